@@ -1,0 +1,75 @@
+# Two commands matter: `make ask` and `make test`. Both need Python 3.11+, make and a package index, nothing else.
+#
+#   make ask                                  a default question on the bundled database
+#   make ask Q="Who sold most?" DB=shop.db    your question, your database (file, folder or URL)
+#   make test                                 the tests        make check     ruff, mypy, import-linter
+#   make lock                                 constraints.txt anew, from a clean environment
+#   make clean                                remove .venv and caches of tools
+#
+# PYTHON=python3.12         another interpreter for .venv
+# TORCH_INDEX_URL=...       an index to look for torch in, beside pip's own; on Linux
+#                           https://download.pytorch.org/whl/cpu avoids gigabytes of CUDA packages
+# JOBS=2                    processes that the tests use
+
+PYTHON ?= python3
+JOBS ?= 2
+TORCH := 2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	$(if $(TORCH_INDEX_URL),--extra-index-url "$(TORCH_INDEX_URL)")
+
+# A question may hold quotes, dollars and backquotes: it travels in the environment, expanded by neither make nor shell.
+QUESTION := $(value Q)
+DATABASE := $(value DB)
+export QUESTION DATABASE
+unexport Q DB
+MAKEOVERRIDES :=
+
+.PHONY: help ask test check lock clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,/^JOBS/p'
+
+ask: $(VENV)/.ready
+	@[ -n "$$QUESTION" ] || exec </dev/null; \
+		exec $(BIN)/sqlagent ask $${DATABASE:+--db "$$DATABASE"} $${QUESTION:+-- "$$QUESTION"}
+
+test: $(VENV)/.ready-dev
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+
+check: $(VENV)/.ready-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; \
+		v >= (3, 11) or sys.exit("sqlagent needs Python 3.11 or newer, and $(PYTHON) is %d.%d; try: make PYTHON=python3.12" % v[:2])'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=24"
+
+$(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) (once; a few minutes) ..." >&2
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) with what the tests need (once; a few minutes) ..." >&2
+	@$(INSTALL) -e '.[dev]'
+	@touch $(VENV)/.ready $@
+
+# torch is pinned by hand, for not every index has a CPU build of the newest release.
+# Local version labels such as +cpu say which build of torch this machine has; every build may satisfy the pin.
+lock:
+	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
+	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check "pip>=24"
+	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check \
+		$(if $(TORCH_INDEX_URL),--extra-index-url "$(TORCH_INDEX_URL)") '.[dev]' torch==$(TORCH)
+	@{ echo "# What the tests use. Made by: make lock"; \
+		$(VENV)-lock/bin/python -m pip freeze --exclude sqlagent | sed 's/+[a-z0-9.]*$$//'; } > constraints.txt
+	@rm -rf $(VENV)-lock
+
+clean:
+	@rm -rf $(VENV) $(VENV)-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The LangGraph agent: link, plan, generate, check, execute, refine, answer."""

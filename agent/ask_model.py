@@ -1,0 +1,131 @@
+"""The one way from a node to the model: prompt, call, progress events, record."""
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langgraph.config import get_stream_writer
+
+from agent.grammar.constraint import sql_constraint
+from agent.profiles import ModelStep
+from agent.slots import Slots
+from agent.steps import PlainTime, Step, model_step
+from agent.toolbox import Toolbox
+from decoding.chat_model import FastChatModel, rounds_of
+from decoding.constraint import Constraint, ConstraintError
+from decoding.metrics import measure
+from decoding.sampling import Sampler
+from tools.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    texts: tuple[str, ...]
+    step: Step
+
+
+def ask_model(
+    toolbox: Toolbox,
+    name: ModelStep,
+    slots: Slots,
+    *,
+    samples: int = 1,
+    attempt: int = 0,
+    temperature: float | None = None,
+) -> Reply:
+    """Put a step to the model. Emits `start`, then `text` events while one sample is written; remembers the tokens for
+    later drafts. Where the grammar comes to a dead end, the step starts again without it, and its record says so.
+    """
+    messages = toolbox.profile.messages(name, slots)
+    options = _call_options(toolbox, name, slots.schema, attempt, temperature)
+    start, detail = perf_counter(), ""
+    try:
+        replies = _replies(toolbox, name, messages, options, samples)
+    except ConstraintError:
+        options, detail = options | {"constraint": None}, "without the grammar, which came to a dead end"
+        replies = _replies(toolbox, name, messages, options, samples)
+    wall_ms = 1e3 * (perf_counter() - start)
+    for reply in replies:
+        toolbox.remember([token for r in rounds_of(reply) for token in r.text_tokens])
+    plain = _race(toolbox, messages, options, replies) if toolbox.options.race else None
+    step = model_step(name, replies, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
+    return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail))
+
+
+def _replies(
+    toolbox: Toolbox, name: ModelStep, messages: list[BaseMessage], options: dict[str, Any], samples: int
+) -> list[AIMessage]:
+    get_stream_writer()({"event": "start", "step": name})
+    if samples == 1:
+        return [_stream(toolbox, messages, options, name)]
+    return _samples(toolbox, messages, options, samples)
+
+
+def _race(
+    toolbox: Toolbox, messages: list[BaseMessage], options: dict[str, Any], replies: list[AIMessage]
+) -> PlainTime | None:
+    """Decode the step plainly as well, after the fact and unseen. The prefill's time is taken from the real run: it is the
+    same work under every decoder, and the second run finds the prompt in the prefix cache.
+    """
+    if not isinstance(toolbox.model, FastChatModel) or len(replies) > 1:
+        return None
+    again = toolbox.model.invoke(messages, **options | {"decoder": "plain", "options": {}})
+    decoding_ms = measure(rounds_of(again)[1:]).wall_ms
+    return lambda rounds, prompt_tokens: measure(rounds[:1]).wall_ms + decoding_ms
+
+
+def _call_options(
+    toolbox: Toolbox, name: ModelStep, schema: Schema, attempt: int, temperature: float | None
+) -> dict[str, Any]:
+    options: dict[str, Any] = {"stop": list(toolbox.profile.stop(name))}
+    if not isinstance(toolbox.model, FastChatModel):
+        return options
+    options |= {
+        "recall": toolbox.recall,
+        "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
+        "constraint": _constraint(toolbox, toolbox.model, schema) if name != "plan" else None,
+    }
+    options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
+    if temperature is not None:
+        options["temperature"] = temperature
+    return options
+
+
+def _constraint(toolbox: Toolbox, model: FastChatModel, schema: Schema) -> Constraint[Any] | None:
+    """SQL alone over the schema that the prompt shows, where the profile's answers are SQL alone and there is a grammar."""
+    dialect = toolbox.database.dialect
+    if not (toolbox.options.constrain and toolbox.profile.raw and dialect in ("sqlite", "duckdb")):
+        return None
+    decoder = model.decoder
+    stop = decoder.tokenizer.stop_ids
+    return sql_constraint(schema, dialect, decoder.tokenizer, stop, newline=True, size=decoder.target.vocab_size)
+
+
+def _stream(toolbox: Toolbox, messages: list[BaseMessage], options: dict[str, Any], name: str) -> AIMessage:
+    writer = get_stream_writer()
+    whole: AIMessageChunk | None = None
+    for chunk in toolbox.model.stream(messages, **options):
+        if not isinstance(chunk, AIMessageChunk):
+            continue
+        if chunk.text:
+            rounds = chunk.response_metadata.get("rounds", [])
+            writer({"event": "text", "step": name, "text": chunk.text, "rounds": rounds})
+        whole = chunk if whole is None else whole + chunk
+    if whole is None:
+        return AIMessage("")
+    return AIMessage(whole.text, usage_metadata=whole.usage_metadata, response_metadata=whole.response_metadata)
+
+
+def _samples(toolbox: Toolbox, messages: list[BaseMessage], options: dict[str, Any], count: int) -> list[AIMessage]:
+    """Several samples in one batch where the model can, else one after another."""
+    if not isinstance(toolbox.model, FastChatModel):
+        return [_message(toolbox.model.invoke(messages, **options)) for _ in range(count)]
+    result = toolbox.model.generate([messages], n=count, **options)
+    return [_message(generation.message) for generation in result.generations[0]]  # type: ignore[union-attr]
+
+
+def _message(message: BaseMessage) -> AIMessage:
+    if not isinstance(message, AIMessage):
+        raise TypeError(f"the model answered with a {message.type} message")
+    return message

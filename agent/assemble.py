@@ -1,0 +1,88 @@
+"""Putting an agent together from names: model, decoder, database, profile. The one place where defaults are chosen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agent.profiles import load_profile
+from agent.toolbox import AgentOptions, Toolbox
+from decoding.chat_model import FastChatModel
+from decoding.embedded import EMBEDDED_NAMES
+from decoding.load import load_text_decoder
+from decoding.method import load_method
+from decoding.plain_cost import PlainCost
+from decoding.progress import Progress, on_stderr
+from decoding.text import Settings, TextDecoder
+from tools.database import Database
+from tools.result import DEFAULT_LIMITS, Limits
+
+DEFAULT_DECODER = "prompt_lookup"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """decoder None: the default one. profile None: compact for the embedded model, chat for every other."""
+
+    model: str = "embedded"
+    decoder: str | None = None
+    decoder_options: Mapping[str, Any] = field(default_factory=dict)
+    profile: str | None = None
+    dtype: str = "auto"
+    device: str = "auto"
+    target: Literal["auto", "fast", "hf"] = "auto"
+    temperature: float = 0.0
+    prefix_cache_mb: int = 1024
+
+    def check(self) -> None:
+        """Raise UnknownMethod or UnknownProfile before anything slow happens."""
+        load_method(self.decoder_name, **self.decoder_options)
+        load_profile(self.profile_name)
+
+    @property
+    def decoder_name(self) -> str:
+        return self.decoder or DEFAULT_DECODER
+
+    @property
+    def profile_name(self) -> str:
+        return self.profile or ("compact" if self.model in EMBEDDED_NAMES else "chat")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready for any number of toolboxes, one at a time."""
+
+    choice: ModelChoice
+    decoder: TextDecoder
+    plain_cost: PlainCost
+
+    def toolbox(
+        self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> Toolbox:
+        settings = Settings(
+            decoder=self.choice.decoder_name,
+            options=self.choice.decoder_options,
+            temperature=self.choice.temperature,
+        )
+        profile = load_profile(self.choice.profile_name)
+        return Toolbox(
+            database=database,
+            model=FastChatModel(decoder=self.decoder, settings=settings, raw=profile.raw),
+            profile=profile,
+            options=options or AgentOptions(),
+            limits=limits,
+            estimate_plain=self.plain_cost.estimate_ms,
+        )
+
+
+def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedModel:
+    """Check the names, then fetch and load. Raises UnknownMethod, UnknownProfile, ModelUnavailable, UnsupportedModel."""
+    choice.check()
+    decoder = load_text_decoder(
+        choice.model,
+        dtype=choice.dtype,
+        device=choice.device,
+        target=choice.target,
+        prefix_cache_mb=choice.prefix_cache_mb,
+        progress=progress,
+    )
+    return LoadedModel(choice, decoder, PlainCost(decoder))

@@ -1,0 +1,94 @@
+"""A conversation: questions in, events and answers out. Owns the thread, its memory and its recall."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+from uuid import uuid4
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+
+from agent.graph import RECURSION_LIMIT, build_graph
+from agent.state import opening
+from agent.toolbox import Toolbox
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What `sqlagent ask --json` prints; times in milliseconds. `error`: kind and message, or None when SQL ran."""
+
+    question: str
+    sql: str | None
+    dialect: str
+    columns: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+    answer: str
+    attempts: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+    total_ms: float
+    plain_total_ms: float | None  # None when a step's plain time is not known
+    error: dict[str, Any] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False, default=str)
+
+
+class Conversation:
+    """Asks one toolbox's agent under one thread id; follow-up questions see the turns before them.
+
+    With a persistent checkpointer the same `thread` continues after a restart.
+    """
+
+    def __init__(
+        self, toolbox: Toolbox, checkpointer: BaseCheckpointSaver[Any] | None = None, thread: str | None = None
+    ) -> None:
+        self.toolbox, self.thread = toolbox, thread or uuid4().hex
+        self._graph = build_graph(checkpointer or InMemorySaver())
+        self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
+
+    def events(self, question: str, evidence: str = "") -> Iterator[dict[str, Any]]:
+        """Events as they happen: `start` of a step, `text` with its rounds, `step` records; last the `answer`."""
+        self.toolbox.keep(None)
+        start = perf_counter()
+        stream = self._graph.stream(
+            opening(question, evidence), config=self._config, context=self.toolbox, stream_mode="custom"
+        )
+        yield from stream
+        state = self._graph.get_state(self._config).values
+        yield {"event": "answer", **self._answer(state, 1e3 * (perf_counter() - start)).to_dict()}
+
+    def ask(self, question: str, evidence: str = "") -> Answer:
+        """The answer alone."""
+        *_, last = self.events(question, evidence)
+        return Answer(**{key: value for key, value in last.items() if key != "event"})
+
+    def _answer(self, state: Mapping[str, Any], total_ms: float) -> Answer:
+        result = self.toolbox.result
+        plain = [step["plain_ms"] for step in state["steps"]]
+        around_ms = total_ms - sum(step["wall_ms"] for step in state["steps"])
+        return Answer(
+            question=state["question"],
+            sql=state["sql"] or None,
+            dialect=self.toolbox.database.dialect,
+            columns=list(result.columns) if result else [],
+            rows=[list(row) for row in result.rows] if result else [],
+            truncated=result.truncated if result else False,
+            answer=state["answer"],
+            attempts=state["attempts"],
+            steps=state["steps"],
+            total_ms=total_ms,
+            plain_total_ms=None if None in plain else sum(plain) + around_ms,
+            error=None if result else _last_error(state),
+        )
+
+
+def _last_error(state: Mapping[str, Any]) -> dict[str, Any]:
+    errors = [attempt["error"] for attempt in state["attempts"] if attempt["error"]]
+    last: dict[str, Any] = errors[-1] if errors else {"kind": "other", "message": "no SQL was written"}
+    return {key: last.get(key) for key in ("kind", "message", "name", "position", "candidates")}

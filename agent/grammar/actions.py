@@ -1,0 +1,199 @@
+"""The {verbs} of the grammar: how a scope changes between words. None means that the way is closed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from agent.grammar.notation import Symbol
+from agent.grammar.scope import MAX_DEPTH, Nature, Output, Relation, Scope
+from agent.grammar.terminals import MAX_PARENTHESES, Action
+from agent.grammar.visible import fitting, shared_columns, tables
+
+_NONE: frozenset[str] = frozenset()
+
+
+def one_column(scope: Scope) -> Scope | None:
+    """A subquery that gives one column."""
+    return scope.opened(1)
+
+
+def any_query(scope: Scope) -> Scope | None:
+    """A subquery of any width."""
+    return scope.opened(None)
+
+
+def from_query(scope: Scope) -> Scope | None:
+    """A subquery in FROM, which does not see its neighbours."""
+    return scope.opened(None, correlated=False) if scope.exact is None else None
+
+
+def cte_query(scope: Scope) -> Scope | None:
+    """The query of a CTE."""
+    return scope.opened(None, correlated=False)
+
+
+def deeper(scope: Scope) -> Scope | None:
+    """Whether there is room for one more level."""
+    return scope if scope.depth < MAX_DEPTH else None
+
+
+def close(scope: Scope) -> Scope | None:
+    """The end of a subquery: back to the level around it, which gets it as `result`."""
+    outputs, spelling = scope.first or scope.outputs, scope.catalog.spelling
+    spelled = tuple(dict.fromkeys(spelling.get(output.name, output.name) for output in outputs if output.name))
+    return replace(scope.parent, result=Relation("", spelled, len(outputs), derived=True)) if scope.parent else None
+
+
+def bind_cte(scope: Scope) -> Scope | None:
+    """The query just closed becomes a relation."""
+    if scope.result is None:
+        return None
+    cte = replace(scope.result, name=scope.naming, derived=False)
+    return replace(scope, ctes=(*scope.ctes, cte), result=None)
+
+
+def arm(scope: Scope) -> Scope | None:
+    """A SELECT begins."""
+    return replace(scope, phase="items", aggregates=True, windows=True, aliases=_NONE)
+
+
+def compound(scope: Scope) -> Scope | None:
+    """After UNION: another SELECT of the same width."""
+    first = scope.first or scope.outputs
+    fresh = Scope(scope.catalog, scope.parent, scope.ctes, len(first), depth=scope.depth, correlated=scope.correlated)
+    return replace(fresh, first=first)
+
+
+def item(scope: Scope) -> Scope | None:
+    """An entry of the SELECT list begins."""
+    return replace(scope, nature="plain", outputs=(*scope.outputs, Output(None)))
+
+
+def another(scope: Scope) -> Scope | None:
+    """Whether the SELECT list may go on."""
+    full = scope.want is not None and len(scope.outputs) >= scope.want
+    return None if full or scope.exact is not None else _settled(scope)
+
+
+def listed(scope: Scope) -> Scope | None:
+    """The SELECT list ends."""
+    short = scope.want is not None and scope.exact is None and len(scope.outputs) != scope.want
+    return None if short else _settled(scope)
+
+
+def _settled(scope: Scope) -> Scope:
+    """The last entry of the SELECT list with the nature of what was in it."""
+    last = scope.outputs[-1]
+    return replace(scope, outputs=(*scope.outputs[:-1], replace(last, nature=scope.nature)))
+
+
+def name_column(scope: Scope) -> Scope | None:
+    """An entry that is one column goes by its name."""
+    return replace(scope, outputs=(*scope.outputs[:-1], replace(scope.outputs[-1], name=scope.column)))
+
+
+def star(scope: Scope) -> Scope | None:
+    """`*`; where the width is given, FROM must then have it, and the star stands alone."""
+    starred = replace(scope, outputs=(*scope.outputs[:-1], Output(None, star="*")), exact=scope.want)
+    fits = scope.want is None or (len(scope.outputs) == 1 and any(fitting(starred)))
+    return starred if fits else None
+
+
+def no_from(scope: Scope) -> Scope | None:
+    """A SELECT without FROM names nothing."""
+    names_something = scope.bare or scope.owed or any(output.star for output in scope.outputs)
+    return None if names_something else _complete(scope)
+
+
+def join(scope: Scope) -> Scope | None:
+    """Whether FROM may take one more source."""
+    subquery = scope.exact is None and scope.depth < MAX_DEPTH
+    return scope if subquery or tables(scope) else None
+
+
+def sharing(scope: Scope) -> Scope | None:
+    """Whether USING has a column to name."""
+    return scope if shared_columns(scope) and not scope.comma else None
+
+
+def comma(scope: Scope) -> Scope | None:
+    """FROM goes on behind a comma."""
+    return replace(scope, comma=True)
+
+
+def on(scope: Scope) -> Scope | None:
+    """The condition of a join."""
+    return replace(scope, aggregates=False, windows=False)
+
+
+def joined(scope: Scope) -> Scope | None:
+    """FROM ends: nothing is owed any more, and the stars are known."""
+    have = {column for source in scope.sources for column in source.relation.columns}
+    if scope.owed or not scope.bare <= have or scope.width_left not in (None, 0):
+        return None
+    return _complete(replace(scope, outputs=tuple(_expanded(scope))))
+
+
+def _complete(scope: Scope) -> Scope:
+    grouped = any(output.nature == "aggregate" for output in scope.outputs)
+    return replace(scope, phase="body", aggregates=False, windows=False, grouped=grouped)
+
+
+def _expanded(scope: Scope) -> Iterable[Output]:
+    for output in scope.outputs:
+        if not output.star:
+            yield output
+            continue
+        for source in scope.sources:
+            if output.star in ("*", source.alias):
+                named = [Output(name.lower()) for name in source.relation.spelled]
+                yield from named + [Output(None)] * (source.relation.width - len(named))
+
+
+def where(scope: Scope) -> Scope | None:
+    """WHERE: no aggregates, and no alias of one."""
+    return replace(scope, aliases=_aliases(scope, "plain"))
+
+
+def group(scope: Scope) -> Scope | None:
+    """GROUP BY keys."""
+    return replace(scope, aggregates=False, aliases=_aliases(scope, "plain"))
+
+
+def grouped(scope: Scope) -> Scope | None:
+    """The keys are complete."""
+    return replace(scope, grouped=True)
+
+
+def having(scope: Scope) -> Scope | None:
+    """HAVING: aggregates and their aliases."""
+    return replace(scope, aggregates=True, aliases=_aliases(scope, "plain", "aggregate"))
+
+
+def order(scope: Scope) -> Scope | None:
+    """ORDER BY: aggregates only where the query aggregates."""
+    return replace(
+        scope, aggregates=scope.grouped, windows=True, aliases=_aliases(scope, "plain", "aggregate", "window")
+    )
+
+
+def enter(scope: Scope) -> Scope | None:
+    """Into parentheses, as deep as allowed."""
+    return None if scope.parentheses >= MAX_PARENTHESES else replace(scope, parentheses=scope.parentheses + 1)
+
+
+def leave(scope: Scope) -> Scope | None:
+    """Out of parentheses."""
+    return replace(scope, parentheses=scope.parentheses - 1)
+
+
+def _aliases(scope: Scope, *natures: Nature) -> frozenset[str]:
+    return frozenset(
+        output.name for output in scope.outputs if output.name and output.alias and output.nature in natures
+    )
+
+
+_VERBS: tuple[Callable[[Scope], Scope | None], ...] = (
+    one_column, any_query, from_query, cte_query, deeper, close, bind_cte, arm, compound, item, another, listed, name_column,
+    star, no_from, join, comma, sharing, on, joined, where, group, grouped, having, order, enter, leave,
+)  # fmt: skip
+ACTIONS: dict[str, Symbol] = {verb.__name__: Action(verb) for verb in _VERBS}

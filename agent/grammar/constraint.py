@@ -1,0 +1,201 @@
+"""SELECT statements over one schema as a `decoding.constraint.Constraint`: masks over token ids from the lexer's states.
+
+What a mask depends on is the position between lexemes and the lexeme begun, not how it was tokenised; only `forced` looks at
+tokens, because what it adds must be what the tokenizer itself would have written.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from agent.grammar.lexer import MAX_DIGITS, MAX_SPACES, Reading, accepts_any_text, feed
+from agent.grammar.machine import Position, beginning
+from agent.grammar.scope import catalog_of
+from agent.grammar.vocabulary import Mask, Vocabulary, union, vocabulary_of
+from decoding.tokenizer import Tokenizer
+from tools.schema import Schema
+
+_MASKS = 192  # cached masks of one constraint; each takes a byte per token
+_POSITIONS = 5_000  # remembered positions of one constraint; about ten kilobytes each
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A reading, and the tokens that spell its lexeme so far; `ended` behind a stop token or a newline."""
+
+    reading: Reading
+    recent: tuple[int, ...] = ()
+    ended: bool = False
+
+
+class SqlConstraint:
+    """A `Constraint[State]`. Safe to share between threads and requests."""
+
+    def __init__(
+        self, schema: Schema, dialect: str, tokenizer: Tokenizer, stop_ids: frozenset[int], newline: bool, size: int
+    ) -> None:
+        self._catalog = catalog_of(schema, dialect)
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary_of(tokenizer, size)
+        newlines = (number for number, text in enumerate(self._vocabulary.texts) if newline and text == "\n")
+        self._ends = sorted(stop_ids.union(newlines))
+        self._position = beginning(self._catalog)
+        self._mask = lru_cache(maxsize=_MASKS)(self._compute)
+
+    def start(self) -> State:
+        """The state before the statement; positions remembered so far are dropped when they have become many."""
+        if self._position.ledger.positions > _POSITIONS:
+            self._position = beginning(self._catalog)
+        return State(Reading(self._position))
+
+    def allowed(self, state: State) -> Tensor:
+        """Mask [vocab] of the tokens that may come next. Shared: not to be written to."""
+        return self._mask(None if state.ended else state.reading)
+
+    def admits(self, state: State, token: int) -> bool:
+        """`allowed(state)[token]`, without making the mask."""
+        if token in self._ends:
+            position = state.reading.settled()
+            return state.ended or (position is not None and position.complete)
+        return not state.ended and self._fed(state.reading, token) is not None
+
+    def step(self, state: State, token: int) -> State:
+        """The state after an allowed token. Raises ValueError for another one."""
+        if token in self._ends:
+            return State(state.reading, ended=True)
+        before, after = state.reading, self._fed(state.reading, token)
+        if after is None or state.ended:
+            raise ValueError(f"token {token} may not come here")
+        if after.kind == "gap":
+            return State(after)
+        same_lexeme = before.kind != "gap" and before.position is after.position
+        return State(after, (*state.recent, token) if same_lexeme else (token,))
+
+    def forced(self, state: State) -> tuple[int, ...]:
+        """The rest of the only word that can stand here, and the only keyword that can follow it.
+
+        Given only where the word so far is tokenised and spelled as the tokenizer and the schema would.
+        """
+        if state.ended or state.reading.kind != "word":
+            return ()
+        written = self._tokenizer.decode(state.recent)
+        whole = _continued(state.reading, written)
+        tokens = tuple(self._tokenizer.encode(whole)) if whole else ()
+        count = len(state.recent)
+        return tokens[count:] if tokens[:count] == state.recent and whole != written else ()
+
+    def _fed(self, reading: Reading | None, token: int) -> Reading | None:
+        text = self._vocabulary.texts[token]
+        if not text:
+            return None
+        for character in text:
+            if reading is None:
+                return None
+            reading = feed(reading, character)
+        return reading
+
+    def _compute(self, reading: Reading | None) -> Tensor:
+        mask = (
+            union(_masks(self._vocabulary, reading), self._vocabulary.size)
+            if reading
+            else union((), self._vocabulary.size)
+        )
+        if reading:
+            mask[list(_mixed(self._vocabulary, reading))] = True
+        position = reading.settled() if reading else None
+        if reading is None or (position is not None and position.complete):
+            mask[self._ends] = True
+        return torch.from_numpy(mask)
+
+
+@lru_cache(maxsize=16)
+def sql_constraint(
+    schema: Schema,
+    dialect: str,
+    tokenizer: Tokenizer,
+    stop_ids: frozenset[int],
+    *,
+    newline: bool = False,
+    size: int | None = None,
+) -> SqlConstraint:
+    """The constraint to SELECT statements of `dialect` ("sqlite" or "duckdb") over `schema`.
+
+    `newline` lets a newline token end the statement too. `size` is the width of the model's logits where it is not the
+    tokenizer's. Cached. Raises ValueError for another dialect, or without a stop token.
+    """
+    if dialect not in ("sqlite", "duckdb"):
+        raise ValueError(f"no grammar for the dialect {dialect}; decode without a constraint")
+    if not stop_ids:
+        raise ValueError("a constraint needs a stop token to end a statement with")
+    return SqlConstraint(schema, dialect, tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
+
+
+def _masks(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
+    """Word tokens that may come next, and all that stay inside an open text."""
+    if accepts_any_text(reading):
+        yield vocabulary.without(reading.text[0])
+        return
+    if reading.kind == "gap":
+        yield from _beginning(vocabulary, reading.position, spaced=False)
+        if len(reading.text) < MAX_SPACES:
+            yield from _beginning(vocabulary, reading.position, spaced=True)
+        return
+    yield from _within(vocabulary, reading)
+    position = reading.settled()
+    if position is not None:
+        yield from _beginning(vocabulary, position, spaced=True)
+        if reading.kind not in ("word", "number"):
+            yield from _beginning(vocabulary, position, spaced=False)
+
+
+def _beginning(vocabulary: Vocabulary, position: Position, spaced: bool) -> Iterator[Mask]:
+    """Word tokens that begin a lexeme, with or without a space in front."""
+    yield from (vocabulary.words(words, "", spaced) for words in position.wordsets)
+    for terminal, _ in position.frontier.fresh:
+        yield vocabulary.names(terminal.letters, terminal.digits, False, spaced)
+    if position.frontier.numbers:
+        yield vocabulary.digits(MAX_DIGITS, spaced)
+
+
+def _within(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
+    """Tokens that go on with the lexeme begun."""
+    text = reading.text
+    if reading.kind in ("word", "number", "quoted"):
+        yield from (vocabulary.words(words, text, False) for words in reading.position.wordsets if words.starts(text))
+    if reading.kind == "word":
+        for terminal, _ in reading.position.frontier.fresh:
+            if terminal.shaped(text):
+                yield vocabulary.names(*terminal.room(text), True, False)
+    if reading.kind == "number" and reading.position.frontier.numbers:
+        yield vocabulary.digits(MAX_DIGITS - len(text), False)
+
+
+def _mixed(vocabulary: Vocabulary, reading: Reading) -> Iterator[int]:
+    """Mixed tokens that the lexer lets through."""
+    trie = vocabulary.containing(reading.text[0]) if accepts_any_text(reading) else vocabulary.mixed
+    return trie.walk(reading)
+
+
+def _continued(reading: Reading, written: str) -> str | None:
+    """`written` (which ends with the word so far) with what must follow it, if there is one such text."""
+    text, position = reading.text, reading.position
+    words = [(words, word) for words in position.wordsets for word in words.beginning(text)]
+    if any(terminal.shaped(text) for terminal, _ in position.frontier.fresh) or len({word for _, word in words}) != 1:
+        return None
+    spelled = words[0][0].words[words[0][1]][1]
+    lead, begun = written[: -len(text)], written[-len(text) :]
+    if not spelled.startswith(begun) or not spelled[-1].isalnum():
+        return None
+    return lead + spelled + _next_keyword(position.after("word", words[0][1]))
+
+
+def _next_keyword(position: Position | None) -> str:
+    """The only lexeme that can come, a keyword, behind a space; else nothing."""
+    if position is None or position.operators or position.complete:
+        return ""
+    frontier = position.frontier
+    only = len(frontier.fixed) == 1 and not (frontier.names or frontier.fresh or frontier.numbers or frontier.strings)
+    return " " + next(iter(frontier.fixed)).upper() if only else ""

@@ -1,0 +1,81 @@
+"""The grammar: one SELECT statement. `notation` explains the signs, `terminals` the <names>, `actions` the {verbs}.
+
+Operators have one precedence: a mask need not know how an expression groups. What an expression starts with matters
+instead: a bare number in ORDER BY is a position, a bare column in SELECT is exported under its name. An action that may
+close the way stands before the word that leads there, for no word may be a trap.
+"""
+
+COMMON = """
+statement = query ';'? <end>
+query = ({deeper} WITH cte (',' cte)*)? arm (order? limit? | compound compound* output_order? limit?)
+cte = <cte_name> AS {cte_query} '(' query ')' {close} {bind_cte}
+arm = SELECT {arm} DISTINCT? item ({another} ',' item)* {listed} (FROM source join* {joined} where? group? | {no_from})
+compound = (UNION ALL? | INTERSECT | EXCEPT) {compound} arm
+
+item = {item} ({star} '*' | <starred> | <new_starred> | column item_rest | other tail named?)
+item_rest = named | {name_column} | more named?
+named = AS <output_alias>
+
+source = <table> | {from_query} '(' query ')' {close} <placed>
+join = {join} (',' {comma} source | CROSS JOIN source | joined)
+join_kind = (INNER | LEFT OUTER? | RIGHT OUTER? | FULL OUTER?)?
+condition = ON {on} expr | {sharing} USING '(' <shared> ')'
+
+where = WHERE {where} expr
+group = GROUP BY {group} group_key (',' group_key)* {grouped} (HAVING {having} expr)?
+group_key = <position> | sortable
+order = ORDER BY {order} order_key (',' order_key)*
+order_key = (<position> | sortable) direction
+output_order = ORDER BY output_key (',' output_key)*
+output_key = (<output_position> | <output>) direction
+direction = (ASC | DESC)? (NULLS (FIRST | LAST))?
+
+expr = NOT expr | operand tail
+tail = more?
+more = calc operand tail | (compare arith | IS NOT? NULL | negatable | NOT negatable) joint? | joint
+joint = (AND | OR) expr
+negatable = BETWEEN arith AND arith | IN members | matching
+arith = operand (calc operand)*
+compare = '=' | '!=' | '<>' | '<' | '<=' | '>' | '>='
+members = subquery | '(' expr (',' expr)* ')'
+operand = column | other
+column = <column> | <qualifier> | <new_qualifier>
+other = literal | keyed | '-' (<number> | column | keyed)
+keyed = <function> | case | cast | {any_query} EXISTS '(' query ')' {close} | subquery | {enter} '(' expr ')' {leave}
+subquery = {one_column} '(' query ')' {close}
+sortable = column tail | sorted tail
+sorted = <function> | case | cast | subquery | {enter} '(' sortable ')' {leave}
+case = {enter} CASE expr? when when* (ELSE expr)? END {leave}
+when = WHEN expr THEN expr
+cast = {enter} CAST '(' expr AS type ')' {leave}
+
+window = OVER '(' (PARTITION BY expr (',' expr)*)? (ORDER BY frame_key (',' frame_key)*)? ')'
+filter = FILTER '(' WHERE expr ')'
+frame_key = expr direction
+"""
+
+SQLITE = """
+joined = join_kind JOIN source condition?
+limit = LIMIT <number> (OFFSET <number> | ',' <number>)?
+literal = <number> | <string> | NULL | TRUE | FALSE | CURRENT_DATE | CURRENT_TIMESTAMP
+type = INTEGER | INT | REAL | TEXT | FLOAT | DOUBLE | NUMERIC | BIGINT | DATE | DATETIME | (DECIMAL | VARCHAR) precision?
+precision = '(' <number> (',' <number>)? ')'
+matching = LIKE arith (ESCAPE <string>)? | GLOB arith
+calc = '+' | '-' | '*' | '/' | '%' | '||'
+"""
+
+DUCKDB = """
+joined = join_kind JOIN source condition
+limit = LIMIT <number> (OFFSET <number>)?
+literal = <number> | <string> | NULL | TRUE | FALSE | CURRENT_DATE | CURRENT_TIMESTAMP | (DATE | TIMESTAMP) <string> | interval
+typed = '::' type
+interval = INTERVAL (<string> unit? | <number> unit)
+unit = SECOND | MINUTE | HOUR | DAY | WEEK | MONTH | QUARTER | YEAR
+type = INTEGER | INT | BIGINT | DOUBLE | REAL | FLOAT | TEXT | VARCHAR | DATE | TIMESTAMP | TIME | BOOLEAN | DECIMAL precision?
+precision = '(' <number> ',' <number> ')'
+matching = (LIKE | ILIKE) arith (ESCAPE <string>)?
+calc = '+' | '-' | '*' | '/' | '//' | '%' | '||'
+operand = (column | other) typed*
+more = (typed | calc operand) tail | (compare arith | IS NOT? NULL | negatable | NOT negatable) joint? | joint
+cast = {enter} ((CAST | TRY_CAST) '(' expr AS type | EXTRACT '(' unit FROM expr) ')' {leave}
+"""

@@ -1,0 +1,27 @@
+"""The wiring of the agent; nothing else."""
+
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import END, START, StateGraph
+
+from agent import nodes
+from agent.state import State
+from agent.toolbox import Toolbox
+
+RECURSION_LIMIT = 50  # far above what bounded attempts can reach; a loop is a bug and must fail
+
+
+def build_graph(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
+    """link -> plan -> generate -> check -> execute -> answer, with refine between trouble and the next check."""
+    graph = StateGraph(State, context_schema=Toolbox)
+    graph.add_node("link", nodes.link_schema)
+    graph.add_node("plan", nodes.plan)
+    graph.add_node("generate", nodes.generate)
+    graph.add_node("check", nodes.check)
+    graph.add_node("execute", nodes.execute)
+    graph.add_node("refine", nodes.refine)
+    graph.add_node("answer", nodes.answer)
+    graph.add_edge(START, "link")
+    graph.add_edge("answer", END)
+    return graph.compile(checkpointer=checkpointer)

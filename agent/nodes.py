@@ -1,0 +1,220 @@
+"""The nodes of the graph, one function each. A node's return type names the nodes that may come next."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any, Literal
+
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from agent.answering import sentence
+from agent.ask_model import ask_model
+from agent.slots import Slots, Try
+from agent.state import Attempt, State
+from agent.steps import Step, tool_step
+from agent.toolbox import Toolbox
+from agent.vote import Candidate, elect, same_sql
+from tools.linking import Link, join_path, link, shortlist
+from tools.repair import repair
+from tools.result import QueryError, Result
+from tools.schema import Schema
+from tools.values import ValueMatch, match_values
+
+Tools = Runtime[Toolbox]
+
+
+def link_schema(state: State, runtime: Tools) -> Command[Literal["plan"]]:
+    """Find the tables, columns and cell values that the question is about. No model."""
+    start, toolbox = _begin(runtime, "link"), runtime.context
+    schema = toolbox.database.schema()
+    values = match_values(toolbox.database, f"{state['question']} {state['evidence']}".strip())
+    links = link(schema, state["question"], values)
+    step = tool_step("link", _since(start), f"{len(links)} links, {len(values)} values")
+    update = {"values": [asdict(value) for value in values], "links": [asdict(each) for each in links]}
+    return Command(update=update | _recorded(state, runtime, step), goto="plan")
+
+
+def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
+    """The model names what it will use and sketches the SQL."""
+    reply = ask_model(runtime.context, "plan", slots(state, runtime.context))
+    text = runtime.context.profile.read_plan(reply.texts[0])
+    return Command(update={"plan": text} | _recorded(state, runtime, reply.step), goto="generate")
+
+
+def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
+    """The model writes SQL: once, or as many samples as vote."""
+    toolbox = runtime.context
+    count = toolbox.options.samples
+    temperature = toolbox.options.vote_temperature if count > 1 else None
+    reply = ask_model(toolbox, "generate", slots(state, toolbox), samples=count, temperature=temperature)
+    texts = [toolbox.profile.read_sql(text) for text in reply.texts]
+    if count == 1:
+        return Command(update={"candidate": texts[0]} | _recorded(state, runtime, reply.step), goto="check")
+    start = _begin(runtime, "vote")
+    ranked = elect([_candidate(toolbox, text) for text in texts])
+    voting = tool_step("vote", _since(start), f"{ranked[0].votes} of {count} agree")
+    update = {"candidate": ranked[0].sql} | _recorded(state, runtime, reply.step, voting)
+    return Command(update=update, goto="check")
+
+
+def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", "answer"]]:
+    """Guard and bind the SQL without running it; repair what one deterministic rule can."""
+    start, toolbox = _begin(runtime, "check"), runtime.context
+    sql = state["candidate"]
+    fixed, error = _checked(toolbox, sql)
+    if error is None:
+        detail = "repaired" if fixed != sql else "fine"
+        update = {"checked": fixed} | _recorded(state, runtime, tool_step("check", _since(start), detail))
+        return Command(update=update, goto="execute")
+    attempts = [*state["attempts"], Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)]
+    update = {"attempts": attempts} | _recorded(state, runtime, tool_step("check", _since(start), error.message))
+    return Command(update=update, goto="refine" if _may_try_again(toolbox, attempts) else "answer")
+
+
+def execute(state: State, runtime: Tools) -> Command[Literal["answer", "refine"]]:
+    """Run the SQL, read-only, under deadline, memory limit and row cap."""
+    toolbox, sql = runtime.context, state["checked"]
+    start = _begin(runtime, "execute")
+    result = toolbox.database.execute(sql, toolbox.limits)
+    wall_ms = _since(start)
+    failed = isinstance(result, QueryError)
+    attempt = Attempt(
+        sql=sql,
+        repaired=sql != state["candidate"],
+        error=asdict(result) if isinstance(result, QueryError) else None,
+        row_count=None if isinstance(result, QueryError) else len(result.rows),
+    )
+    update: dict[str, Any] = {"attempts": [*state["attempts"], attempt]}
+    update |= _recorded(state, runtime, tool_step("execute", wall_ms, _outcome(result)))
+    if isinstance(result, Result) and (result.rows or state["preview"] is None):
+        toolbox.keep(result)
+        update |= {"sql": sql, "preview": _preview(result, toolbox.options.preview_rows)}
+    first_empty = toolbox.options.refine_empty and attempt["row_count"] == 0 and state["preview"] is None
+    again = (failed or first_empty) and _may_try_again(toolbox, update["attempts"])
+    return Command(update=update, goto="refine" if again else "answer")
+
+
+def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "answer"]]:
+    """The model corrects itself, told what went wrong. SQL that was tried before is not tried again."""
+    toolbox, attempts = runtime.context, state["attempts"]
+    temperature = toolbox.options.vote_temperature if len(attempts) > 1 else None  # greedy repeats itself
+    reply = ask_model(toolbox, "refine", slots(state, toolbox), attempt=len(attempts), temperature=temperature)
+    sql = toolbox.profile.read_sql(reply.texts[0])
+    if not any(same_sql(sql, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
+        return Command(update={"candidate": sql} | _recorded(state, runtime, reply.step), goto="check")
+    repeated = QueryError("other", "the model wrote the same query again")
+    attempts = [*attempts, Attempt(sql=sql, repaired=False, error=asdict(repeated), row_count=None)]
+    update = {"attempts": attempts} | _recorded(state, runtime, reply.step)
+    return Command(update=update, goto="refine" if _may_try_again(toolbox, attempts) else "answer")
+
+
+def answer(state: State, runtime: Tools) -> dict[str, Any]:
+    """One sentence from result and SQL; the turn is remembered for follow-up questions."""
+    start = _begin(runtime, "answer")
+    text = sentence(state)
+    turns = state.get("turns") or []
+    if state["preview"] is not None:
+        turns = [*turns, {"question": state["question"], "sql": state["sql"]}]
+    step = tool_step("answer", _since(start))
+    return {"answer": text, "turns": turns} | _recorded(state, runtime, step)
+
+
+def slots(state: State, toolbox: Toolbox) -> Slots:
+    """The prompt's slots from the state."""
+    whole = toolbox.database.schema()
+    links = tuple(Link(**each) for each in state["links"])
+    schema = _shown(whole, links, toolbox.options.schema_budget)
+    return Slots(
+        schema=schema,
+        dialect=toolbox.database.dialect,
+        question=state["question"],
+        evidence=state["evidence"],
+        knowledge=toolbox.options.knowledge,
+        history=tuple((turn["question"], turn["sql"]) for turn in state.get("turns") or []),
+        values=tuple(ValueMatch(**each) for each in state["values"]),
+        links=links[:8],
+        joins=join_path(whole, list(dict.fromkeys(each.table for each in links[:4]))),
+        plan=state["plan"],
+        tries=tuple(Try(attempt["sql"], _trouble(attempt)) for attempt in _distinct(state["attempts"])),
+    )
+
+
+def _shown(schema: Schema, links: tuple[Link, ...], column_budget: int) -> Schema:
+    """The whole schema while it is small, so that its KV is shared by all questions; else the best linked tables."""
+    if sum(len(table.columns) for table in schema.tables) <= column_budget:
+        return schema
+    for keep in range(len(schema.tables), 1, -1):
+        cut = shortlist(schema, links, keep)
+        if sum(len(table.columns) for table in cut.tables) <= column_budget:
+            return cut
+    return shortlist(schema, links, 1)
+
+
+def _checked(toolbox: Toolbox, sql: str) -> tuple[str, QueryError | None]:
+    """The SQL, repaired where one rule suffices, and what is still wrong with it."""
+    if not sql:
+        return sql, QueryError("syntax", "the model wrote no SQL")
+    error = toolbox.database.explain(sql, toolbox.limits)
+    if error is None or error.kind == "refused":
+        return sql, error
+    fixed = repair(sql, error, toolbox.database.schema())
+    if fixed is not None and toolbox.database.explain(fixed, toolbox.limits) is None:
+        return fixed, None
+    return sql, error
+
+
+def _outcome(result: Result | QueryError) -> str:
+    if isinstance(result, QueryError):
+        return result.message
+    return f"{len(result.rows)} rows" + (", cut off" if result.truncated else "")
+
+
+def _candidate(toolbox: Toolbox, text: str) -> Candidate:
+    sql, error = _checked(toolbox, text)
+    return Candidate(sql, error or toolbox.database.execute(sql, toolbox.limits))
+
+
+def _may_try_again(toolbox: Toolbox, attempts: list[Attempt]) -> bool:
+    return len(attempts) < toolbox.options.max_attempts
+
+
+def _trouble(attempt: Attempt) -> str:
+    error = attempt["error"]
+    if error is None:
+        return "the result is empty"
+    asked = str(error["name"] or "").casefold()
+    candidates = ", ".join(name for name in error["candidates"] if name.casefold() != asked)
+    message: str = error["message"]
+    return message + (f"; there is: {candidates}" if candidates else "")
+
+
+def _distinct(attempts: list[Attempt]) -> list[Attempt]:
+    return list({attempt["sql"]: attempt for attempt in reversed(attempts)}.values())[::-1]
+
+
+def _preview(result: Result, rows: int) -> dict[str, Any]:
+    shown = [[_plain(cell) for cell in row] for row in result.rows[:rows]]
+    return {
+        "columns": list(result.columns), "rows": shown, "row_count": len(result.rows), "truncated": result.truncated
+    }  # fmt: skip
+
+
+def _plain(cell: Any) -> Any:
+    return cell if cell is None or isinstance(cell, str | int | float | bool) else str(cell)
+
+
+def _recorded(state: Mapping[str, Any], runtime: Tools, *steps: Step) -> dict[str, Any]:
+    records = [step.to_dict() for step in steps]
+    for record in records:
+        runtime.stream_writer({"event": "step", **record})
+    return {"steps": [*state["steps"], *records]}
+
+
+def _begin(runtime: Tools, name: str) -> float:
+    runtime.stream_writer({"event": "start", "step": name})
+    return perf_counter()
+
+
+def _since(start: float) -> float:
+    return 1e3 * (perf_counter() - start)

@@ -1,0 +1,70 @@
+"""The plan of the compact profile: which tables and columns, and the SQL's skeleton, on one line.
+
+`singer: country, age; concert: year | SELECT COUNT(*) FROM _ WHERE _ = _ GROUP BY _`
+
+A table without columns stands alone (`singer; concert: year`). Names are written as the schema in the prompt writes them:
+in double quotes where they must be. Text only: what a plan should say is not decided here.
+"""
+
+import re
+from dataclasses import dataclass
+
+_NAME = r'"(?:[^"]|"")*"|[^\s":;,|]+'
+_NAME_AND_SIGN = re.compile(rf"\s*({_NAME})\s*([:;,|]?)")
+BAR = "|"
+
+
+class PlanError(ValueError):
+    """The text is not a plan; the one-line message says where it stops being one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """A table, and those of its columns that the SQL needs beyond joining."""
+
+    name: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`skeleton` is the SQL with `_` for every name and literal, join conditions left out."""
+
+    tables: tuple[PlannedTable, ...]
+    skeleton: str
+
+    def text(self) -> str:
+        """The plan as the model writes it: no newline, no outer spaces."""
+        return f"{'; '.join(_table_text(table) for table in self.tables)} {BAR} {self.skeleton}".strip()
+
+
+def parse_plan(text: str) -> Plan:
+    """The plan of one line, `text()` undone. Raises PlanError."""
+    tables: list[PlannedTable] = []
+    names: list[str] = []
+    place, sign = 0, ""
+    while sign != BAR and (match := _NAME_AND_SIGN.match(text, place)) is not None:
+        sign, place = match[2], match.end()
+        if (sign == ":") != (not names) and sign in (":", ","):
+            raise PlanError(f"{sign!r} is misplaced: {text[:place][-80:]}")
+        names.append(_unquoted(match[1]))
+        if sign in (";", BAR):
+            tables.append(PlannedTable(names[0], tuple(names[1:])))
+            names = []
+    if sign != BAR:
+        raise PlanError(f"no {BAR!r} between the tables and the skeleton: {text[:80]}")
+    return Plan(tuple(tables), text[place:].strip())
+
+
+def quoted_name(name: str) -> str:
+    """A name as the compact prompt writes it: quoted where it is no plain identifier."""
+    return name if name.isidentifier() and name.isascii() else '"' + name.replace('"', '""') + '"'
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace('""', '"') if text.startswith('"') else text
+
+
+def _table_text(table: PlannedTable) -> str:
+    columns = ", ".join(map(quoted_name, table.columns))
+    return quoted_name(table.name) + (f": {columns}" if columns else "")

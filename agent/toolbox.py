@@ -1,0 +1,53 @@
+"""What the nodes work with besides the state: database, model, options. One per conversation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from langchain_core.language_models import BaseChatModel
+
+from agent.profiles import Profile
+from agent.steps import PlainTime
+from decoding.recall import Recall
+from tools.database import Database
+from tools.result import Limits, Result
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """max_attempts: SQL statements tried per question, repairs not counted. samples: SQL candidates that vote.
+
+    race: decode every step plainly as well, so that the plain time is measured and not estimated.
+    constrain: let the model write nothing but SQL over the schema, where the profile's answers are SQL alone.
+    schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
+    """
+
+    max_attempts: int = 3
+    samples: int = 1
+    vote_temperature: float = 0.7
+    refine_empty: bool = True
+    schema_budget: int = 200
+    preview_rows: int = 5
+    seed: int = 0
+    race: bool = False
+    constrain: bool = True
+    knowledge: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Toolbox:
+    database: Database
+    model: BaseChatModel
+    profile: Profile
+    options: AgentOptions = field(default_factory=AgentOptions)
+    limits: Limits = field(default_factory=Limits)
+    recall: Recall = field(default_factory=Recall)
+    estimate_plain: PlainTime | None = None
+    result: Result | None = None  # of the SQL that stands; written by the execute node
+
+    def keep(self, result: Result | None) -> None:
+        """Hold the newest result, whole."""
+        self.result = result
+
+    def remember(self, tokens: Sequence[int]) -> None:
+        """Let later drafts copy from a text that was decoded."""
+        self.recall.add(tokens)

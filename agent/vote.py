@@ -1,0 +1,50 @@
+"""Choosing among several SQL candidates by what they return."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import parse_one
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+
+from tools.result import QueryError, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    sql: str
+    outcome: Result | QueryError
+    votes: int = 0  # candidates with the same result, itself included
+
+
+def elect(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Best first: most votes among those that ran, rows before none, earlier before later; failures come last."""
+    counts = Counter(_fingerprint(each.outcome) for each in candidates)
+    voted = [Candidate(each.sql, each.outcome, counts[_fingerprint(each.outcome)]) for each in candidates]
+    return sorted(voted, key=_rank)
+
+
+def _rank(candidate: Candidate) -> tuple[bool, bool, int]:
+    failed = isinstance(candidate.outcome, QueryError)
+    empty = isinstance(candidate.outcome, Result) and not candidate.outcome.rows
+    return failed, empty, -candidate.votes
+
+
+def _fingerprint(outcome: Result | QueryError) -> object:
+    """Equal for results with the same rows in any order."""
+    if isinstance(outcome, QueryError):
+        return ("error", outcome.kind)
+    return (len(outcome.columns), frozenset(Counter(map(repr, outcome.rows)).items()))
+
+
+def same_sql(one: str, other: str, dialect: str) -> bool:
+    """Whether two statements differ in layout, case of keywords and names, and comments only."""
+    return _normal(one, dialect) == _normal(other, dialect)
+
+
+def _normal(sql: str, dialect: str) -> str:
+    try:
+        return normalize_identifiers(parse_one(sql, dialect=dialect), dialect).sql(dialect, comments=False)
+    except (SqlglotError, RecursionError):
+        return " ".join(sql.split()).rstrip(";").lower()

@@ -1,0 +1,1 @@
+"""Composition root: the command line."""

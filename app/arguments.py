@@ -1,0 +1,121 @@
+"""Option groups that several commands share, as dataclasses, and the decorator that spreads them over a command."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from app import options
+
+if TYPE_CHECKING:
+    from agent.assemble import ModelChoice
+    from agent.toolbox import AgentOptions
+    from tools.database import Database
+    from tools.result import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which database."""
+
+    db: options.Db = None
+    engine: options.EngineOption = "auto"
+
+    def open(self) -> "Database":
+        """Raises OpenError."""
+        from app.databases import open_named
+
+        return open_named(self.db, self.engine)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What one query may use."""
+
+    limit: options.Limit = 1000
+    timeout: options.Timeout = 30.0
+    memory_limit: options.MemoryLimit = 1024
+
+    def limits(self) -> "Limits":
+        from tools.result import Limits
+
+        return Limits(deadline_s=self.timeout, max_rows=self.limit, memory_limit_mb=self.memory_limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Which model, and how it decodes."""
+
+    model: options.Model = "embedded"
+    decoder: options.Decoder = None
+    decoder_option: options.DecoderOption = None
+    profile: options.ProfileOption = None
+    dtype: options.Dtype = "auto"
+    device: options.Device = "auto"
+    temperature: options.Temperature = 0.0
+
+    def choice(self) -> "ModelChoice":
+        """The names, checked. Raises UnknownMethod, UnknownProfile."""
+        from agent.assemble import ModelChoice
+
+        choice = ModelChoice(
+            model=self.model,
+            decoder=self.decoder,
+            decoder_options=options.decoder_options(self.decoder_option),
+            profile=self.profile,
+            dtype=self.dtype,
+            device=self.device,
+            temperature=self.temperature,
+        )
+        choice.check()
+        return choice
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How the agent goes about a question."""
+
+    samples: options.Samples = 1
+    attempts: options.Attempts = 3
+    constrain: options.Constrain = True
+    seed: options.Seed = 0
+
+    def agent_options(self, race: bool = False) -> "AgentOptions":
+        from agent.toolbox import AgentOptions
+
+        return AgentOptions(
+            max_attempts=self.attempts, samples=self.samples, constrain=self.constrain, seed=self.seed, race=race
+        )
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command's parameters that are dataclasses appear as one option per field."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    shown: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        shown += _fields(groups[name]) if name in groups else [parameter.replace(annotation=hints[name])]
+
+    @wraps(command)
+    def wrapper(**given: Any) -> None:
+        built = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        command(**built, **given)
+
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown]
+    wrapper.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
+    return wrapper
+
+
+def _fields(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(group)
+    ]

@@ -1,0 +1,158 @@
+"""`sqlagent ask` and `sqlagent chat`: questions from the command line, from a pipe, or in a dialogue."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app import exits, options, output
+from app.arguments import Asking, Decoding, Query, Source, spread
+
+if TYPE_CHECKING:
+    from agent.conversation import Conversation
+    from agent.toolbox import AgentOptions
+
+DEFAULT_QUESTION = "What is the average list price of the albums?"
+_DOING = {
+    "link": "looking at the schema",
+    "plan": "planning",
+    "generate": "writing SQL",
+    "check": "checking",
+    "execute": "running the query",
+    "refine": "correcting",
+}
+
+
+@spread
+def ask(
+    question: Annotated[str | None, typer.Argument(help="The question; read from stdin when it is not given.")] = None,
+    source: Source = Source(),
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    query: Query = Query(),
+    evidence: Annotated[str, typer.Option("--evidence", help="What the words of the question mean in this data.")] = "",
+    race: Annotated[
+        bool, typer.Option("--race", help="Decode every step plainly as well, to measure the saving.")
+    ] = False,
+    as_json: options.Json = False,
+    sql_only: Annotated[bool, typer.Option("--sql-only", help="Print nothing but the SQL.")] = False,
+) -> None:
+    """Answer a question about a database."""
+    with exits.plain_errors():
+        text = _question(question, source.db)
+        with _talking(source, decoding, asking.agent_options(race), query) as conversation:
+            answer = follow(conversation, text, evidence)
+    if as_json:
+        output.print_json(answer)
+    elif sql_only and answer["sql"]:
+        print(answer["sql"])
+    elif answer["error"]:
+        print(f"sqlagent: {answer['answer']}", file=sys.stderr)
+    else:
+        output.print_answer(answer)
+    raise typer.Exit(exits.code_of(answer["error"]["kind"] if answer["error"] else None))
+
+
+@spread
+def chat(
+    source: Source = Source(),
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    query: Query = Query(),
+    thread: Annotated[
+        str | None, typer.Option("--continue", "-c", help="Go on with a conversation by its name.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Talk about a database: follow-up questions know what came before. Reads one question per line."""
+    with (
+        exits.plain_errors(),
+        _talking(source, decoding, asking.agent_options(), query, _saver(), thread) as conversation,
+    ):
+        if sys.stdin.isatty():
+            asked = conversation.toolbox.database.name
+            output.stderr.print(f"Asking {asked}; an empty line ends. Conversation: {conversation.thread}")
+        for line in _lines():
+            answer = follow(conversation, line)
+            if as_json:
+                output.print_json(answer)
+            else:
+                output.print_answer(answer)
+
+
+def follow(conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:
+    """Ask, showing on stderr what is being done; returns the answer as a dict."""
+    answer: dict[str, Any] = {}
+    with output.stderr.status("reading the question") as status:
+        for event in conversation.events(question, evidence):
+            if event["event"] == "start":
+                status.update(_DOING.get(event["step"], event["step"]))
+            elif event["event"] == "answer":
+                answer = {key: value for key, value in event.items() if key != "event"}
+    return answer
+
+
+@contextmanager
+def _talking(
+    source: Source,
+    decoding: Decoding,
+    agent_options: "AgentOptions",
+    query: Query,
+    saver: Any = None,
+    thread: str | None = None,
+) -> Iterator["Conversation"]:
+    """A conversation, and the end of it. The database is opened first: a wrong path should not wait for a model."""
+    choice = decoding.choice()
+    database = source.open()
+    try:
+        from agent.assemble import load_model
+        from agent.conversation import Conversation
+
+        toolbox = load_model(choice).toolbox(database, agent_options, query.limits())
+        yield Conversation(toolbox, saver, thread)
+    finally:
+        database.close()
+
+
+def _saver() -> Any:
+    """Conversations survive a restart: a SQLite file in the user's cache."""
+    import sqlite3
+
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    from decoding.cache import cache_root
+
+    path: Path = cache_root() / "conversations.sqlite"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return SqliteSaver(sqlite3.connect(path, check_same_thread=False))
+
+
+def _question(given: str | None, db: str | None) -> str:
+    """The question given, else the one on stdin, else, for the example database, an example."""
+    text = (given if given not in (None, "-") else _piped()).strip()
+    if text:
+        return text
+    if given is None and db is None:
+        print(f"Asking the example database: {DEFAULT_QUESTION}", file=sys.stderr)
+        return DEFAULT_QUESTION
+    raise exits.fail('no question; try: sqlagent ask "How many customers are there?"', exits.USAGE)
+
+
+def _piped() -> str:
+    return "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
+
+
+def _lines() -> Any:
+    """Questions, one per line, until an empty line or the end of input."""
+    while True:
+        try:
+            line = input("? " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return
+        if not line and sys.stdin.isatty():
+            return
+        if line:
+            yield line

@@ -1,0 +1,47 @@
+"""The command line. Commands live in their own files; this one names them."""
+
+from typing import Annotated
+
+import typer
+
+from app import ask, data, doctor, evaluate, models, sql, train
+
+app = typer.Typer(
+    name="sqlagent",
+    help="Ask a database a question; the SQL is written by a language model that runs here, fast.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("ask")(ask.ask)
+app.command("chat")(ask.chat)
+app.command("sql")(sql.sql)
+app.command("eval")(evaluate.evaluate)
+app.command("bench")(evaluate.bench)
+app.add_typer(models.app, name="models")
+app.add_typer(train.app, name="train")
+app.add_typer(data.app, name="data")
+app.command("doctor")(doctor.doctor)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(version("sqlagent"))
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that need no command."""
+
+
+def main() -> None:
+    """Entry point of the `sqlagent` script."""
+    app()

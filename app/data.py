@@ -1,0 +1,66 @@
+"""`sqlagent data build`: training data for the agent's steps, from the training parts of Spider, Spider-Syn and BIRD."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app import exits, options, output
+
+app = typer.Typer(help="Make training data for the model.", no_args_is_help=True)
+
+
+@app.callback()
+def _data() -> None:
+    """Make training data for the model."""
+
+
+@app.command("build")
+def build(
+    data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.", file_okay=False)],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the files; an interrupted build there goes on.")],
+    variants: Annotated[int, typer.Option("--variants", min=0, help="Passes over the questions with new schemas.")] = 3,
+    per_schema: Annotated[int, typer.Option("--per-schema", min=1, help="Questions that share a new schema.")] = 8,
+    originals: Annotated[
+        float, typer.Option("--originals", min=0.0, max=1.0, help="Share asked under the original names, in each dialect.")
+    ] = 1.0,
+    spider: Annotated[float, typer.Option("--spider", min=0.0, max=1.0, help="Share of Spider's questions.")] = 1.0,
+    spider_syn: Annotated[float, typer.Option("--spider-syn", min=0.0, max=1.0, help="Of Spider-Syn's.")] = 1.0,
+    bird: Annotated[float, typer.Option("--bird", min=0.0, max=1.0, help="Of BIRD's.")] = 1.0,
+    refine: Annotated[float, typer.Option("--refine", min=0.0, max=1.0, help="Share that gets a correction.")] = 0.3,
+    follow_ups: Annotated[
+        float, typer.Option("--follow-ups", min=0.0, max=1.0, help="Share that gets a second question.")
+    ] = 0.3,
+    database: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None,
+    model: options.Model = "embedded",
+    seed: options.Seed = 0,
+) -> None:
+    """Write OUT/train.jsonl, OUT/held_back.jsonl and OUT/manifest.json. Progress on stderr; the manifest's sums on stdout.
+
+    The model gives its tokenizer alone: answers that the agent would cut off are left out.
+    """
+    with exits.plain_errors():
+        from decoding.training.base import load_base
+        from eval.training_data.build import Options
+        from eval.training_data.build import build as build_files
+
+        tokenizer = load_base(model).tokenizer
+        chosen = Options(
+            seed=seed,
+            variants=variants,
+            per_schema=per_schema,
+            originals=originals,
+            spider=spider,
+            spider_syn=spider_syn,
+            bird=bird,
+            refine=refine,
+            follow_ups=follow_ups,
+            databases=tuple(database or ()),
+        )
+        manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), _report)
+        output.print_json({"out": str(out), "train": manifest["train"], "held_back": manifest["held_back_counts"]})
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

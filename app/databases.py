@@ -1,0 +1,20 @@
+"""Which database a command means."""
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tools.database import Database
+
+
+def open_named(db: str | None, engine: Literal["auto", "duckdb", "sqlite"] = "auto") -> "Database":
+    """The database at a path or URL; several paths separated by commas; None: the bundled example. Raises OpenError."""
+    from tools.database import open_database
+
+    if db is None:
+        from decoding.cache import cache_root
+        from tools.example.build import example_database
+
+        return open_database(example_database(cache_root()), engine=engine)
+    parts = [part for part in db.split(",") if part]
+    several = len(parts) > 1 and "://" not in db
+    return open_database(parts if several else db, engine=engine)

@@ -1,0 +1,72 @@
+"""`sqlagent doctor`: what this machine has, what will be used, what is missing."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from app import options, output
+
+_PACKAGES = ("torch", "transformers", "triton", "duckdb", "sqlglot", "sqlalchemy", "langgraph", "langchain-core")
+
+
+def doctor(as_json: options.Json = False) -> None:
+    """Say what is here and what will be used."""
+    facts = {**_machine(), **_decoding(), **_packages()}
+    if as_json:
+        output.print_json(facts)
+    else:
+        output.print_rows(["what", "found"], [[key, _text(value)] for key, value in facts.items()])
+        if not facts["embedded_model_ready"]:
+            output.stdout.print("The embedded model is not here yet: `sqlagent models pull` fetches it (93 MB).")
+
+
+def _machine() -> dict[str, Any]:
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def _decoding() -> dict[str, Any]:
+    import torch
+
+    from agent.assemble import DEFAULT_DECODER
+    from decoding.cache import cache_root
+    from decoding.load import auto_dtype
+    from decoding.method import METHODS, method_options
+    from decoding.models import list_models
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return {
+        "device": device,
+        "dtype": str(auto_dtype(device)).removeprefix("torch."),
+        "default_decoder": DEFAULT_DECODER,
+        "decoders": {name: method_options(name) for name in METHODS},
+        "cache": str(cache_root()),
+        "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in list_models()),
+    }
+
+
+def _packages() -> dict[str, str | None]:
+    return {name: _version(name) for name in _PACKAGES}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        lines = (f"{name} ({', '.join(f'{k}={v}' for k, v in opts.items())})" for name, opts in value.items())
+        return "\n".join(line.removesuffix(" ()") for line in lines)
+    return "none" if value is None else str(value)

@@ -1,0 +1,60 @@
+"""Command-line options that several commands share: their types, their help, and what they mean together."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+Engine = Literal["auto", "duckdb", "sqlite"]
+
+Db = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        help="DuckDB, SQLite, CSV, Parquet, JSON or Excel file, a folder of such, or a database URL. Default: the example.",
+        envvar="SQLAGENT_DB",
+    ),
+]
+EngineOption = Annotated[Engine, typer.Option("--engine", help="What runs the SQL on a SQLite file.")]
+Model = Annotated[
+    str, typer.Option("--model", help="'embedded', a folder, a .gguf file or a hub id.", envvar="SQLAGENT_MODEL")
+]
+Decoder = Annotated[str | None, typer.Option("--decoder", help="Decoding method; `sqlagent doctor` lists them.")]
+DecoderOption = Annotated[list[str] | None, typer.Option("--decoder-option", "-o", help="name=value, repeatable.")]
+ProfileOption = Annotated[str | None, typer.Option("--profile", help="Prompt profile: compact or chat.")]
+Dtype = Annotated[str, typer.Option("--dtype", help="auto, bf16 or fp32.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
+Seed = Annotated[int, typer.Option("--seed", help="Fixes every random choice.")]
+Samples = Annotated[int, typer.Option("--samples", min=1, max=64, help="SQL candidates that vote.")]
+Attempts = Annotated[int, typer.Option("--attempts", min=1, max=20, help="SQL statements tried per question.")]
+Constrain = Annotated[
+    bool, typer.Option("--constrain/--no-constrain", help="Let the model write nothing but SQL over the schema.")
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Most rows returned.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
+MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results; an interrupted run there is resumed.")]
+
+
+def decoder_options(pairs: list[str] | None) -> dict[str, Any]:
+    """`name=value` pairs with values read as int, float, true / false, or text."""
+    options: dict[str, Any] = {}
+    for pair in pairs or []:
+        name, found, value = pair.partition("=")
+        if not found or not name:
+            raise typer.BadParameter(f"{pair!r} is not of the form name=value", param_hint="--decoder-option")
+        options[name.strip()] = _value(value.strip())
+    return options
+
+
+def _value(text: str) -> bool | int | float | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,1 @@
+"""The in-process decoder: many tokens per forward, the text of plain decoding."""

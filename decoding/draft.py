@@ -1,0 +1,107 @@
+"""A draft: the only thing a decoding method may hand to the engine. Plain data, no tensors."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+ROOT = -1  # parent of a depth-1 node: the last committed token
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A tree of guessed tokens in topological order, hanging under the last committed token.
+
+    ``parents[i] < i``, and ``ROOT`` at depth 1. A chain has parents (-1, 0, 1, ...). Duplicate siblings are merged when
+    the draft is built (their children move to the first of them), so no two children of a node carry the same token;
+    the indices that count afterwards are those of the built draft. An empty draft means a plain decoding step.
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    depths: tuple[int, ...] = field(init=False, compare=False, repr=False)  # 1 for a child of the root
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.parents):
+            raise ValueError(
+                f"a draft needs one parent per token: {len(self.tokens)} tokens, {len(self.parents)} parents"
+            )
+        tokens, parents, depths = _merge_siblings(self.tokens, self.parents)
+        object.__setattr__(self, "tokens", tokens)
+        object.__setattr__(self, "parents", parents)
+        object.__setattr__(self, "depths", depths)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @classmethod
+    def chain(cls, tokens: Iterable[int]) -> "Draft":
+        """One guess, token after token."""
+        tokens = tuple(tokens)
+        return cls(tokens, tuple(range(-1, len(tokens) - 1)))
+
+    @classmethod
+    def trie(cls, guesses: Iterable[Sequence[int]]) -> "Draft":
+        """Several guesses from the root, merged where they begin alike. Earlier guesses get the lower indices."""
+        tokens: list[int] = []
+        parents: list[int] = []
+        child: dict[tuple[int, int], int] = {}
+        for guess in guesses:
+            node = ROOT
+            for token in guess:
+                if (node, token) not in child:
+                    child[node, token] = len(tokens)
+                    tokens.append(token)
+                    parents.append(node)
+                node = child[node, token]
+        return cls(tuple(tokens), tuple(parents))
+
+    @property
+    def is_chain(self) -> bool:
+        return all(parent == i - 1 for i, parent in enumerate(self.parents))
+
+    @property
+    def children(self) -> dict[tuple[int, int], int]:
+        """(parent, token) -> node."""
+        return {edge: node for node, edge in enumerate(zip(self.parents, self.tokens, strict=True))}
+
+    def depth(self, node: int) -> int:
+        """0 for the root, 1 for its children."""
+        return 0 if node == ROOT else self.depths[node]
+
+    def path(self, node: int) -> list[int]:
+        """Node indices from depth 1 down to `node`; empty for the root."""
+        out: list[int] = []
+        while node != ROOT:
+            out.append(node)
+            node = self.parents[node]
+        return out[::-1]
+
+    def pruned(self, keep: Callable[[int], bool]) -> "Draft":
+        """The draft without the nodes that `keep` refuses and without everything below them.
+
+        `keep` is asked in topological order and only for nodes whose parent was kept.
+        """
+        new_index = {ROOT: ROOT}
+        for node, parent in enumerate(self.parents):
+            if parent in new_index and keep(node):
+                new_index[node] = len(new_index) - 1
+        if len(new_index) == len(self) + 1:
+            return self
+        kept = [node for node in new_index if node != ROOT]
+        return Draft(tuple(self.tokens[i] for i in kept), tuple(new_index[self.parents[i]] for i in kept))
+
+
+def _merge_siblings(
+    tokens: Sequence[int], parents: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    child: dict[tuple[int, int], int] = {}
+    new_index = {ROOT: ROOT}
+    depths: list[int] = []
+    for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
+        if not ROOT <= parent < node:
+            raise ValueError(f"node {node} of a draft has parent {parent}: parents must come before their children")
+        key = (new_index[parent], token)
+        if key not in child:
+            child[key] = len(child)
+            depths.append(1 if key[0] == ROOT else depths[key[0]] + 1)
+        new_index[node] = child[key]
+    return tuple(token for _, token in child), tuple(parent for parent, _ in child), tuple(depths)

@@ -1,0 +1,191 @@
+"""The decode loop: one for every method, for one sequence or several. Knows no model and no text.
+
+Invariant between rounds: the target's cache holds every committed token but the last ones, which are pending. Every
+round commits at least one token.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from decoding.constraint import Constraint, ConstraintError
+from decoding.draft import ROOT, Draft
+from decoding.method import Context, Method
+from decoding.recall import Recall
+from decoding.rounds import Finish, Round
+from decoding.sampling import Sampler
+from decoding.target import AnyTarget, Scores, TargetSequence
+from decoding.verify import Verdict, verify
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One text to be decoded. A method instance serves one request at a time."""
+
+    prompt: tuple[int, ...]
+    method: Method
+    max_new_tokens: int
+    sampler: Sampler = Sampler()
+    stop: frozenset[int] = frozenset()  # stop tokens end the text and are its last token
+    constraint: Constraint[Any] | None = None
+    recall: Recall = field(default_factory=Recall)
+
+
+class PromptTooLong(ValueError):
+    """The prompt leaves no room for a single new token."""
+
+
+def decode(
+    target: AnyTarget, requests: Sequence[Request], *, cancelled: Callable[[int], bool] = lambda sequence: False
+) -> Iterator[Round]:
+    """Decode all requests together, one target forward per round for those still unfinished.
+
+    Yields a `Round` per sequence and forward. `cancelled(sequence)` is asked between rounds for each unfinished one.
+    Closing the iterator, too, ends the decode and closes its sequences. Raises PromptTooLong before anything is computed.
+    """
+    with ExitStack() as opened:
+        live = [_Generation(index, target, request, opened) for index, request in enumerate(requests)]
+        while live := [one for one in live if one.room > 0 and not cancelled(one.index)]:
+            drafts = [generation.propose() for generation in live]
+            start = perf_counter()
+            scores = target.score([generation.work(draft) for generation, draft in zip(live, drafts, strict=True)])
+            target_ms = 1e3 * (perf_counter() - start)
+            for generation, draft, score in zip(live, drafts, scores, strict=True):
+                yield generation.settle(draft, score, target_ms, len(live))
+
+
+class _Generation:
+    """One sequence on its way: owner of its committed tokens, its pending tokens and its constraint states."""
+
+    def __init__(self, index: int, target: AnyTarget, request: Request, opened: ExitStack) -> None:
+        self.index, self._target, self._request = index, target, request
+        self._tokens = list(request.prompt)
+        if not 0 < len(self._tokens) < target.max_length:
+            raise PromptTooLong(
+                f"the prompt has {len(self._tokens)} tokens; the model takes 1 to {target.max_length - 1}"
+            )
+        self.room = min(request.max_new_tokens, target.max_length - len(self._tokens))
+        self._sequence = target.open(self._tokens, request.sampler, request.method.taps)
+        opened.callback(target.close, self._sequence)
+        self._pending = self._tokens[self._sequence.cached :]
+        self._states: dict[int, Any] = {ROOT: request.constraint.start()} if request.constraint else {}
+        self._rounds = 0
+        self._draft_ms = 0.0
+        context = Context(request.sampler, target.embedding, target.lm_head, request.recall)
+        request.method.begin(request.prompt, self._sequence.hidden, context)
+
+    def propose(self) -> Draft:
+        """The method's draft, without what cannot become text: too deep, below a stop token, or forbidden."""
+        start = perf_counter()
+        method = self._request.method
+        blind = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
+        draft = self._prune(Draft() if blind else method.propose(self._tokens, self.room - 1))
+        self._draft_ms = 1e3 * (perf_counter() - start)
+        return draft
+
+    def work(self, draft: Draft) -> tuple[TargetSequence, list[int], Draft]:
+        return self._sequence, self._pending, draft
+
+    def settle(self, draft: Draft, scores: Scores, target_ms: float, batch: int) -> Round:
+        """Verify the draft, commit what the target agrees with, and report it."""
+        start = perf_counter()
+        verdict = verify(draft, lambda node: self._choice(draft, scores, node))
+        committed, finish = self._cut([*(draft.tokens[node] for node in verdict.path), verdict.bonus])
+        verdict = Verdict(verdict.path[: len(committed) - 1], committed[-1])
+        self._target.commit(self._sequence, verdict.path)
+        self._request.method.observe(draft, scores, verdict)
+        fed = len(self._pending)
+        self._append(committed)
+        forced: list[int] = []
+        if finish is None:
+            forced, finish = self._force(draft, verdict)
+        self._pending = [committed[-1], *forced]
+        if finish:
+            self.room = 0
+        self._rounds += 1
+        return Round(
+            index=self._rounds - 1,
+            sequence=self.index,
+            batch=batch,
+            pending=fed,
+            draft_tokens=draft.tokens,
+            draft_parents=draft.parents,
+            accepted=verdict.path,
+            committed=tuple(committed),
+            forced=tuple(forced),
+            draft_ms=self._draft_ms,
+            target_ms=target_ms,
+            verify_ms=1e3 * (perf_counter() - start),
+            finish=finish,
+        )
+
+    def _choice(self, draft: Draft, scores: Scores, node: int) -> int:
+        """The target's own token after `node`: its raw keyed choice, or the best allowed one where that is forbidden."""
+        if node != ROOT and draft.tokens[node] in self._request.stop:
+            return draft.tokens[node]  # nothing follows a stop token: `_cut` drops this
+        token = scores.choice(node)
+        constraint = self._request.constraint
+        if constraint is None:
+            return token
+        mask = constraint.allowed(self._state(constraint, draft, node))
+        if mask[token]:
+            return token
+        if not mask.any():
+            raise ConstraintError("the constraint allows no token here")
+        logits = scores.logits[node + 1].masked_fill(~mask.to(scores.logits.device), float("-inf"))
+        return self._request.sampler.pick(logits, len(self._tokens) + draft.depth(node))
+
+    def _state(self, constraint: Constraint[Any], draft: Draft, node: int) -> Any:
+        if node not in self._states:
+            before = self._state(constraint, draft, draft.parents[node])
+            self._states[node] = constraint.step(before, draft.tokens[node])
+        return self._states[node]
+
+    def _prune(self, draft: Draft) -> Draft:
+        new_index = {ROOT: ROOT}
+
+        def keep(node: int) -> bool:
+            if not self._possible(draft, node):
+                return False
+            new_index[node] = len(new_index) - 1
+            return True
+
+        pruned = draft.pruned(keep)
+        self._states = {new_index[node]: state for node, state in self._states.items() if node in new_index}
+        return pruned
+
+    def _possible(self, draft: Draft, node: int) -> bool:
+        parent = draft.parents[node]
+        if draft.depths[node] >= self.room or (parent != ROOT and draft.tokens[parent] in self._request.stop):
+            return False
+        constraint = self._request.constraint
+        if constraint is None:
+            return True
+        return bool(constraint.allowed(self._state(constraint, draft, parent))[draft.tokens[node]])
+
+    def _cut(self, tokens: list[int]) -> tuple[list[int], Finish | None]:
+        """Tokens up to the first stop token or the length limit, and why they end there if they do."""
+        for count, token in enumerate(tokens[: self.room], 1):
+            if token in self._request.stop:
+                return tokens[:count], "stop"
+        return tokens[: self.room], "length" if len(tokens) >= self.room else None
+
+    def _force(self, draft: Draft, verdict: Verdict) -> tuple[list[int], Finish | None]:
+        """Advance the constraint over the bonus, then append the tokens that must follow."""
+        constraint = self._request.constraint
+        if constraint is None:
+            return [], None
+        last = verdict.path[-1] if verdict.path else ROOT
+        state = constraint.step(self._state(constraint, draft, last), verdict.bonus)
+        forced, finish = self._cut(list(constraint.forced(state)))
+        for token in forced if finish != "stop" else forced[:-1]:
+            state = constraint.step(state, token)
+        self._states = {ROOT: state}
+        self._append(forced)
+        return forced, finish
+
+    def _append(self, tokens: list[int]) -> None:
+        self._tokens += tokens
+        self.room -= len(tokens)

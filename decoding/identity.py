@@ -1,0 +1,58 @@
+"""Who a set of weights is (its SHA-256), and the small file in which a conversion records where they came from."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+_FILE = "base.json"
+CONVERSION = 1  # raised when the converted files change, so that older ones are made anew
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a converted checkpoint came from."""
+
+    name: str
+    gguf_sha256: str
+    base_sha256: str  # of the converted weights, see `weights_sha256`
+    files: dict[str, int]  # weight file -> bytes
+    conversion: int = CONVERSION
+
+
+def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over name, dtype, shape and little-endian bytes of every tensor, in order of their names."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous().cpu()
+        digest.update(f"{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def record(folder: Path, origin: Origin) -> None:
+    """Write the origin beside the weights."""
+    (folder / _FILE).write_text(json.dumps(asdict(origin), indent=2) + "\n", encoding="utf-8")
+
+
+def recorded(folder: Path) -> Origin | None:
+    """What `record` wrote; None when there is nothing, or nothing that this version wrote."""
+    try:
+        origin = Origin(**json.loads((folder / _FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    return origin if origin.conversion == CONVERSION else None
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether `folder` holds a conversion of this version with all its weight files at full length."""
+    origin = recorded(folder)
+    return origin is not None and all(_size(folder / name) == size for name, size in origin.files.items())
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else -1

@@ -1,0 +1,94 @@
+"""From a model's name to a running `TextDecoder`: the composition of checkpoint, target and tokenizer."""
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from decoding.adapter import Adapter, check_base, merged_weights
+from decoding.adapter_files import read_adapter
+from decoding.checkpoint import base_sha256, load_config, read_weights, resolve
+from decoding.embedded import EMBEDDED_NAMES
+from decoding.errors import UnsupportedModel
+from decoding.progress import Progress, on_stderr
+from decoding.target import AnyTarget
+from decoding.text import TextDecoder
+from decoding.tokenizer import Tokenizer
+
+Kind = Literal["auto", "fast", "hf"]
+SHIPPED_ADAPTER = Path(__file__).parent / "weights" / "sqlagent-135m"
+DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def load_text_decoder(
+    name: str = "embedded",
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    target: Kind = "auto",
+    adapter: Path | Literal["auto", "none"] = "auto",
+    any_base: bool = False,
+    prefix_cache_mb: int = 1024,
+    progress: Progress = on_stderr,
+) -> TextDecoder:
+    """Fetch (once), load and ready a model.
+
+    target "auto" takes `fast_target` where it knows the architecture, else transformers. dtype "auto" is bf16 where the
+    processor computes in it, else fp32; device "auto" is CUDA where there is one. adapter: a folder of a low-rank adapter
+    (ours or peft's) that is merged into the weights; "auto" is the one that is shipped for the embedded model, and none
+    for others. any_base: merge it even where it was trained on another model. prefix_cache_mb 0 turns the prefix cache off.
+    Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"unknown dtype {dtype!r}; choose one of: {', '.join(DTYPES)}")
+    path = resolve(name, progress)
+    where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    merged = _adapter(name, path, adapter, any_base)
+    running = _target(path, DTYPES[dtype] or auto_dtype(where), where, target, merged, prefix_cache_mb << 20)
+    return TextDecoder(running, Tokenizer(path), name)
+
+
+def _adapter(name: str, path: Path, wanted: Path | Literal["auto", "none"], any_base: bool) -> Adapter | None:
+    if wanted == "none" or (wanted == "auto" and not (name in EMBEDDED_NAMES and SHIPPED_ADAPTER.is_dir())):
+        return None
+    found = read_adapter(SHIPPED_ADAPTER if wanted == "auto" else Path(wanted))
+    check_base(found, base_sha256(path), force=any_base)
+    return found
+
+
+def _target(
+    path: Path, dtype: torch.dtype, device: str, kind: Kind, adapter: Adapter | None, cache_bytes: int
+) -> AnyTarget:
+    if kind != "hf" and _known(path, must=kind == "fast"):
+        from decoding.fast_model import FastModel
+        from decoding.fast_target import FastTarget
+
+        weights = merged_weights(read_weights(path), adapter)
+        return FastTarget(FastModel(load_config(path), weights, dtype, device), cache_bytes)
+    from decoding.hf_target import HfTarget
+
+    target = HfTarget.load(path, dtype=dtype, device=device, keep_prefixes=cache_bytes > 0)
+    if adapter:
+        weights = merged_weights(read_weights(path), adapter)
+        changed = {name: tensor for name, tensor in weights if name.removesuffix(".weight") in adapter.factors}
+        target.model.load_state_dict(changed, strict=False)
+    return target
+
+
+def _known(path: Path, must: bool) -> bool:
+    """Whether `fast_target` knows the architecture."""
+    try:
+        load_config(path)
+    except UnsupportedModel:
+        if must:
+            raise
+        return False
+    return True
+
+
+def auto_dtype(device: str) -> torch.dtype:
+    """bf16 where it is computed natively: on CUDA, and on processors with AVX-512 bf16 or AMX."""
+    if device != "cpu":
+        return torch.bfloat16
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if native else torch.float32

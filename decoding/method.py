@@ -1,0 +1,89 @@
+"""A decoding method: where drafts come from. Everything else is shared.
+
+Adding one is a file in `decoding/methods/` and a line in `METHODS`: the command line, the benchmark and the
+losslessness test follow from that table.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from decoding.draft import Draft
+from decoding.recall import Recall
+from decoding.sampling import Sampler
+from decoding.target import Scores
+from decoding.verify import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a method may read beside the text. A guess at T > 0 ranked without the sampler's noise is blind to the target's."""
+
+    sampler: Sampler
+    embedding: Tensor  # the target's [vocab, hidden]
+    lm_head: Tensor  # the target's [vocab, hidden]
+    recall: Recall
+
+
+class Method(Protocol):
+    """One instance drafts for one sequence at a time."""
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Hidden layers whose states it needs (see `Target`); empty for most."""
+        ...
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        """Forget everything; a new sequence starts with `prompt`.
+
+        `hidden` [cached, taps, hidden]: states of the prompt's first tokens, as far as the prefix cache has them. The
+        states of the others come with the first `observe`, so a method with taps is asked for no draft in the first
+        round, after a cold start and after a cache hit alike.
+        """
+        ...
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        """Guess what follows `tokens` (prompt and committed text), at most `room` deep. An empty draft is fine."""
+        ...
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """What the target said about the draft that was really scored: pruned perhaps, or another method's."""
+        ...
+
+
+METHODS: Mapping[str, str] = {
+    "plain": "decoding.methods.plain:Plain",
+    "jacobi": "decoding.methods.jacobi:Jacobi",
+    "lookahead": "decoding.methods.lookahead:Lookahead",
+    "prompt_lookup": "decoding.methods.prompt_lookup:PromptLookup",
+}
+
+
+class UnknownMethod(ValueError):
+    """No such decoding method, or an option that it does not have; the message lists what there is."""
+
+
+def load_method(name: str, **options: Any) -> Method:
+    """An instance of a registered method. Raises UnknownMethod."""
+    method = _method_class(name)
+    known = method_options(name)
+    if unknown := sorted(set(options) - set(known)):
+        raise UnknownMethod(f"{name} has no option {unknown[0]}; it has: {', '.join(known) or 'none'}")
+    return method(**options)  # type: ignore[no-any-return]
+
+
+def method_options(name: str) -> dict[str, Any]:
+    """Option names of a method and their defaults."""
+    parameters = inspect.signature(_method_class(name)).parameters
+    return {key: value.default for key, value in parameters.items()}
+
+
+def _method_class(name: str) -> Any:
+    if name not in METHODS:
+        raise UnknownMethod(f"unknown decoder {name!r}; choose one of: {', '.join(METHODS)}")
+    module, attribute = METHODS[name].split(":")
+    return getattr(import_module(module), attribute)

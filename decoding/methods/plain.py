@@ -1,0 +1,25 @@
+"""Plain autoregressive decoding: never guesses. What every other method is compared with."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from decoding.draft import Draft
+from decoding.method import Context
+from decoding.target import Scores
+from decoding.verify import Verdict
+
+
+class Plain:
+    """One token per forward."""
+
+    taps: tuple[int, ...] = ()
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        """Nothing to remember."""
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        return Draft()
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """Nothing to learn."""

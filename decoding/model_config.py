@@ -1,0 +1,167 @@
+"""What a checkpoint's config.json says, for the families that `fast_target` runs: Llama, Qwen2 and Qwen3.
+
+Reads both the older layout (`rope_theta`, `rope_scaling`) and that of transformers 5 (`rope_parameters`).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from decoding.errors import ModelUnavailable, UnsupportedModel
+
+Family = Literal["llama", "qwen2", "qwen3"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
+RopeKind = Literal["default", "linear", "llama3"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotary embedding: base and long-context scaling, with the names of transformers' `rope_parameters`."""
+
+    theta: float
+    kind: RopeKind = "default"
+    factor: float = 1.0  # linear and llama3
+    low_freq_factor: float = 1.0  # this and the rest: llama3
+    high_freq_factor: float = 4.0
+    original_max_positions: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A decoder-only transformer with RMS norms, rotary positions, grouped-query attention and a SiLU-gated MLP."""
+
+    family: Family
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope: Rope
+    rms_norm_eps: float
+    tie_embeddings: bool  # the LM head is the embedding
+    qkv_bias: bool
+    output_bias: bool  # of attention's output projection
+    mlp_bias: bool
+    qk_norm: bool  # RMS norm over head_dim on queries and keys, before the rotation
+    max_positions: int  # tokens
+    sliding_windows: tuple[int | None, ...]  # per layer, in tokens; None attends to everything
+    bos_id: int | None
+    eos_ids: tuple[int, ...]  # from config.json and generation_config.json
+
+
+def load_config(path: Path) -> ModelConfig:
+    """Configuration of the checkpoint folder `path`.
+
+    Raises ModelUnavailable when config.json is missing or damaged, UnsupportedModel for another architecture.
+    """
+    raw = read_json(path / "config.json")
+    family = _family(raw, path)
+    try:
+        return _parse(raw, family, _optional_json(path / "generation_config.json"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelUnavailable(f"{path / 'config.json'} is incomplete or damaged: {error!r}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file. Raises ModelUnavailable."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelUnavailable(f"{path.parent} is no model folder: it has no {path.name}") from error
+    except (OSError, ValueError) as error:
+        raise ModelUnavailable(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelUnavailable(f"{path} is damaged: it holds no JSON object")
+    return content
+
+
+def _optional_json(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}
+
+
+def _family(raw: Mapping[str, Any], path: Path) -> Family:
+    for family in FAMILIES:
+        if raw.get("model_type") == family:
+            return family
+    kind = raw.get("model_type") or ", ".join(raw.get("architectures") or []) or "unknown"
+    raise UnsupportedModel(f"{path} is a {kind} model; supported here: {', '.join(FAMILIES)}")
+
+
+def _parse(raw: Mapping[str, Any], family: Family, generation: Mapping[str, Any]) -> ModelConfig:
+    if (activation := raw.get("hidden_act", "silu")) != "silu":
+        raise UnsupportedModel(f"activation {activation!r} is not supported; only silu is")
+    heads = int(raw["num_attention_heads"])
+    layers = int(raw["num_hidden_layers"])
+    attention_bias = bool(raw.get("attention_bias", False))
+    return ModelConfig(
+        family=family,
+        vocab_size=int(raw["vocab_size"]),
+        hidden_size=int(raw["hidden_size"]),
+        intermediate_size=int(raw["intermediate_size"]),
+        layers=layers,
+        heads=heads,
+        kv_heads=int(raw.get("num_key_value_heads") or heads),
+        head_dim=int(raw.get("head_dim") or raw["hidden_size"] // heads),
+        rope=_rope(raw),
+        rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+        tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        qkv_bias=attention_bias or family == "qwen2",
+        output_bias=attention_bias and family != "qwen2",
+        mlp_bias=bool(raw.get("mlp_bias", False)) and family == "llama",
+        qk_norm=family == "qwen3",
+        max_positions=int(raw.get("max_position_embeddings", 2048)),
+        sliding_windows=_sliding_windows(raw, family, layers),
+        bos_id=_first(raw.get("bos_token_id")),
+        eos_ids=tuple(dict.fromkeys(token_ids(generation.get("eos_token_id")) + token_ids(raw.get("eos_token_id")))),
+    )
+
+
+def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
+    """Token ids of a field that may hold one, several or none."""
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, list) else (int(value),)
+
+
+def _first(value: int | list[int] | None) -> int | None:
+    return next(iter(token_ids(value)), None)
+
+
+def _rope(raw: Mapping[str, Any]) -> Rope:
+    parameters = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
+    kind = parameters.get("rope_type") or parameters.get("type") or "default"
+    if kind not in get_args(RopeKind):
+        raise UnsupportedModel(f"rope scaling {kind!r} is not supported; supported: {', '.join(get_args(RopeKind))}")
+    if float(parameters.get("partial_rotary_factor", raw.get("partial_rotary_factor") or 1.0)) != 1.0:
+        raise UnsupportedModel("a rotary embedding over part of each head is not supported")
+    theta = float(parameters.get("rope_theta") or raw.get("rope_theta") or 10000.0)
+    if kind == "default":
+        return Rope(theta)
+    if kind == "linear":
+        return Rope(theta, "linear", float(parameters["factor"]))
+    return Rope(
+        theta=theta,
+        kind="llama3",
+        factor=float(parameters["factor"]),
+        low_freq_factor=float(parameters["low_freq_factor"]),
+        high_freq_factor=float(parameters["high_freq_factor"]),
+        original_max_positions=int(
+            parameters.get("original_max_position_embeddings") or raw["max_position_embeddings"]
+        ),
+    )
+
+
+def _sliding_windows(raw: Mapping[str, Any], family: Family, layers: int) -> tuple[int | None, ...]:
+    """As transformers does it: Qwen only, when switched on, and unless `layer_types` says so from `max_window_layers`."""
+    window = raw.get("sliding_window")
+    if family == "llama" or not raw.get("use_sliding_window") or window is None:
+        return (None,) * layers
+    kinds = raw.get("layer_types")
+    if kinds is None:
+        first = int(raw.get("max_window_layers", 28))
+        kinds = ["sliding_attention" if layer >= first else "full_attention" for layer in range(layers)]
+    return tuple(int(window) if kind == "sliding_attention" else None for kind in kinds)

@@ -1,0 +1,33 @@
+"""What a decode emits: one frozen record per sequence and target forward. Plain data, no tensors.
+
+Every metric, the chat's figures, the benchmark and the golden tests are functions of these records.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    index: int  # 0 is the round that shares its forward with the prefill
+    sequence: int  # which of the requests decoded together
+    batch: int  # sequences that shared the target forward
+    pending: int  # committed tokens fed: the uncached part of the prompt in round 0, else bonus and forced tokens
+    draft_tokens: tuple[int, ...]
+    draft_parents: tuple[int, ...]
+    accepted: tuple[int, ...]  # draft nodes that became text
+    committed: tuple[
+        int, ...
+    ]  # their tokens, then the target's own (the bonus); cut at a stop token or the length limit
+    forced: tuple[int, ...]  # tokens that the constraint added after them without a forward
+    draft_ms: float
+    target_ms: float  # of the shared forward, not divided by the batch
+    verify_ms: float
+    finish: Finish | None = None  # set on a sequence's last round
+
+    @property
+    def text_tokens(self) -> tuple[int, ...]:
+        """Everything this round added to the text."""
+        return self.committed + self.forced

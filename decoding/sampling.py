@@ -1,0 +1,69 @@
+"""Choosing one token from the target's logits, as a pure function of (logits, seed, position).
+
+Gumbel noise is keyed by (seed, position, token), never drawn from a running generator (drafter-invariant sampling,
+arXiv 2408.07978): in fp32 the text depends on target, temperature and seed only, whatever method drafts.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from kernels.philox import GUMBEL_MAX, GUMBEL_MIN, gumbel
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Temperature 0 takes the arg max (the first of equals); above, argmax(logits / T + keyed Gumbel noise)."""
+
+    temperature: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0.0:
+            raise ValueError(f"temperature must be 0 or more, not {self.temperature}")
+
+    def pick(self, logits: Tensor, position: int) -> int:
+        """The token for `position` (index into prompt + text) from logits [vocab]."""
+        if self.temperature == 0.0:
+            return int(logits.argmax())
+        scaled = logits.float() / self.temperature
+        return int(_keyed_argmax(scaled, self.seed, position))
+
+    def rank(self, log_probs: Tensor, position: int) -> Tensor:
+        """Scores [vocab] by which a drafter should rank its guesses for `position`: with the target's own noise."""
+        if self.temperature == 0.0:
+            return log_probs.float()
+        tokens = torch.arange(log_probs.shape[-1], device=log_probs.device)
+        return log_probs.float() / self.temperature + gumbel(self.seed, position, tokens)
+
+    def chooser(self, logits: Tensor, positions: Callable[[int], int]) -> Callable[[int], int]:
+        """The target's choice per row of logits [rows, vocab], each made when first asked for.
+
+        `positions(row)` is the position of the token that the row predicts.
+        """
+        if self.temperature == 0.0:
+            best: list[int] = logits.argmax(-1).tolist()
+            return best.__getitem__
+        made: dict[int, int] = {}
+
+        def choice(row: int) -> int:
+            if row not in made:
+                made[row] = self.pick(logits[row], positions(row))
+            return made[row]
+
+        return choice
+
+    def derive(self, *labels: str | int) -> "Sampler":
+        """The same temperature under another seed, fixed by the labels (request, step, vote, ...)."""
+        text = repr((self.seed, *labels)).encode()
+        return replace(self, seed=int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big"))
+
+
+def _keyed_argmax(scaled: Tensor, seed: int, position: int) -> Tensor:
+    """argmax(scaled + noise), with noise computed only for tokens that could win: noise is bounded on both sides."""
+    reach = scaled.max() - (GUMBEL_MAX - GUMBEL_MIN)
+    tokens = torch.nonzero(scaled >= reach).squeeze(-1)
+    return tokens[(scaled[tokens] + gumbel(seed, position, tokens)).argmax()]

@@ -1,0 +1,1 @@
+"""Training on prompt and answer texts: data, packing, the differentiable forward, the loop. Knows no SQL and no agent."""

@@ -1,0 +1,68 @@
+"""Everything that a training run depends on, in one frozen record that is written beside its results."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class TrainingError(ValueError):
+    """A training run that cannot be: the one-line message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoraConfig:
+    """Low-rank training, with peft's names and initial values."""
+
+    rank: int = 32
+    alpha: float = 64.0
+    targets: tuple[str, ...] = LINEAR_LAYERS
+    dropout: float = 0.0
+    rank_stabilised: bool = False  # rsLoRA: scale is alpha / sqrt(rank)
+    b_rate: float = 1.0  # LoRA+ (arXiv 2402.12354): B's learning rate over A's
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """One run. Its length is the least of `steps`, `epochs` and `minutes`; the schedule is laid over that length.
+
+    With `minutes`, progress is the greater of steps done and time gone, so that the rate has come down when time is up.
+    """
+
+    lora: LoraConfig | None = LoraConfig()  # None: all matrices are trained, embedding included; norms and biases stay
+    init_adapter: Path | None = None  # go on from this adapter; its rank, alpha and modules hold
+    learning_rate: float = 5e-4
+    warmup: float = 0.03  # part of the run in which the rate rises from 0
+    final_rate: float = 0.05  # the rate at the end, over `learning_rate`
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.99)
+    clip: float = 1.0  # norm of the gradient; 0 does not clip
+    label_smoothing: float = 0.0
+    pack_tokens: int = 1024  # rows of a forward
+    accumulate: int = 4  # packs a step, per process
+    steps: int | None = None
+    epochs: float | None = None
+    minutes: float | None = None
+    seed: int = 0
+    dtype: Literal["auto", "bf16", "fp32"] = "auto"
+    device: str = "auto"
+    checkpoint_minutes: float = 10.0
+    checkpoint_steps: int | None = None
+    validate_steps: int | None = None
+    stop_token: str | None = None  # by name, where the model has several
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.epochs is None and self.minutes is None:
+            raise TrainingError("a run needs an end: give steps, epochs or minutes")
+        if self.init_adapter and self.lora is None:
+            raise TrainingError("only low-rank training can go on from an adapter: leave out full or the adapter")
+        for name in ("learning_rate", "pack_tokens", "accumulate", "steps", "epochs", "minutes"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                raise TrainingError(f"{name} must be greater than 0, not {value}")
+
+    def curve(self) -> dict[str, Any]:
+        """What the curve depends on: a run may be resumed with another length or cadence, but not with another of these."""
+        free = {"steps", "epochs", "minutes", "device", "checkpoint_minutes", "checkpoint_steps", "validate_steps"}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
+        return {name: repr(value) for name, value in values.items()}

@@ -1,0 +1,268 @@
+"""The training loop: `train` takes groups of pairs and leaves an adapter (or a whole model), a log and a checkpoint.
+
+A run is a function of configuration, base and data: which packs a step takes, and its dropout, depend on seed and step
+alone, so that a run stopped and resumed takes the very steps of one that was not: bit for bit on a CPU.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+
+from decoding.adapter import About
+from decoding.load import DTYPES, auto_dtype
+from decoding.training import state
+from decoding.training.base import Base, initial_adapter, ready_model, write_result
+from decoding.training.config import TrainConfig, TrainingError
+from decoding.training.data import Group, stop_token, tokenise
+from decoding.training.loss import evaluate, pack_loss, total_weight
+from decoding.training.optimizer import Optimizer
+from decoding.training.packing import Pack, pack, pack_order
+from decoding.training.report import Reporter
+from decoding.training.schedule import learning_rate, length_of
+from decoding.training.world import World, join, leave
+
+Validator = Callable[[int, Path], Mapping[str, float]]
+"""Called with the steps done and the folder of what is trained so far; what it returns is logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended. `finished`: its length was reached; else it was stopped and can be resumed."""
+
+    steps: int
+    seconds: float
+    loss: float | None  # of the last step; None where there was nothing left to do
+    held_out: Mapping[str, float]  # of the last validation
+    left_out: int  # pairs that are longer than a pack
+    finished: bool
+
+
+def train(
+    config: TrainConfig,
+    base: Base,
+    groups: Iterable[Group],
+    out: Path,
+    *,
+    held_out: Iterable[Group] = (),
+    resume: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    validator: Validator | None = None,
+    prompt_version: int | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Train on `groups`, measure on `held_out`, and leave in `out`:
+
+    `adapter/` (peft's format) or `model/` (hub layout) with what is trained so far, `best/` with what had the lowest held-out
+    loss, `log.jsonl`, `checkpoint.pt`. `stopped` is asked after every step. Under torchrun, every process calls this.
+    Raises TrainingError, TrainingDataError, ModelError.
+    """
+    world, device = join(config.device)
+    try:
+        about = About(base.name, base.sha256, prompt_version, dict(notes or {}))
+        run = _Run(config, base, _Data.of(config, base, groups, held_out), out, world, device, about, validator)
+        run.begin(resume)
+        while not run.finished and not world.agree(stopped()):
+            run.advance()
+        return run.end()
+    finally:
+        leave()
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """Packs to learn from and to measure on, and how many pairs did not fit into one."""
+
+    packs: list[Pack]
+    held_out: list[Pack]
+    left_out: int
+
+    @classmethod
+    def of(cls, config: TrainConfig, base: Base, groups: Iterable[Group], held_out: Iterable[Group]) -> "_Data":
+        """Raises TrainingDataError, and TrainingError where nothing is left."""
+        rows = config.pack_tokens
+        if rows > base.max_length:
+            raise TrainingError(f"pack_tokens is {rows}, and the model takes {base.max_length} tokens: give fewer")
+        stop = stop_token(base.tokenizer, config.stop_token)
+        packs, left_out = pack(tokenise(groups, base.tokenizer, stop), rows, config.seed)
+        if not packs:
+            raise TrainingError(f"there is nothing to train on: no pair has at most pack_tokens = {rows} tokens")
+        measured, _ = pack(tokenise(held_out, base.tokenizer, stop), rows, config.seed)
+        return cls(packs, measured, left_out)
+
+    def digest(self) -> str:
+        """Of what is learnt, in its order."""
+        digest = hashlib.sha256()
+        for each in self.packs:
+            for part in (each.tokens, each.parents, each.sources, each.targets, each.weights):
+                digest.update(part.tobytes())
+        return digest.hexdigest()
+
+
+class _Run:
+    """Owner of the model, the optimiser and the count of steps."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        base: Base,
+        data: _Data,
+        out: Path,
+        world: World,
+        device: torch.device,
+        about: About,
+        validator: Validator | None,
+    ) -> None:
+        self._config, self._base, self._data, self._out = config, base, data, out
+        self._world, self._validator = world, validator
+        self._adapter = initial_adapter(base, config, about)
+        dtype = DTYPES[config.dtype] or auto_dtype(device.type)
+        self._model = ready_model(base, self._adapter, config, dtype, device)
+        self._optimizer = Optimizer(self._model.trained, config)
+        self._packs_per_step = config.accumulate * world.size
+        self._length = length_of(config, len(data.packs), self._packs_per_step)
+        self._curve = config.curve() | {
+            "dtype": str(dtype),
+            "packs_per_step": str(self._packs_per_step),
+            "base": base.sha256,
+            "data": data.digest(),
+        }
+        self._step, self._elapsed_s, self._best_loss = 0, 0.0, float("inf")
+        self._loss: float | None = None
+        self._values: Mapping[str, float] = {}
+
+    @property
+    def finished(self) -> bool:
+        return self._length.progress(self._step, self._elapsed_s) >= 1.0
+
+    def begin(self, resume: bool) -> None:
+        """Take up the folder's checkpoint, or start anew where there is none."""
+        if state.exists(self._out):
+            if not resume:
+                raise TrainingError(f"{self._out} holds a run already: resume it (--resume), or choose another folder")
+            self._restore(state.load(self._out, self._curve))
+        self._out.mkdir(parents=True, exist_ok=True)
+        self._reporter = Reporter(self._out, self._length, self._step, self._world.leads)
+        self._reporter.say(self._described())
+        self._saved_at = monotonic()
+        self._began_at = self._saved_at - self._elapsed_s
+
+    def _described(self) -> str:
+        packs, trained = self._data.packs, sum(tensor.numel() for tensor in self._model.trained.values())
+        return (
+            f"training {trained / 1e6:.1f} M parameters of {self._base.name} in {self._model.dtype} on {self._model.device}: "
+            f"{sum(len(each.pairs) for each in packs):,} pairs in {len(packs):,} packs, "
+            f"{sum(each.rows for each in packs):,} tokens an epoch; {self._data.left_out:,} pairs are too long; "
+            f"from step {self._step}"
+        )
+
+    def advance(self) -> None:
+        """One step, and what is due after it."""
+        start = monotonic()
+        packs = self._batch()
+        rate = learning_rate(self._config, self._length.progress(self._step + 0.5, self._elapsed_s))
+        self._loss, norm = self._learn(packs, rate)
+        record = {
+            "step": self._step,
+            "loss": self._loss,
+            "learning_rate": rate,
+            "gradient_norm": norm,
+            "tokens": sum(each.rows for each in packs),
+            "targets": sum(len(each.targets) for each in packs),
+            "seconds": round(monotonic() - start, 4),
+        }
+        self._step += 1
+        self._tick()
+        self._reporter.step(record, self._elapsed_s)
+        if self._due(self._config.validate_steps) and not self.finished:
+            self._validate()
+        if self._due(self._config.checkpoint_steps) or self._minutes_unsaved() >= self._config.checkpoint_minutes:
+            self._save()
+        self._tick()
+
+    def end(self) -> Outcome:
+        """Validate, write everything, and say how it went."""
+        self._validate()
+        if self._world.leads:
+            self._save()
+            self._write(self._result_folder)
+        return Outcome(
+            self._step, self._elapsed_s, self._loss, self._values, self._data.left_out, finished=self.finished
+        )
+
+    def _batch(self) -> list[Pack]:
+        """The packs of this step, of all processes. Epochs follow one another without a gap."""
+        first, count = self._step * self._packs_per_step, len(self._data.packs)
+        places = (divmod(number, count) for number in range(first, first + self._packs_per_step))
+        return [self._data.packs[pack_order(count, self._config.seed, epoch)[place]] for epoch, place in places]
+
+    def _learn(self, packs: list[Pack], rate: float) -> tuple[float, float]:
+        """Update from this step's packs; the mean loss of a target and the norm of the gradient."""
+        whole = total_weight(packs)
+        loss = torch.zeros((), device=self._model.device)
+        with torch.random.fork_rng():
+            for index in range(self._world.rank, len(packs), self._world.size):
+                torch.manual_seed(_seed(self._config.seed, self._step, index))  # of dropout
+                part = pack_loss(self._model, packs[index], self._config.label_smoothing, training=True) / whole
+                part.backward()  # type: ignore[no-untyped-call]
+                loss += part.detach()
+        norm = self._optimizer.step(rate, self._world, loss)
+        if not loss.isfinite():
+            raise TrainingError(f"the loss is {float(loss)} at step {self._step}: lower the learning rate")
+        return float(loss), norm
+
+    def _validate(self) -> None:
+        """Measure what is there, and keep it where it is the best so far."""
+        if not self._world.leads or not (self._data.held_out or self._validator):
+            return
+        values = dict(evaluate(self._model, self._data.held_out)) if self._data.held_out else {}
+        if self._validator:
+            self._write(self._result_folder)
+            values |= self._validator(self._step, self._result_folder)
+        self._reporter.held_out(self._step, values)
+        self._values = values
+        if values.get("loss", float("inf")) < self._best_loss:
+            self._best_loss = values["loss"]
+            self._write(self._out / "best")
+
+    def _tick(self) -> None:
+        """Take the time: the leader's, so that all processes have the same rate and end together."""
+        self._elapsed_s = self._world.agree(monotonic() - self._began_at)
+
+    def _due(self, every: int | None) -> bool:
+        return bool(every) and self._step % (every or 1) == 0
+
+    def _minutes_unsaved(self) -> float:
+        return (monotonic() - self._saved_at) / 60
+
+    def _save(self) -> None:
+        self._saved_at = monotonic()
+        if not self._world.leads:
+            return
+        weights = {name: tensor.detach().cpu() for name, tensor in self._model.trained.items()}
+        optimizer, best = self._optimizer.state(), self._best_loss
+        state.save(state.State(self._step, self._elapsed_s, self._curve, weights, optimizer, best), self._out)
+        if self._adapter:
+            self._write(self._result_folder)
+
+    def _restore(self, stored: state.State) -> None:
+        self._step, self._elapsed_s, self._best_loss = stored.step, stored.elapsed_s, stored.best_loss
+        for name, tensor in self._model.trained.items():
+            tensor.data.copy_(stored.weights[name])
+        self._optimizer.restore(stored.optimizer)
+
+    @property
+    def _result_folder(self) -> Path:
+        return self._out / ("adapter" if self._adapter else "model")
+
+    def _write(self, folder: Path) -> None:
+        write_result(self._model, self._base, self._adapter, self._config, folder)
+
+
+def _seed(seed: int, step: int, index: int) -> int:
+    """63 bits that are another for every pack of every step."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {step} {index}".encode()).digest()[:8], "little") >> 1

@@ -1,0 +1,61 @@
+"""The processes that train together: one, or those that torchrun started."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """This process among all. Every process holds the whole model; they part the packs and add up gradients."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and reports."""
+        return self.rank == 0
+
+    def add_up(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by its sum over all processes, in one message."""
+        if self.size == 1:
+            return
+        listed = list(tensors)
+        flat = torch.cat([tensor.reshape(-1) for tensor in listed])
+        dist.all_reduce(flat)
+        for tensor, part in zip(listed, torch.split(flat, [tensor.numel() for tensor in listed]), strict=True):
+            tensor.copy_(part.view(tensor.shape))
+
+    def agree(self, value: float) -> float:
+        """The leader's value, so that clocks and signals decide the same everywhere."""
+        if self.size == 1:
+            return value
+        told = torch.tensor([value], dtype=torch.float64, device=self._message_device())
+        dist.broadcast(told, 0)
+        return float(told)
+
+    def _message_device(self) -> str:
+        return "cuda" if dist.get_backend() == "nccl" else "cpu"
+
+
+def join(device: str) -> tuple[World, torch.device]:
+    """The world that torchrun's environment names, and this process's device ("auto": CUDA where there is one)."""
+    size, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    kind = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    where = torch.device(kind, local) if kind == "cuda" else torch.device(kind)
+    if where.type == "cuda":
+        torch.cuda.set_device(where)
+    if size > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if where.type == "cuda" else "gloo")
+    return World(int(os.environ.get("RANK", "0")), size), where
+
+
+def leave() -> None:
+    """End what `join` began."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,1 @@
+"""Spider and BIRD, the decoding benchmark, and their reports."""

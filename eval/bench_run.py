@@ -1,0 +1,75 @@
+"""A whole benchmark run: prompts, every method, peers when wanted, and the files it leaves behind."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agent.assemble import ModelChoice, load_model
+from agent.profiles import load_profile
+from decoding.text import Settings, TextDecoder
+from eval.bench import Run, mean_prompt_tokens, rows, run_bench
+from eval.bench_prompts import sql_prompts
+from eval.dataset import Example
+from eval.peers import load_peer, run_peers, time_plain_step
+
+
+def benchmark(
+    choice: ModelChoice,
+    examples: Sequence[Example],
+    methods: Sequence[Settings],
+    out: Path,
+    *,
+    peers: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Run and return the summary; `out` gets runs.jsonl (every round of every run) and summary.json.
+
+    The prefix cache is off, so that no method finds what another one left. `say` hears what is being done.
+    """
+    decoder = load_model(replace(choice, prefix_cache_mb=0)).decoder
+    prompts = sql_prompts(decoder, load_profile(choice.profile_name), examples)
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "runs.jsonl").open("w", encoding="utf-8") as log:
+
+        def on_run(run: Run) -> None:
+            log.write(json.dumps(asdict(run)) + "\n")
+            say(f"prompt {run.prompt + 1} of {len(prompts)}: {run.decoder}")
+
+        runs = run_bench(decoder, prompts, methods, on_run)
+        more = _beside_peers(decoder, prompts, methods[0].max_new_tokens, runs, on_run) if peers else {}
+    summary = {
+        **_circumstances(decoder, choice),
+        "temperature": methods[0].temperature,
+        "questions": len(prompts),
+        "mean_prompt_tokens": mean_prompt_tokens(run for run in runs if run.decoder == "plain"),
+        "rows": [row.to_dict() for row in rows(runs)],
+        **more,
+    }
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    return summary
+
+
+def _beside_peers(
+    decoder: TextDecoder, prompts: Sequence[str], limit: int, runs: list[Run], on_run: Callable[[Run], None]
+) -> dict[str, Any]:
+    """Add the peers' runs, and time a plain step of ours beside transformers'."""
+    peer = load_peer(decoder)
+    runs += run_peers(peer, decoder, prompts, limit, on_run)
+    step = time_plain_step(peer, decoder)
+    return {"plain_step": asdict(step) | {"ratio": step.ratio}}
+
+
+def _circumstances(decoder: TextDecoder, choice: ModelChoice) -> dict[str, Any]:
+    weight = decoder.target.lm_head
+    return {
+        "model": choice.model,
+        "target": type(decoder.target).__name__,
+        "dtype": str(weight.dtype).removeprefix("torch."),
+        "device": str(weight.device),
+        "threads": torch.get_num_threads(),
+        "profile": choice.profile_name,
+    }

@@ -1,0 +1,121 @@
+"""What a user would otherwise pick, on the same weights and prompts in the same run: transformers' own `generate`.
+
+Each peer decodes greedily, with the same stop tokens and length limit. Counted as here: wall time, prefill included.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from decoding.checkpoint import resolve
+from decoding.engine import Request, decode
+from decoding.method import load_method
+from decoding.metrics import measure
+from decoding.target import AnyTarget
+from decoding.text import TextDecoder
+from eval.bench import Run
+
+PEERS: dict[str, dict[str, Any]] = {
+    "transformers": {},
+    "transformers_prompt_lookup": {"prompt_lookup_num_tokens": 10},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlainStep:
+    """A plain decoding step, median milliseconds, ours beside transformers' `generate`, in one run in turns."""
+
+    context: int
+    ours_ms: float
+    transformers_ms: float
+
+    @property
+    def ratio(self) -> float:
+        """How many of our steps fit into one of transformers'."""
+        return self.transformers_ms / self.ours_ms
+
+
+def load_peer(decoder: TextDecoder) -> Any:
+    """The same checkpoint as a transformers model, in the target's dtype and on its device."""
+    from transformers import AutoModelForCausalLM
+
+    weight = _weight(decoder.target)
+    model: Any = AutoModelForCausalLM.from_pretrained(resolve(decoder.name), dtype=weight.dtype)
+    return model.to(weight.device).eval()
+
+
+def run_peers(
+    model: Any,
+    decoder: TextDecoder,
+    prompts: Sequence[str],
+    max_new_tokens: int,
+    on_run: Callable[[Run], None] = lambda run: None,
+) -> list[Run]:
+    """Every peer on every prompt, in turns; a peer's `Run` has no rounds. `model` is from `load_peer`."""
+    runs: list[Run] = []
+    for index, prompt in enumerate([prompts[0], *prompts]):  # the first is a warm-up
+        for name, options in PEERS.items():
+            run = _timed(model, decoder, max(index - 1, 0), prompt, name, max_new_tokens, options)
+            if index:
+                runs.append(run)
+                on_run(run)
+    return runs
+
+
+def time_plain_step(
+    model: Any, decoder: TextDecoder, context: int = 400, steps: int = 24, repeats: int = 7
+) -> PlainStep:
+    """Steps at `context` to `context + steps` tokens. transformers' share is the time of `steps` more tokens in `generate`."""
+    prompt = tuple(random.Random(0).choices(range(decoder.target.vocab_size), k=context))
+    ours, theirs = [], []
+    for _ in range(repeats + 1):
+        rounds = list(decode(decoder.target, [Request(prompt, load_method("plain"), steps + 1)]))[1:]
+        ours.append(measure(rounds).wall_ms / steps)
+        short, long = (_generate_ms(model, prompt, count) for count in (1, steps + 1))
+        theirs.append((long - short) / steps)
+    return PlainStep(context, median(ours[1:]), median(theirs[1:]))
+
+
+@torch.inference_mode()
+def _generate_ms(model: Any, prompt: Sequence[int], count: int) -> float:
+    ids = torch.tensor([prompt], device=model.device)
+    start = perf_counter()
+    model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        min_new_tokens=count,
+        max_new_tokens=count,
+        do_sample=False,
+        pad_token_id=0,
+    )
+    return 1e3 * (perf_counter() - start)
+
+
+@torch.inference_mode()
+def _timed(
+    model: Any, decoder: TextDecoder, index: int, prompt: str, name: str, limit: int, options: dict[str, Any]
+) -> Run:
+    start = perf_counter()
+    ids = torch.tensor([decoder.tokenizer.encode(prompt)], device=model.device)
+    stop = sorted(decoder.tokenizer.stop_ids)
+    out = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=limit,
+        do_sample=False,
+        eos_token_id=stop or None,
+        pad_token_id=stop[0] if stop else 0,
+        **options,
+    )
+    wall_ms = 1e3 * (perf_counter() - start)
+    tokens = [token for token in out[0, ids.shape[1] :].tolist() if token not in decoder.tokenizer.stop_ids]
+    return Run(index, name, tuple(tokens), (), wall_ms)
+
+
+def _weight(target: AnyTarget) -> torch.Tensor:
+    return target.lm_head

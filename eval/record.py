@@ -1,0 +1,123 @@
+"""What a run leaves behind for each question: the prediction that comes in, the record that goes to disk."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from eval.dataset import Example
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What was asked gives back. `sql` is "" where there is none; `error` is what the asked one says went wrong.
+
+    `wall_ms` is the time to the SQL. `new_tokens` are those that target forwards committed, forced ones left out, so
+    that `new_tokens / target_forwards` is tokens per forward. `steps` are the agent's own records, plain JSON.
+    """
+
+    sql: str
+    error: str | None = None
+    wall_ms: float = 0.0
+    new_tokens: int = 0
+    target_forwards: int = 0
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+
+Predict = Callable[[Example], Prediction]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of records.jsonl.
+
+    `executed`: the question counts, its database is there and its gold query ran; `gold_error` says why not. `correct`
+    is the official verdict on execution, `em` Spider's exact match (None where it does not apply). `error` is why the
+    predicted SQL gave no rows when it was scored, `prediction_error` what the one who predicted said.
+    """
+
+    id: str
+    db_id: str
+    question: str
+    gold: str
+    sql: str
+    executed: bool
+    correct: bool
+    em: bool | None
+    error: str | None
+    difficulty: str
+    wall_ms: float
+    new_tokens: int
+    target_forwards: int
+    steps: list[dict[str, Any]]
+    prediction_error: str | None = None
+    gold_error: str | None = None
+    soft_f1: float | None = None
+    ves_reward: float | None = None
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The record of one line. Raises KeyError for a missing field; unknown ones are left out."""
+        return cls(**{item.name: values[item.name] for item in fields(cls)})
+
+
+class ResumeError(Exception):
+    """The folder holds another run, or a damaged one; the message is one line that says what to do."""
+
+
+class RecordLog:
+    """records.jsonl of a folder, written so that a run that was killed goes on where it stopped."""
+
+    def __init__(self, out: Path, settings: Mapping[str, Any]) -> None:
+        """Open or create the run of `out`. Raises `ResumeError` when it was made with other `settings`."""
+        out.mkdir(parents=True, exist_ok=True)
+        self._path = out / "records.jsonl"
+        _check_settings(out / "settings.json", settings)
+        self.records = _read(self._path)
+        self._file = self._path.open("ab")
+
+    def append(self, record: Record) -> None:
+        """Write one record through to the disk."""
+        self._file.write(json.dumps(asdict(record), ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.records.append(record)
+
+    def close(self) -> None:
+        """Close the file; the records stay readable."""
+        self._file.close()
+
+
+def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
+    """Write the settings of a new run; compare those of one that is there."""
+    wanted = json.loads(json.dumps(settings))
+    if not file.exists():
+        file.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+        return
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ResumeError(f"{file} is damaged ({error}): delete its folder to start anew") from error
+    changed = sorted(key for key in held.keys() | wanted.keys() if held.get(key) != wanted.get(key))
+    if changed:
+        key = changed[0]
+        raise ResumeError(
+            f"{file.parent} holds a run with {key} = {held.get(key)}, not {wanted.get(key)}: "
+            "choose another output folder, or delete that one to start anew"
+        )
+
+
+def _read(path: Path) -> list[Record]:
+    """The records there are. A last line that was torn by a crash is cut off the file."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        os.truncate(path, len(whole))
+    try:
+        return [Record.from_json(json.loads(line)) for line in whole.splitlines()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ResumeError(f"{path} is damaged ({error}): delete its folder to start anew") from error

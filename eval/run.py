@@ -1,0 +1,183 @@
+"""Runs a benchmark: asks for a prediction, has it scored, keeps the record. What answers is a callable from outside.
+
+Scoring waits for the prediction and the other way round, so that neither disturbs the other's time on a small machine.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from eval.dataset import Example
+from eval.predictions import bird_text, spider_line, write_bird, write_spider
+from eval.record import Predict, Prediction, Record, RecordLog
+from eval.referee import Benchmark, Engine, Task, Verdict
+from eval.spider_match import SpiderSchema, exact_match, load_schemas
+from eval.spider_sql import UnreadableError
+from eval.summary import summarise
+from eval.worker import Worker
+
+_NO_DATABASE = "the database is not there"
+# DuckDB reserves far more address space than it uses; its own memory limit is what holds it.
+_MEMORY_MB: Mapping[Engine, int] = {"sqlite": 2048, "duckdb": 16384}
+
+
+def evaluate(
+    examples: Sequence[Example],
+    predict: Predict,
+    engine: Engine,
+    out: Path,
+    *,
+    dataset: Benchmark,
+    tables: Path | None = None,
+    model: str = "",
+    decoder: str = "",
+    settings: Mapping[str, Any] | None = None,
+    timeout_s: float = 30.0,
+    timed_runs: int = 100,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Score `predict` on the examples and return the summary; `out` gets records.jsonl, settings.json, summary.json
+    and the prediction files of the benchmark.
+
+    Called again on the same `out` it goes on after the last record. `settings` (JSON values) are whatever else the
+    predictions depend on. `tables` is Spider's tables.json, without which there is no exact match. `timed_runs` > 0
+    measures BIRD's R-VES on SQLite. An example without database is recorded as not executed and not asked. Raises
+    `ResumeError` when `out` holds another run, `WorkerError` when scoring cannot start; what `predict` raises passes.
+    """
+    timed_runs = timed_runs if dataset == "bird" and engine == "sqlite" else 0
+    names = {"dataset": dataset, "engine": engine, "model": model, "decoder": decoder}
+    figures = {"timeout_s": timeout_s, "timed_runs": timed_runs, "questions": _fingerprint(examples)}
+    log = RecordLog(out, {**names, **figures, **(settings or {})})
+    scorer = Scorer(dataset, engine, tables, timeout_s, timed_runs)
+    try:
+        with _Bar(len(examples), log.records, progress) as bar:
+            for example in examples[len(log.records) :]:
+                log.append(_record(example, predict, scorer))
+                bar.show(log.records)
+    finally:
+        scorer.close()
+        log.close()
+    summary = summarise(log.records, **names)
+    _write(summary, log.records, dataset, out)
+    return summary
+
+
+def task_for(
+    example: Example, sql: str, dataset: Benchmark, engine: Engine, timeout_s: float, timed_runs: int = 0
+) -> Task:
+    """What the scoring process is asked. Spider's questions run on every *.sqlite file beside the database's own: in the
+    test-suite folders these make the test suite. The example must have a database.
+    """
+    if example.database is None:
+        raise ValueError(f"question {example.id} has no database")
+    spider = dataset == "spider"
+    databases = sorted(example.database.parent.glob("*.sqlite")) if spider else [example.database]
+    text = spider_line(sql) if spider else bird_text(sql)
+    return Task(dataset, engine, example.gold, text, tuple(map(str, databases)), timeout_s, timed_runs)
+
+
+class Scorer:
+    """Gives one prediction its verdict and its exact match."""
+
+    def __init__(
+        self, dataset: Benchmark, engine: Engine, tables: Path | None, timeout_s: float, timed_runs: int
+    ) -> None:
+        self._dataset, self._engine, self._timeout_s, self._timed_runs = dataset, engine, timeout_s, timed_runs
+        self._schemas = load_schemas(tables) if dataset == "spider" and tables else {}
+        self._worker = Worker(_MEMORY_MB[engine])
+
+    def verdict(self, example: Example, sql: str) -> Verdict:
+        """The verdict on execution; an empty prediction is wrong, whatever the gold query gives."""
+        return self._worker.judge(
+            task_for(example, sql, self._dataset, self._engine, self._timeout_s, self._timed_runs)
+        )
+
+    def exact_match(self, example: Example, sql: str) -> bool | None:
+        """Spider's exact match; None for BIRD, without tables.json, and where the gold query cannot be read."""
+        schema: SpiderSchema | None = self._schemas.get(example.db_id)
+        try:
+            return exact_match(example.gold, spider_line(sql), schema) if schema else None
+        except UnreadableError:
+            return None
+
+    def close(self) -> None:
+        """End the scoring process."""
+        self._worker.close()
+
+
+def _record(example: Example, predict: Predict, scorer: Scorer) -> Record:
+    if not example.executable:
+        return _make_record(example, Prediction(""), Verdict(gold_error=_NO_DATABASE), None)
+    prediction = predict(example)
+    verdict = scorer.verdict(example, prediction.sql)
+    return _make_record(example, prediction, verdict, scorer.exact_match(example, prediction.sql))
+
+
+def _make_record(example: Example, prediction: Prediction, verdict: Verdict, em: bool | None) -> Record:
+    return Record(
+        id=example.id,
+        db_id=example.db_id,
+        question=example.question,
+        gold=example.gold,
+        sql=prediction.sql,
+        executed=verdict.gold_error is None,
+        correct=verdict.correct,
+        em=em,
+        error=verdict.error if prediction.sql.strip() or verdict.gold_error else "no prediction",
+        difficulty=example.difficulty,
+        wall_ms=prediction.wall_ms,
+        new_tokens=prediction.new_tokens,
+        target_forwards=prediction.target_forwards,
+        steps=prediction.steps,
+        prediction_error=prediction.error,
+        gold_error=verdict.gold_error,
+        soft_f1=verdict.soft_f1,
+        ves_reward=verdict.ves_reward,
+    )
+
+
+def _fingerprint(examples: Sequence[Example]) -> str:
+    """Number and digest of the questions, so that a run goes on only with the same ones in the same order."""
+    keys = [[example.id, example.db_id, example.gold] for example in examples]
+    return f"{len(examples)}:{hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]}"
+
+
+def _write(summary: Mapping[str, Any], records: Sequence[Record], dataset: Benchmark, out: Path) -> None:
+    (write_spider if dataset == "spider" else write_bird)(records, out)
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+class _Bar:
+    """A progress bar on stderr with the accuracy so far."""
+
+    def __init__(self, total: int, records: Sequence[Record], visible: bool) -> None:
+        self._progress = Progress(
+            TextColumn("EX {task.fields[accuracy]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not visible,
+        )
+        self._task = self._progress.add_task("", total=total, completed=len(records), accuracy=_accuracy(records))
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, records: Sequence[Record]) -> None:
+        self._progress.update(self._task, completed=len(records), accuracy=_accuracy(records))
+
+
+def _accuracy(records: Sequence[Record]) -> str:
+    scored = [record.correct for record in records if record.executed]
+    return f"{sum(scored) / len(scored):.1%}" if scored else "-"

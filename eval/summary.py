@@ -1,0 +1,91 @@
+"""A run's figures as pure functions of its records. All accuracies are fractions of 1.
+
+`n` counts the questions, `executed` those that could be scored: every accuracy is over the latter.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from eval.bird_score import r_ves
+from eval.record import Record
+
+_Z_95 = 1.959963984540054
+
+
+def summarise(records: Sequence[Record], *, dataset: str, engine: str, model: str, decoder: str) -> dict[str, Any]:
+    """What summary.json holds; figures without data are None. `tokens_per_s` is over the time to the SQL."""
+    scored = [record for record in records if record.executed]
+    seconds = sum(record.wall_ms for record in records) / 1e3
+    tokens, forwards = sum(r.new_tokens for r in records), sum(r.target_forwards for r in records)
+    correct = sum(record.correct for record in scored)
+    return {
+        "dataset": dataset,
+        "engine": engine,
+        "model": model,
+        "decoder": decoder,
+        "n": len(records),
+        "executed": len(scored),
+        "ex": _share(correct, len(scored)),
+        "ex_ci95": wilson_95(correct, len(scored)),
+        "em": _mean([float(record.em) for record in scored if record.em is not None]),
+        "soft_f1": _mean([record.soft_f1 for record in scored if record.soft_f1 is not None]),
+        "r_ves": _r_ves(scored),
+        "invalid_sql_rate": _share(sum(record.error is not None for record in scored), len(scored)),
+        "mean_tokens_per_forward": _share(tokens, forwards),
+        "tokens_per_s": _share(tokens, seconds),
+        "p50_ms": percentile([record.wall_ms for record in scored], 50),
+        "p95_ms": percentile([record.wall_ms for record in scored], 95),
+        "by_difficulty": {level: _level(scored, level) for level in _levels(scored)},
+        "unrunnable_gold": [
+            {"id": record.id, "db_id": record.db_id, "error": record.gold_error}
+            for record in records
+            if not record.executed
+        ],
+    }
+
+
+def wilson_95(hits: int, n: int) -> list[float] | None:
+    """Wilson's 95 % score interval of hits/n (Wilson 1927), which stays inside [0, 1]; None for n = 0."""
+    if n == 0:
+        return None
+    share, z2 = hits / n, _Z_95**2
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = _Z_95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return [round(max(0.0, middle - half), 4), round(min(1.0, middle + half), 4)]
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """The value that `percent` % of the values do not exceed (nearest rank); None for no values."""
+    rank = math.ceil(percent / 100 * len(values))
+    return round(sorted(values)[max(0, rank - 1)], 3) if values else None
+
+
+def _levels(records: Sequence[Record]) -> list[str]:
+    """Levels in the order of the benchmarks' own tables, others after them."""
+    known = ["easy", "medium", "hard", "extra", "simple", "moderate", "challenging"]
+    present = {record.difficulty for record in records} - {""}
+    return [level for level in known if level in present] + sorted(present.difference(known))
+
+
+def _level(records: Sequence[Record], level: str) -> dict[str, Any]:
+    at_level = [record for record in records if record.difficulty == level]
+    correct = sum(record.correct for record in at_level)
+    return {
+        "n": len(at_level),
+        "ex": _share(correct, len(at_level)),
+        "em": _mean([float(record.em) for record in at_level if record.em is not None]),
+    }
+
+
+def _r_ves(records: Sequence[Record]) -> float | None:
+    rewards = [record.ves_reward for record in records if record.ves_reward is not None]
+    return round(r_ves(rewards), 4) if rewards else None
+
+
+def _share(part: float, whole: float) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return _share(sum(values), len(values))

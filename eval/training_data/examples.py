@@ -1,0 +1,205 @@
+"""A question as pairs of prompt and answer, one per step of the agent. The prompts are the agent's: `agent.nodes.slots`
+fills the slots from a state as in a conversation, and the compact profile writes them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from random import Random
+from typing import cast
+
+from langchain_core.language_models import FakeListChatModel
+from sqlglot import exp
+
+from agent.nodes import slots
+from agent.profiles.compact import Compact, schema_text
+from agent.profiles.profile import ModelStep
+from agent.slots import Slots
+from agent.state import Attempt, State, opening
+from agent.toolbox import Toolbox
+from decoding.training.data import Pair
+from eval.training_data.corrupt import BINDING, EMPTYING, corrupted
+from eval.training_data.databases import TrainingDatabase
+from eval.training_data.golds import GoldError, place_of, real_tables, sql_text
+from eval.training_data.plan_answers import plan_answer
+from eval.training_data.rename import rename_schema, rename_sql, rename_values
+from eval.training_data.variants import UNNAMED, Variant
+from eval.training_data.verify import LIMITS, Dialect, Target
+from tools.database import Database
+from tools.linking import link
+from tools.repair import repair
+from tools.result import QueryError, Result
+from tools.schema import Schema
+from tools.values import ValueMatch
+
+PROFILE = Compact()
+DRAWS = 4  # corruptions tried until one leads to a trouble that the agent would meet
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A question with its verified SQL, and the turns before it; `values` by dialect, as the engines find them."""
+
+    id: str
+    text: str
+    evidence: str
+    target: Target
+    values: dict[Dialect, tuple[ValueMatch, ...]]
+    history: tuple[tuple[str, Target], ...] = ()
+
+    @property
+    def dialects(self) -> tuple[Dialect, ...]:
+        """In which every SQL of the item is there."""
+        turns = [self.target, *(target for _, target in self.history)]
+        return tuple(d for d in self.target.trees if all(d in turn.trees for turn in turns))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where an item is asked: a variant of its database's schema, and an engine with that schema's names.
+
+    `bare` is that engine's database, full where the names are the original ones, empty where they are not.
+    """
+
+    database: TrainingDatabase
+    variant: Variant
+    bare: Database
+    dialect: Dialect
+
+    @property
+    def schema(self) -> Schema:
+        """What the prompt shows."""
+        return replace(self.bare.schema(), dialect=self.dialect)
+
+    @property
+    def engine(self) -> Database:
+        """The database with rows, or the nearest to it, under the original names."""
+        full = self.database.duckdb if self.dialect == "duckdb" else self.database.sqlite
+        return full or self.database.sqlite
+
+    def renamed(self, tree: exp.Query) -> exp.Query:
+        """The query under the variant's names. Raises GoldError when it cannot be led back, or needs what was cut."""
+        base = self.variant.base
+        if self.variant.naming is UNNAMED:
+            return tree
+        missing = [name for _, name in real_tables(tree, self.engine.schema()) if base.table(name) is None]
+        places = (place_of(column, self.engine.schema()) for column in tree.find_all(exp.Column))
+        missing += [c for place in places if place for t, c in [place] if not _has(base, t, c)]
+        if missing:
+            raise GoldError(f"the variant lacks {missing[0]}")
+        new = rename_sql(tree, base, self.variant.naming)
+        back = rename_sql(new, rename_schema(base, self.variant.naming), self.variant.naming.undone())
+        if sql_text(back, self.dialect) != sql_text(tree, self.dialect):
+            raise GoldError("renaming cannot be undone")
+        return new
+
+
+def _has(schema: Schema, table: str, column: str) -> bool:
+    known = schema.table(table)
+    return known is not None and known.column(column) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A pair and the schema text that its whole prompt begins with."""
+
+    prefix: str
+    step: ModelStep
+    pair: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What `agent.nodes.slots` asks of a database: its names, in the dialect of the prompt."""
+
+    whole: Schema
+    dialect: Dialect
+
+    def schema(self) -> Schema:
+        return self.whole
+
+
+def prompt_slots(item: Item, setting: Setting, attempts: Sequence[Attempt] = (), plan: str = "") -> Slots:
+    """The slots that the agent would have in this state, `link_schema` done."""
+    schema = setting.schema
+    values = rename_values(item.values.get(setting.dialect, ()), setting.variant.naming)
+    values = tuple(value for value in values if _has(schema, value.table, value.column))
+    links = link(schema, item.text, values)
+    turns = [{"question": text, "sql": _sql(target.trees[setting.dialect], setting)} for text, target in item.history]
+    state = opening(item.text, item.evidence) | {
+        "values": [asdict(value) for value in values],
+        "links": [asdict(each) for each in links],
+        "turns": turns,
+        "plan": plan,
+        "attempts": list(attempts),
+    }
+    shown = cast(Database, _Shown(schema, setting.dialect))
+    return slots(cast(State, state), Toolbox(shown, FakeListChatModel(responses=[]), PROFILE))
+
+
+def pairs(item: Item, setting: Setting, refine: float, rng: Random) -> Iterator[Placed]:
+    """Plan and generate, and with probability `refine` one correction. Raises GoldError where the SQL does not fit the
+    setting's schema."""
+    tree = setting.renamed(item.target.trees[setting.dialect])
+    sql = sql_text(tree, setting.dialect)
+    error = setting.bare.explain(sql) if setting.bare.dialect == setting.dialect else None
+    if error is not None:
+        raise GoldError(f"does not bind: {error.message}")
+    plan = plan_answer(tree, setting.schema, setting.dialect).text()
+    filled = prompt_slots(item, setting)
+    yield _placed("plan", filled, plan, item, setting)
+    yield _placed("generate", replace(filled, plan=plan), sql, item, setting)
+    attempt = _attempt(item, tree, setting, rng) if rng.random() < refine else None
+    if attempt is not None:
+        yield _placed("refine", prompt_slots(item, setting, [attempt], plan), sql, item, setting)
+
+
+def _placed(step: ModelStep, filled: Slots, answer: str, item: Item, setting: Setting) -> Placed:
+    prefix, whole = schema_text(filled.schema), PROFILE.text(step, filled)
+    return Placed(prefix, step, Pair(whole.removeprefix(prefix), f" {answer}", step, f"{item.id}/{setting.dialect}"))
+
+
+def _sql(tree: exp.Query, setting: Setting) -> str:
+    return sql_text(setting.renamed(tree), setting.dialect)
+
+
+def _attempt(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
+    """A wrong query that the agent could not repair, with what its engine says of it."""
+    ways = [_unbound, _empty] if rng.random() < 0.5 else [_empty, _unbound]
+    for way in ways:
+        for _ in range(DRAWS):
+            attempt = way(item, tree, setting, rng)
+            if attempt is not None:
+                return attempt
+    return None
+
+
+def _unbound(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
+    if setting.bare.dialect != setting.dialect:
+        return None
+    wrong = corrupted(tree, setting.schema, list(BINDING.values()), rng)
+    if wrong is None:
+        return None
+    sql = sql_text(wrong, setting.dialect)
+    error = setting.bare.explain(sql)
+    if error is None or error.kind == "refused" or _is_repaired(sql, error, setting.bare):
+        return None
+    return Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)
+
+
+def _is_repaired(sql: str, error: QueryError, database: Database) -> bool:
+    """Whether the agent mends it itself."""
+    fixed = repair(sql, error, database.schema())
+    return fixed is not None and database.explain(fixed) is None
+
+
+def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
+    if not item.target.rows:
+        return None
+    original = item.target.trees[setting.dialect]
+    wrong = corrupted(original, setting.engine.schema(), list(EMPTYING.values()), rng)
+    result = setting.engine.execute(sql_text(wrong, setting.dialect), LIMITS) if wrong is not None else None
+    if wrong is None or not isinstance(result, Result) or result.rows:
+        return None
+    try:
+        return Attempt(sql=_sql(wrong, setting), repaired=False, error=None, row_count=0)
+    except GoldError:
+        return None

@@ -1,0 +1,55 @@
+"""The grammar in the agent: what it forbids, and what happens where it comes to a dead end."""
+
+from pathlib import Path
+
+import pytest
+from torch import Tensor, zeros
+
+import agent.ask_model
+from agent.assemble import LoadedModel, ModelChoice, load_model
+from agent.conversation import Conversation
+from agent.toolbox import AgentOptions
+from tests.tiny_models import tiny_checkpoint
+from tools.database import Database
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    path = tiny_checkpoint(Path(tmp_path_factory.mktemp("model")) / "tiny", max_position_embeddings=4096)
+    return load_model(ModelChoice(str(path), profile="compact", temperature=1.0))
+
+
+def first_sql(loaded: LoadedModel, database: Database, **options: bool) -> tuple[str, str]:
+    """The first SQL of an untrained model, and what its step's record says."""
+    toolbox = loaded.toolbox(database, AgentOptions(max_attempts=1, **options))  # type: ignore[arg-type]
+    answer = Conversation(toolbox).ask("How many singers are there?")
+    return answer.attempts[0]["sql"], next(step["detail"] for step in answer.steps if step["name"] == "generate")
+
+
+def test_an_untrained_model_writes_sql_over_the_schema(loaded: LoadedModel, database: Database) -> None:
+    sql, _ = first_sql(loaded, database)
+    assert sql.upper().startswith(("SELECT", "WITH"))
+    free, _ = first_sql(loaded, database, constrain=False)
+    assert not free.upper().startswith(("SELECT", "WITH"))
+
+
+def test_a_dead_end_of_the_grammar_is_decoded_without_it(
+    loaded: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class DeadEnd:
+        def start(self) -> int:
+            return 0
+
+        def allowed(self, state: int) -> Tensor:
+            return zeros(loaded.decoder.target.vocab_size, dtype=bool)  # type: ignore[call-overload, no-any-return]
+
+        def step(self, state: int, token: int) -> int:
+            return 0
+
+        def forced(self, state: int) -> tuple[int, ...]:
+            return ()
+
+    monkeypatch.setattr(agent.ask_model, "sql_constraint", lambda *args, **kw: DeadEnd())
+    sql, detail = first_sql(loaded, database)
+    assert sql == first_sql(loaded, database, constrain=False)[0]
+    assert "dead end" in detail

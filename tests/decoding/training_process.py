@@ -1,0 +1,19 @@
+"""One of several training processes, in a module that a fresh interpreter imports quickly."""
+
+import os
+from pathlib import Path
+
+import torch
+
+from decoding.training.base import load_base
+from decoding.training.config import TrainConfig
+from decoding.training.loop import train
+from tests.decoding.training_data import agent_groups
+
+
+def train_as_rank(rank: int, port: int, config: TrainConfig, folder: str, out: str) -> None:
+    """What torchrun would start, in a world of two."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    torch.set_num_threads(1)
+    train(config, load_base(folder), agent_groups(3, 4), Path(out))

@@ -1,0 +1,35 @@
+"""Databases for the eval tests: the invented ones of `databases.py`, and the real benchmarks where they are there."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.eval.databases import build
+
+_SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in Spider's layout, without dev.json: tables.json and database/DB/DB.sqlite."""
+    root = tmp_path_factory.mktemp("invented")
+    build(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def spider() -> Path:
+    """Spider's own folder."""
+    return _benchmark("spider")
+
+
+@pytest.fixture(scope="session")
+def bird() -> Path:
+    """The folder that holds BIRD's dev/ and minidev/."""
+    return _benchmark("bird")
+
+
+def _benchmark(name: str) -> Path:
+    if not (_SHARED / name).is_dir():
+        pytest.skip(f"no benchmark data in {_SHARED}")
+    return _SHARED / name

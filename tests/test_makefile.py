@@ -1,0 +1,112 @@
+"""Guards the two commands: questions arrive as typed, nothing is installed twice, an old Python is told so."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ECHO = '#!/bin/sh\nfor argument in "$@"; do printf "%s\\0" "$argument"; done\n'
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone whose environment is ready; its `sqlagent` prints what it is given."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    bin = tmp_path / ".venv" / "bin"
+    bin.mkdir(parents=True)
+    (bin / "python").symlink_to(sys.executable)
+    (bin / "sqlagent").write_text(ECHO)
+    (bin / "sqlagent").chmod(0o755)
+    for stamp in (".ready", ".ready-dev"):
+        (tmp_path / ".venv" / stamp).touch()
+    return tmp_path
+
+
+def make(clone: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """make with stdin open and silent, as in a background shell: whoever reads it waits for ever."""
+    env = {"PATH": os.environ["PATH"], **environment}
+    reading, writing = os.pipe()
+    try:
+        return subprocess.run(
+            ["make", *arguments],
+            cwd=clone,
+            env=env,
+            stdin=reading,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def asked(clone: Path, *arguments: str, **environment: str) -> list[str]:
+    done = make(clone, "ask", *arguments, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\0")[:-1]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Who sold most?",
+        'it\'s $5, "cheap" `id` $(shell touch pwned) $HOME ${HOME} 100% #1 \\ ; rm x',
+        "two\nlines",
+        "--help",
+        "日本 🙂",
+    ],
+)
+def test_a_question_arrives_as_it_was_typed(clone: Path, question: str) -> None:
+    assert asked(clone, f"Q={question}", "DB=a folder/$x.db") == ["ask", "--db", "a folder/$x.db", "--", question]
+    assert asked(clone, Q=question) == ["ask", "--", question]
+    assert not (clone / "pwned").exists()
+
+
+def test_no_question_and_no_database_leave_the_defaults(clone: Path) -> None:
+    """`sqlagent ask` without a question reads stdin, which must be at its end."""
+    (clone / ".venv" / "bin" / "sqlagent").write_text(ECHO + "cat\n")
+    assert asked(clone) == ["ask"]
+
+
+def test_the_second_time_costs_nothing(clone: Path) -> None:
+    start_s = time.perf_counter()
+    asked(clone)
+    assert time.perf_counter() - start_s < 1.0
+
+
+def test_changed_dependencies_are_installed(clone: Path) -> None:
+    (clone / "pip.log").touch()
+    (clone / ".venv" / "bin" / "python").unlink()
+    (clone / ".venv" / "bin" / "python").write_text('#!/bin/sh\necho "$@" >> pip.log\n')
+    (clone / ".venv" / "bin" / "python").chmod(0o755)
+    os.utime(clone / "constraints.txt", (time.time() + 5, time.time() + 5))
+    asked(clone, TORCH_INDEX_URL="https://torch.example/cpu")
+    log = (clone / "pip.log").read_text()
+    assert "-c constraints.txt --extra-index-url https://torch.example/cpu -e ." in log
+
+
+def test_an_old_python_is_told_so(clone: Path, tmp_path: Path) -> None:
+    shutil.rmtree(clone / ".venv")
+    old = tmp_path / "python3.10"
+    old.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -c "import sys; sys.version_info = (3, 10); exec(sys.argv[1])" "$2"\n'
+    )
+    old.chmod(0o755)
+    done = make(clone, "ask", f"PYTHON={old}")
+    assert done.returncode != 0
+    assert "needs Python 3.11 or newer" in done.stderr
+    assert not (clone / ".venv").exists()
+
+
+def test_help_names_both_commands(clone: Path) -> None:
+    done = make(clone)
+    assert "make ask" in done.stdout
+    assert "make test" in done.stdout

@@ -1,0 +1,1 @@
+"""Databases without a language model: open, introspect, guard, execute, match values, rewrite dialects."""

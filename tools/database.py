@@ -1,0 +1,111 @@
+"""What an open database can do, and the one way to open any source of tables. The engines live in their own files."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+from tools.duckdb_database import DuckDBDatabase
+from tools.file_kinds import FileKind, sources, stem
+from tools.load_files import load_files
+from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
+from tools.schema import Schema
+from tools.sqlite_database import SQLiteDatabase
+
+Engine = Literal["auto", "duckdb", "sqlite"]
+
+
+class Database(Protocol):
+    """An open source of tables. Every method may be called from any thread; nothing is ever written."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls this database: the file's stem or the URL's database name."""
+        ...
+
+    @property
+    def dialect(self) -> str:
+        """sqlglot's name for the SQL that `execute` takes."""
+        ...
+
+    def schema(self) -> Schema:
+        """Tables, keys, comments and samples; read once, then remembered."""
+        ...
+
+    def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Run one guarded, read-only statement. Bad SQL comes back as data, never as an exception."""
+        ...
+
+    def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
+        """Guard and bind the statement without running it; None means that it would run."""
+        ...
+
+    def interrupt(self) -> None:
+        """Stop every running `execute` of this database: it returns kind "interrupted"."""
+        ...
+
+    def close(self) -> None:
+        """Release the connection and any temporary copy. Closing twice does nothing."""
+        ...
+
+
+def open_database(source: str | Path | Sequence[str | Path], *, engine: Engine = "auto") -> Database:
+    """Open a file, several files (each a table or more), a folder of files, or a database URL.
+
+    "auto" opens a DuckDB file as it is, copies every other file into a private DuckDB database, and reaches a URL in its own
+    dialect. "duckdb" takes files only; "sqlite" takes one SQLite file and runs SQLite's dialect on it.
+    Raises OpenError, whose one line says what to do.
+    """
+    given = [source] if isinstance(source, str | Path) else list(source)
+    if not given:
+        raise OpenError("no database given: name a file, a folder or a URL")
+    urls = [text for text in map(str, given) if _is_url(text)]
+    if urls and len(given) > 1:
+        raise OpenError("a database URL stands alone: give one URL, or files")
+    path = _path_of_url(urls[0]) if urls else None
+    if urls and path is None:
+        return _open_url(urls[0], engine)
+    files = [file for item in (given if path is None else [path]) for file in sources(Path(item).expanduser())]
+    if urls and urls[0].startswith("sqlite") and engine == "auto":
+        engine = "sqlite"
+    return _open_files(files, _name(given if path is None else [path]), engine)
+
+
+def _is_url(text: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9_+.-]*://", text) is not None
+
+
+def _path_of_url(url: str) -> Path | None:
+    """The file that a sqlite:/// or duckdb:/// URL names; such a file is opened under its engine's own locks."""
+    match = re.fullmatch(r"(?:sqlite|duckdb)(?:\+\w+)?://(?:/(?:file:)?([^?]*))?(?:\?.*)?", url)
+    if match is None:
+        return None
+    if match[1] in (None, "", ":memory:"):
+        raise OpenError(f"{url} names no file: a database in memory has nothing in it to ask")
+    return Path(match[1])
+
+
+def _open_url(url: str, engine: Engine) -> Database:
+    if re.match("https?:|s3:|gs:|ftp:", url):
+        raise OpenError(f"{url} is not a database; download the file and name the copy")
+    if engine != "auto":
+        raise OpenError(f"the {engine} engine opens files; open a URL with engine auto")
+    from tools.sqlalchemy_database import open_url  # SQLAlchemy takes 0.3 s to import and most sources are files
+
+    return open_url(url)
+
+
+def _open_files(files: list[tuple[Path, FileKind]], name: str, engine: Engine) -> Database:
+    path, kind = files[0]
+    if engine == "sqlite":
+        if len(files) > 1 or kind != "sqlite":
+            raise OpenError("the sqlite engine opens one SQLite file; use engine auto for anything else")
+        return SQLiteDatabase(path, name)
+    if len(files) == 1 and kind == "duckdb":
+        return DuckDBDatabase(path, name)
+    return load_files(files, name)
+
+
+def _name(given: Sequence[str | Path]) -> str:
+    names = [stem(Path(item).expanduser().absolute()) for item in given]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

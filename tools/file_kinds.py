@@ -1,0 +1,74 @@
+"""Says what a file is, by its first bytes where they tell and by its name where they do not, and lists a folder's sources."""
+
+from pathlib import Path
+from typing import Literal
+
+from tools.result import OpenError
+
+FileKind = Literal["duckdb", "sqlite", "csv", "parquet", "json", "excel"]
+
+_BY_SUFFIX: dict[str, FileKind] = {
+    ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".txt": "csv",
+    ".json": "json", ".jsonl": "json", ".ndjson": "json",
+    ".parquet": "parquet", ".pq": "parquet",
+    ".xlsx": "excel", ".xlsm": "excel", ".xlsb": "excel", ".xls": "excel", ".ods": "excel",
+}  # fmt: skip
+_DATABASES = {".duckdb": "DuckDB", ".ddb": "DuckDB", ".sqlite": "SQLite", ".sqlite3": "SQLite", ".db3": "SQLite"}
+READABLE = "DuckDB, SQLite, CSV, TSV, Parquet, JSON and Excel files"
+
+
+def stem(path: Path) -> str:
+    """The file's name without its suffix, and without both of .csv.gz."""
+    name = path.name.removesuffix(".gz")
+    return Path(name).stem or name
+
+
+def file_kind(path: Path) -> FileKind | None:
+    """The kind of an existing file, None when it is none of ours. Raises OpenError for one that is empty or unreadable."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise OpenError(f"cannot read {path}: {error.strerror or error}") from error
+    if head[8:12] == b"DUCK":
+        return "duckdb"
+    if head == b"SQLite format 3\0":
+        return "sqlite"
+    if head[:4] == b"PAR1":
+        return "parquet"
+    kind = _BY_SUFFIX.get(Path(path.name.removesuffix(".gz")).suffix.lower())
+    if kind is not None and not head:
+        raise OpenError(f"{path} is empty")
+    return kind
+
+
+def sources(path: Path) -> list[tuple[Path, FileKind]]:
+    """The files that `path` stands for: itself, or what a folder holds (not its subfolders), by name.
+
+    Raises OpenError when there is nothing to read.
+    """
+    try:
+        if not path.exists():
+            raise OpenError(f"no such file or folder: {path}")
+        entries = sorted(path.iterdir()) if path.is_dir() else None
+    except OSError as error:
+        raise OpenError(f"cannot read {path}: {error.strerror or error}") from error
+    if entries is not None:
+        files = [entry for entry in entries if entry.is_file() and not entry.name.startswith(".")]
+        found = [(file, kind) for file in files if (kind := file_kind(file))]
+        if not found:
+            raise OpenError(f"nothing to read in {path}: put {READABLE} there, or name a file")
+        return found
+    kind = file_kind(path)
+    if kind is None:
+        raise OpenError(_unknown(path))
+    return [(path, kind)]
+
+
+def _unknown(path: Path) -> str:
+    if path.stat().st_size == 0:
+        return f"{path} is empty"
+    database = _DATABASES.get(path.suffix.lower())
+    if database:
+        return f"{path} is not a {database} database, though its name says so; is it damaged?"
+    return f"cannot tell what {path} is; {READABLE} can be read"

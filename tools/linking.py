@@ -1,0 +1,202 @@
+"""Which tables and columns a question is about: shared words, abbreviations, comments, matched values, foreign keys.
+
+No model and no data but the schema and the value matches. The score of a name is the share of its words, weighted by how
+rare they are among the schema's names, that the question says.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from tools.join_graph import Edge, connect, edges
+from tools.schema import Column, Schema, Table
+from tools.values import ValueMatch
+from tools.words import STOP_WORDS, keys, name_words, split, stem, word_set
+
+ABBREVIATED = 0.7
+BEGINS_ALIKE = 0.75
+COMMENT_WEIGHT = 0.35
+SHORTEST_BEGINNING = 4
+NEIGHBOUR = 0.15
+KEY = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A table, or a column of it, that the question probably needs; a higher score means more probably."""
+
+    table: str
+    column: str | None
+    score: float
+
+
+def link(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tuple[Link, ...]:
+    """A link for each table and for each column with any evidence, best first; ties keep the schema's order."""
+    said = _Said.of(question)
+    rarity = _rarity(schema)
+    columns: dict[str, list[Link]] = {}
+    scores: dict[str, float] = {}
+    for table in schema.tables:
+        columns[table.name] = _column_links(table, said, rarity, values)
+        scores[table.name] = _table_score(table, said, rarity, columns[table.name], values)
+    graph = edges(schema)
+    tables = _spread(graph, scores)
+    evidence = {(entry.table, entry.column): entry.score for own in columns.values() for entry in own}
+    links = [Link(name, None, score) for name, score in tables.items()]
+    links += [Link(*place, score) for place, score in _with_keys(graph, tables, evidence).items()]
+    return tuple(
+        sorted((replace(entry, score=round(entry.score, 4)) for entry in links), key=lambda entry: -entry.score)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """The question's words, comparable; `pairs` are neighbours written as one, so that `high schooler` is highschooler."""
+
+    words: tuple[str, ...]
+    pairs: tuple[str, ...]
+    initials: tuple[str, ...]
+
+    @classmethod
+    def of(cls, question: str) -> "_Said":
+        every = [stem(word.key) for word in split(question)]
+        words = tuple(word for word in dict.fromkeys(every) if word not in STOP_WORDS or word in _MEANINGFUL)
+        following = list(pairwise(every))
+        return cls(words, tuple(a + b for a, b in following), tuple(a[0] + b for a, b in following))
+
+    def closeness(self, word: str) -> float:
+        """How surely the question says this word of a name, from 0 to 1."""
+        if word in self.words or word in self.pairs:
+            return 1.0
+        if len(word) > 3 and word in self.initials:  # fname: first name
+            return 0.9
+        return max((_resemblance(word, said) for said in self.words), default=0.0)
+
+
+# Stop words for cell values that do name columns.
+_MEANINGFUL = word_set("name number average total long high low old person share order live maximum minimum make type")
+
+
+@lru_cache(maxsize=65_536)
+def _resemblance(name: str, said: str) -> float:
+    """Words of one stem ("located", "location"), or an abbreviation ("stu", "student")."""
+    shorter, longer = sorted((name, said), key=len)
+    common = next((i for i, pair in enumerate(zip(shorter, longer, strict=False)) if pair[0] != pair[1]), len(shorter))
+    if common >= SHORTEST_BEGINNING and common >= 0.6 * len(longer):
+        return BEGINS_ALIKE
+    if len(name) >= 3 and len(said) > len(name) + 1 and name[0] == said[0] and _is_subsequence(name, said):
+        return ABBREVIATED if common == len(name) or len(name) >= 4 else 0.4
+    return 0.0
+
+
+def _is_subsequence(short: str, long: str) -> bool:
+    letters = iter(long)
+    return all(letter in letters for letter in short)
+
+
+def _rarity(schema: Schema) -> dict[str, float]:
+    """Weight of each word of the schema's names: `id` and `name`, which are everywhere, say little."""
+    names = [table.name for table in schema.tables] + [c.name for table in schema.tables for c in table.columns]
+    counts = Counter(word for name in names for word in {stem(word) for word in name_words(name)})
+    return {word: 1 / (1 + math.log(count)) for word, count in counts.items()}
+
+
+def _name_score(name: str, said: _Said, rarity: dict[str, float]) -> float:
+    words = [stem(word) for word in name_words(name)]
+    whole = "".join(words)
+    if len(words) > 1 and (whole in said.words or whole in said.pairs):
+        return 1.0
+    if len(words) > 1 and whole in said.initials:  # LName: last name
+        return 0.9
+    total = sum(rarity.get(word, 1.0) for word in words)
+    heard = sum(rarity.get(word, 1.0) * said.closeness(word) for word in words)
+    return heard / total if total else 0.0
+
+
+def _comment_score(comment: str, said: _Said) -> float:
+    words = {stem(word) for word in keys(comment)} - STOP_WORDS
+    return len(words & set(said.words)) / math.sqrt(len(words)) if words else 0.0
+
+
+def _column_links(table: Table, said: _Said, rarity: dict[str, float], values: Sequence[ValueMatch]) -> list[Link]:
+    scores = ((column.name, _column_score(table, column, said, rarity, values)) for column in table.columns)
+    return [Link(table.name, name, score) for name, score in scores if score > 0]
+
+
+def _column_score(
+    table: Table, column: Column, said: _Said, rarity: dict[str, float], values: Sequence[ValueMatch]
+) -> float:
+    name = column.name
+    of_table = _name_score(table.name, said, rarity)
+    short = of_table * _name_score(_without_initial(name, table.name), said, rarity)
+    score = max(_name_score(name, said, rarity), short)
+    score += COMMENT_WEIGHT * min(1.0, _comment_score(column.comment, said))
+    matched = [match.score for match in values if (match.table, match.column) == (table.name, name)]
+    # A column of a table that the question names is likelier than its namesake elsewhere.
+    return score + max(matched, default=0.0) + (0.3 * of_table if score or matched else 0.0)
+
+
+def _without_initial(name: str, table: str) -> str:
+    """`dname` of dept is its name."""
+    begins_alike = name[:1].casefold() == table[:1].casefold() and name[1:].isalpha()
+    return name[1:] if begins_alike and len(name) >= SHORTEST_BEGINNING else ""
+
+
+def _table_score(
+    table: Table, said: _Said, rarity: dict[str, float], columns: Sequence[Link], values: Sequence[ValueMatch]
+) -> float:
+    """The table's own name first, then its two best columns, then values found in it."""
+    own = sorted((entry.score for entry in columns), reverse=True)[:2]
+    score = 1.2 * _name_score(table.name, said, rarity) + sum(own) * 0.4
+    score += COMMENT_WEIGHT * min(1.0, _comment_score(table.comment, said))
+    return score + 0.6 * max((match.score for match in values if match.table == table.name), default=0.0)
+
+
+def _spread(graph: Sequence[Edge], scores: dict[str, float]) -> dict[str, float]:
+    """Add a share of the neighbours' scores: a bridge between two named tables is needed though nobody names it."""
+    gain = dict.fromkeys(scores, 0.0)
+    for edge in graph:
+        gain[edge.table] += NEIGHBOUR * scores[edge.ref_table]
+        gain[edge.ref_table] += NEIGHBOUR * scores[edge.table]
+    return {name: score + gain[name] for name, score in scores.items()}
+
+
+def _with_keys(
+    graph: Sequence[Edge], tables: dict[str, float], columns: dict[tuple[str, str | None], float]
+) -> dict[tuple[str, str | None], float]:
+    """The columns with those that join two likely tables, which no question names."""
+    linked = dict(columns)
+    for edge in graph:
+        score = KEY * min(tables[edge.table], tables[edge.ref_table])
+        places = [(edge.table, name) for name in edge.columns] + [(edge.ref_table, name) for name in edge.ref_columns]
+        for place in places if score > 0 else ():
+            linked[place] = max(linked.get(place, 0.0), score)
+    return linked
+
+
+def join_path(schema: Schema, tables: Sequence[str]) -> tuple[str, ...]:
+    """Join conditions that connect these tables, through others where needed, `album.artist_id = artist.id`; empty when
+    foreign keys do not connect them, or when there is nothing to connect."""
+    known = [table.name for table in map(schema.table, tables) if table is not None]
+    tree = connect(edges(schema), known)
+    return tuple(condition for edge in tree or () for condition in edge.conditions(schema.dialect))
+
+
+def shortlist(schema: Schema, links: Sequence[Link], keep: int) -> Schema:
+    """The schema with its `keep` best linked tables, and the bridges that connect them, in the original order."""
+    graph = edges(schema)
+    ranked = [entry.table for entry in links if entry.column is None][:keep]
+    kept = set(ranked)
+    for name in ranked[1:]:
+        for edge in connect(graph, [ranked[0], name]) or ():
+            kept |= {edge.table, edge.ref_table}
+    tables = (table for table in schema.tables if table.name in kept)
+    return replace(schema, tables=tuple(_without_lost_keys(table, kept) for table in tables))
+
+
+def _without_lost_keys(table: Table, kept: set[str]) -> Table:
+    folded = {name.casefold() for name in kept}
+    return replace(table, foreign_keys=tuple(k for k in table.foreign_keys if k.ref_table.casefold() in folded))

@@ -1,0 +1,57 @@
+"""What a database looks like: tables, columns, keys, samples. Data only: no connection, no SQL."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; `type` is the engine's own word, `samples` at most three short distinct values as text."""
+
+    name: str
+    type: str
+    primary_key: bool = False
+    nullable: bool = True
+    comment: str = ""
+    samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """`columns[i]` of the owning table refers to `ref_columns[i]` of `ref_table`."""
+
+    columns: tuple[str, ...]
+    ref_table: str
+    ref_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table or a view; `row_count` is None where counting would cost too much."""
+
+    name: str
+    columns: tuple[Column, ...]
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    comment: str = ""
+    row_count: int | None = None
+
+    def column(self, name: str) -> Column | None:
+        """The column of that name, ignoring case."""
+        wanted = name.casefold()
+        return next((column for column in self.columns if column.name.casefold() == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Every table of a database, in the database's own order; `dialect` is sqlglot's name for its SQL."""
+
+    tables: tuple[Table, ...]
+    dialect: str
+
+    def table(self, name: str) -> Table | None:
+        """The table of that name, ignoring case."""
+        wanted = name.casefold()
+        return next((table for table in self.tables if table.name.casefold() == wanted), None)
+
+    def owners(self, column: str) -> list[str]:
+        """Names of the tables that have a column of that name, ignoring case."""
+        return [table.name for table in self.tables if table.column(column) is not None]

@@ -1,0 +1,1 @@
+"""The web chat; reads event records and computes no metric."""
