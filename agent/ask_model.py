@@ -7,7 +7,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langgraph.config import get_stream_writer
 
-from agent.grammar.constraint import sql_constraint
+from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.profiles import ModelStep
 from agent.slots import Slots
 from agent.steps import PlainTime, Step, model_step
@@ -84,7 +84,7 @@ def _call_options(
     options |= {
         "recall": toolbox.recall,
         "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
-        "constraint": _constraint(toolbox, toolbox.model, schema) if name != "plan" else None,
+        "constraint": _constraint(toolbox, toolbox.model, name, schema),
     }
     options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
     if temperature is not None:
@@ -92,13 +92,15 @@ def _call_options(
     return options
 
 
-def _constraint(toolbox: Toolbox, model: FastChatModel, schema: Schema) -> Constraint[Any] | None:
-    """SQL alone over the schema that the prompt shows, where the profile's answers are SQL alone and there is a grammar."""
+def _constraint(toolbox: Toolbox, model: FastChatModel, name: ModelStep, schema: Schema) -> Constraint[Any] | None:
+    """A plan, or SQL alone, over the schema that the prompt shows, where the profile's answers are nothing else."""
     dialect = toolbox.database.dialect
     if not (toolbox.options.constrain and toolbox.profile.raw and dialect in ("sqlite", "duckdb")):
         return None
     decoder = model.decoder
     stop = decoder.tokenizer.stop_ids
+    if name == "plan":
+        return plan_constraint(schema, decoder.tokenizer, stop, newline=True, size=decoder.target.vocab_size)
     return sql_constraint(schema, dialect, decoder.tokenizer, stop, newline=True, size=decoder.target.vocab_size)
 
 

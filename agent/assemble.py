@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from agent.profiles import load_profile
+from agent.profiles.compact import PROMPT_VERSION
 from agent.toolbox import AgentOptions, Toolbox
+from decoding.adapter import About, AdapterMismatch
 from decoding.chat_model import FastChatModel
 from decoding.embedded import EMBEDDED_NAMES
 from decoding.load import load_text_decoder
@@ -21,9 +24,13 @@ DEFAULT_DECODER = "prompt_lookup"
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """decoder None: the default one. profile None: compact for the embedded model, chat for every other."""
+    """decoder None: the default one. profile None: compact for the embedded model, chat for every other.
+
+    adapter: "auto" (what is shipped for the embedded model), "none", or a folder.
+    """
 
     model: str = "embedded"
+    adapter: str = "auto"
     decoder: str | None = None
     decoder_options: Mapping[str, Any] = field(default_factory=dict)
     profile: str | None = None
@@ -77,12 +84,27 @@ class LoadedModel:
 def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedModel:
     """Check the names, then fetch and load. Raises UnknownMethod, UnknownProfile, ModelUnavailable, UnsupportedModel."""
     choice.check()
+    adapter: Path | Literal["auto", "none"] = "auto"
+    if choice.adapter != "auto":
+        adapter = "none" if choice.adapter == "none" else Path(choice.adapter)
     decoder = load_text_decoder(
         choice.model,
+        adapter=adapter,
         dtype=choice.dtype,
         device=choice.device,
         target=choice.target,
         prefix_cache_mb=choice.prefix_cache_mb,
         progress=progress,
     )
+    _check_prompts(choice, decoder.adapter)
     return LoadedModel(choice, decoder, PlainCost(decoder))
+
+
+def _check_prompts(choice: ModelChoice, adapter: About | None) -> None:
+    """Raise AdapterMismatch where an adapter learnt other prompts than the compact profile writes."""
+    learnt = adapter.prompt_version if adapter else None
+    if choice.profile_name == "compact" and learnt is not None and learnt != PROMPT_VERSION:
+        raise AdapterMismatch(
+            f"the adapter was trained on prompts of version {learnt}, and this release writes version {PROMPT_VERSION}: "
+            "train it anew (sqlagent train sft), or give --adapter none"
+        )

@@ -48,6 +48,7 @@ class Decoding:
     """Which model, and how it decodes."""
 
     model: options.Model = "embedded"
+    adapter: options.Adapter = "auto"
     decoder: options.Decoder = None
     decoder_option: options.DecoderOption = None
     profile: options.ProfileOption = None
@@ -61,6 +62,7 @@ class Decoding:
 
         choice = ModelChoice(
             model=self.model,
+            adapter=self.adapter,
             decoder=self.decoder,
             decoder_options=options.decoder_options(self.decoder_option),
             profile=self.profile,

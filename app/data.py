@@ -20,10 +20,13 @@ def _data() -> None:
 def build(
     data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.", file_okay=False)],
     out: Annotated[Path, typer.Option("--out", help="Folder for the files; an interrupted build there goes on.")],
-    variants: Annotated[int, typer.Option("--variants", min=0, help="Passes over the questions with new schemas.")] = 3,
+    variants: Annotated[
+        float, typer.Option("--variants", min=0.0, help="Passes over the questions with new schemas; 0.5 takes half.")
+    ] = 3.0,
     per_schema: Annotated[int, typer.Option("--per-schema", min=1, help="Questions that share a new schema.")] = 8,
     originals: Annotated[
-        float, typer.Option("--originals", min=0.0, max=1.0, help="Share asked under the original names, in each dialect.")
+        float,
+        typer.Option("--originals", min=0.0, max=1.0, help="Share asked under the original names, in each dialect."),
     ] = 1.0,
     spider: Annotated[float, typer.Option("--spider", min=0.0, max=1.0, help="Share of Spider's questions.")] = 1.0,
     spider_syn: Annotated[float, typer.Option("--spider-syn", min=0.0, max=1.0, help="Of Spider-Syn's.")] = 1.0,

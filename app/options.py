@@ -19,6 +19,10 @@ EngineOption = Annotated[Engine, typer.Option("--engine", help="What runs the SQ
 Model = Annotated[
     str, typer.Option("--model", help="'embedded', a folder, a .gguf file or a hub id.", envvar="SQLAGENT_MODEL")
 ]
+Adapter = Annotated[
+    str,
+    typer.Option("--adapter", help="Low-rank adapter: a folder, 'none', or 'auto' for what comes with the model."),
+]
 Decoder = Annotated[str | None, typer.Option("--decoder", help="Decoding method; `sqlagent doctor` lists them.")]
 DecoderOption = Annotated[list[str] | None, typer.Option("--decoder-option", "-o", help="name=value, repeatable.")]
 ProfileOption = Annotated[str | None, typer.Option("--profile", help="Prompt profile: compact or chat.")]

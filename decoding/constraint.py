@@ -24,6 +24,10 @@ class Constraint(Protocol[State]):
         """Boolean mask [vocab] of the tokens that may follow, stop tokens included. Never all false."""
         ...
 
+    def admits(self, state: State, token: int) -> bool:
+        """`allowed(state)[token]`. Asked for every drafted and every chosen token, so it should cost less than a mask."""
+        ...
+
     def step(self, state: State, token: int) -> State:
         """The state after an allowed token."""
         ...

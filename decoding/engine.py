@@ -129,9 +129,10 @@ class _Generation:
         constraint = self._request.constraint
         if constraint is None:
             return token
-        mask = constraint.allowed(self._state(constraint, draft, node))
-        if mask[token]:
+        state = self._state(constraint, draft, node)
+        if constraint.admits(state, token):
             return token
+        mask = constraint.allowed(state)
         if not mask.any():
             raise ConstraintError("the constraint allows no token here")
         logits = scores.logits[node + 1].masked_fill(~mask.to(scores.logits.device), float("-inf"))
@@ -163,7 +164,7 @@ class _Generation:
         constraint = self._request.constraint
         if constraint is None:
             return True
-        return bool(constraint.allowed(self._state(constraint, draft, parent))[draft.tokens[node]])
+        return constraint.admits(self._state(constraint, draft, parent), draft.tokens[node])
 
     def _cut(self, tokens: list[int]) -> tuple[list[int], Finish | None]:
         """Tokens up to the first stop token or the length limit, and why they end there if they do."""

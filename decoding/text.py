@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from decoding.adapter import About
 from decoding.constraint import Constraint
 from decoding.engine import Request, decode
 from decoding.method import load_method
@@ -65,10 +66,13 @@ class Generation:
 
 
 class TextDecoder:
-    """A loaded model: one target and its tokenizer. Not thread-safe: one decode at a time."""
+    """A loaded model: one target and its tokenizer. Not thread-safe: one decode at a time.
 
-    def __init__(self, target: AnyTarget, tokenizer: Tokenizer, name: str) -> None:
-        self.target, self.tokenizer, self.name = target, tokenizer, name
+    `adapter`: what the adapter that is merged into the weights says about itself; None where there is none.
+    """
+
+    def __init__(self, target: AnyTarget, tokenizer: Tokenizer, name: str, adapter: About | None = None) -> None:
+        self.target, self.tokenizer, self.name, self.adapter = target, tokenizer, name, adapter
 
     def stream(
         self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = lambda: False

@@ -1,4 +1,4 @@
-"""SELECT statements over one schema as a `decoding.constraint.Constraint`: masks over token ids from the lexer's states.
+"""SELECT statements, and plans, over one schema as a `decoding.constraint.Constraint`: masks from the lexer's states.
 
 What a mask depends on is the position between lexemes and the lexeme begun, not how it was tokenised; only `forced` looks at
 tokens, because what it adds must be what the tokenizer itself would have written.
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from agent.grammar.lexer import MAX_DIGITS, MAX_SPACES, Reading, accepts_any_text, feed
 from agent.grammar.machine import Position, beginning
-from agent.grammar.scope import catalog_of
+from agent.grammar.plan_rules import plan_catalog
+from agent.grammar.scope import Catalog, catalog_of
 from agent.grammar.vocabulary import Mask, Vocabulary, union, vocabulary_of
 from decoding.tokenizer import Tokenizer
 from tools.schema import Schema
@@ -31,13 +32,13 @@ class State:
     ended: bool = False
 
 
-class SqlConstraint:
+class GrammarConstraint:
     """A `Constraint[State]`. Safe to share between threads and requests."""
 
     def __init__(
-        self, schema: Schema, dialect: str, tokenizer: Tokenizer, stop_ids: frozenset[int], newline: bool, size: int
+        self, catalog: Catalog, tokenizer: Tokenizer, stop_ids: frozenset[int], newline: bool, size: int
     ) -> None:
-        self._catalog = catalog_of(schema, dialect)
+        self._catalog = catalog
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary_of(tokenizer, size)
         newlines = (number for number, text in enumerate(self._vocabulary.texts) if newline and text == "\n")
@@ -120,7 +121,7 @@ def sql_constraint(
     *,
     newline: bool = False,
     size: int | None = None,
-) -> SqlConstraint:
+) -> GrammarConstraint:
     """The constraint to SELECT statements of `dialect` ("sqlite" or "duckdb") over `schema`.
 
     `newline` lets a newline token end the statement too. `size` is the width of the model's logits where it is not the
@@ -130,7 +131,15 @@ def sql_constraint(
         raise ValueError(f"no grammar for the dialect {dialect}; decode without a constraint")
     if not stop_ids:
         raise ValueError("a constraint needs a stop token to end a statement with")
-    return SqlConstraint(schema, dialect, tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
+    return GrammarConstraint(catalog_of(schema, dialect), tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
+
+
+@lru_cache(maxsize=16)
+def plan_constraint(
+    schema: Schema, tokenizer: Tokenizer, stop_ids: frozenset[int], *, newline: bool = False, size: int | None = None
+) -> GrammarConstraint:
+    """The constraint to plans (`agent.plan`) over `schema`; see `sql_constraint`."""
+    return GrammarConstraint(plan_catalog(schema), tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
 
 
 def _masks(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:

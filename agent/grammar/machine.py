@@ -11,6 +11,7 @@ from string import ascii_lowercase, digits
 
 from agent.grammar.actions import ACTIONS
 from agent.grammar.notation import Fixed, Grammar, Rule, Sequence, Symbol, compile_grammar
+from agent.grammar.plan_rules import PLAN, PLAN_ACTIONS, PLAN_TERMINALS
 from agent.grammar.rules import COMMON, DUCKDB, SQLITE
 from agent.grammar.scope import Catalog, Scope
 from agent.grammar.terminals import TERMINALS, Action, Choice, End, Fresh, Names, Number, String
@@ -20,13 +21,17 @@ Stack = tuple[Sequence, "Stack"] | None  # never with an empty sequence
 Configuration = tuple[tuple[Sequence, ...], Stack, Scope]  # sequences to come, the stack below them, the scope
 _LETTERS, _DIGITS, _QUOTES = frozenset(ascii_lowercase + "_"), frozenset(digits), frozenset("'\"")
 _NONE: frozenset[str] = frozenset()
-_DIALECTS = {"sqlite": SQLITE, "duckdb": DUCKDB}
+_GRAMMARS = {
+    "sqlite": (COMMON + SQLITE, TERMINALS, ACTIONS),
+    "duckdb": (COMMON + DUCKDB, TERMINALS, ACTIONS),
+    "plan": (PLAN, PLAN_TERMINALS, PLAN_ACTIONS),
+}
 
 
 @lru_cache
 def grammar_of(dialect: str) -> Grammar:
-    """The grammar of a dialect. Raises KeyError for a dialect without one."""
-    return compile_grammar(COMMON + _DIALECTS[dialect], TERMINALS, ACTIONS)
+    """The grammar of a dialect, or of plans. Raises KeyError for a dialect without one."""
+    return compile_grammar(*_GRAMMARS[dialect])
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -35,7 +36,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """variants: passes over the questions under new names, beside the one under the original names.
+    """variants: passes over the questions under new names, beside the one under the original names; 0.5 is half of them.
 
     per_schema: questions that share one new schema; about as many as one pack of the trainer takes.
     originals: share of questions, in each dialect, that are asked under the original names, too.
@@ -44,7 +45,7 @@ class Options:
     """
 
     seed: int = 0
-    variants: int = 3
+    variants: float = 3.0
     per_schema: int = 8
     originals: float = 1.0
     spider: float = 1.0
@@ -131,11 +132,17 @@ def database_groups(
         kept = questions if held_back else _kept(questions, options, chance)
         found = items(kept, database, options.follow_ups, chance, tally)
         placed = list(_original(found, database, material, chance, tally, 1.0 if held_back else options.originals))
-        for _ in range(0 if held_back else options.variants):
-            placed += _varied(found, database, material, scratch, chance, tally)
+        for share in [] if held_back else _passes(options.variants):
+            chosen = [item for item in found if chance.random() < share]
+            placed += _varied(chosen, database, material, scratch, chance, tally)
     finally:
         database.close()
     return _grouped(placed), tally
+
+
+def _passes(variants: float) -> list[float]:
+    """The share of the questions in each pass: 2.5 is two whole passes and one over half of them."""
+    return [min(1.0, variants - done) for done in range(ceil(variants))]
 
 
 def _kept(questions: Sequence[Question], options: Options, chance: Random) -> list[Question]:

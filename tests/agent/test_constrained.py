@@ -43,13 +43,17 @@ def test_a_dead_end_of_the_grammar_is_decoded_without_it(
         def allowed(self, state: int) -> Tensor:
             return zeros(loaded.decoder.target.vocab_size, dtype=bool)  # type: ignore[call-overload, no-any-return]
 
+        def admits(self, state: int, token: int) -> bool:
+            return False
+
         def step(self, state: int, token: int) -> int:
             return 0
 
         def forced(self, state: int) -> tuple[int, ...]:
             return ()
 
-    monkeypatch.setattr(agent.ask_model, "sql_constraint", lambda *args, **kw: DeadEnd())
+    for name in ("sql_constraint", "plan_constraint"):
+        monkeypatch.setattr(agent.ask_model, name, lambda *args, **kw: DeadEnd())
     sql, detail = first_sql(loaded, database)
     assert sql == first_sql(loaded, database, constrain=False)[0]
     assert "dead end" in detail

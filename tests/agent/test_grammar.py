@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agent.grammar.constraint import SqlConstraint, State, sql_constraint
+from agent.grammar.constraint import GrammarConstraint, State, sql_constraint
 from agent.grammar.functions import FUNCTIONS
 from agent.grammar.lexer import Reading, feed
 from agent.grammar.machine import beginning
@@ -28,7 +28,9 @@ TABLES = {
     "concert": ("concert_id", "Title", "Year", "singer_id"),
     "Order": ("order_id", "Full Price", "Größe"),
 }
-SCHEMA = Schema(tuple(Table(name, tuple(Column(c, "TEXT") for c in columns)) for name, columns in TABLES.items()), "sqlite")
+SCHEMA = Schema(
+    tuple(Table(name, tuple(Column(c, "TEXT") for c in columns)) for name, columns in TABLES.items()), "sqlite"
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +68,7 @@ GOOD = [
     "with old as (select name as who, age from singer where age > 60) select who from old order by age",
     "select name from singer as s where exists (select 1 from concert where singer_id = s.singer_id)",
     "select name from singer where age > (select avg(age) from singer) and country like '%an''ce'",
-    "select [full price] from `order` where \"Full Price\" between 1 and 2.5",
+    'select [full price] from `order` where "Full Price" between 1 and 2.5',
     "select country from singer union select title from concert order by 1",
     "select name, rank() over (partition by country order by age desc) as r from singer",
     "select * from singer except select * from singer as s where s.age is not null",
@@ -150,7 +152,7 @@ def test_masks_equal_the_reference(dialect: str, tokenizer: Tokenizer) -> None:
             state = constraint.step(state, dice.choice(tokens))
 
 
-def reference(constraint: SqlConstraint, state: State, tokenizer: Tokenizer) -> torch.Tensor:
+def reference(constraint: GrammarConstraint, state: State, tokenizer: Tokenizer) -> torch.Tensor:
     return torch.tensor([constraint.admits(state, token) for token in range(tokenizer.vocab_size)])
 
 

@@ -41,9 +41,9 @@ FULL = Slots(
 # A change here means a new PROMPT_VERSION, and a model trained on it.
 GOLDEN = {
     ("plan", "empty"): "81cfebf39544e1a4",
-    ("plan", "full"): "8108b1172607ce81",
-    ("generate", "full"): "589f0450ff50b108",
-    ("refine", "full"): "589f0450ff50b108",
+    ("plan", "full"): "5843150e4bb2138d",
+    ("generate", "full"): "f864fec7052014ee",
+    ("refine", "full"): "f864fec7052014ee",
 }
 
 
@@ -66,7 +66,7 @@ def test_compact_prompt_reads_as_designed() -> None:
         "history: How many singers are there? => SELECT COUNT(*) FROM singer\n"
         "knowledge: a star is a singer with a concert\n"
         "values: singer.\"home country\" = 'France'\n"
-        'hint: singer."home country", singer\n'
+        'hint: singer."home country"\n'
         "evidence: home means home country\n"
         "question: And from France?\n"
         'plan: singer: "home country" | SELECT COUNT(*) FROM _ WHERE _\n'

@@ -97,6 +97,9 @@ class NoAscent:
         mask[self.STOP] = not self.forced(state)
         return mask
 
+    def admits(self, state: int, token: int) -> bool:
+        return bool(self.allowed(state)[token])
+
     def step(self, state: int, token: int) -> int:
         assert self.allowed(state)[token], "stepped over a forbidden token"
         assert token != self.STOP, "stepped over the stop token"
