@@ -12,7 +12,7 @@ from agent.profiles import ModelStep
 from agent.slots import Slots
 from agent.steps import PlainTime, Step, model_step
 from agent.toolbox import Toolbox
-from decoding.chat_model import FastChatModel, rounds_of
+from decoding.chat_model import FastChatModel, log_likelihood, rounds_of
 from decoding.constraint import Constraint, ConstraintError
 from decoding.metrics import measure
 from decoding.sampling import Sampler
@@ -23,6 +23,7 @@ from tools.schema import Schema
 class Reply:
     texts: tuple[str, ...]
     step: Step
+    log_likelihoods: tuple[float, ...]  # 0 where they are not known
 
 
 def ask_model(
@@ -50,7 +51,8 @@ def ask_model(
         toolbox.remember([token for r in rounds_of(reply) for token in r.text_tokens])
     plain = _race(toolbox, messages, options, replies) if toolbox.options.race else None
     step = model_step(name, replies, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
-    return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail))
+    likelihoods = tuple(map(log_likelihood, replies))
+    return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), likelihoods)
 
 
 def _replies(
@@ -123,7 +125,7 @@ def _samples(toolbox: Toolbox, messages: list[BaseMessage], options: dict[str, A
     """Several samples in one batch where the model can, else one after another."""
     if not isinstance(toolbox.model, FastChatModel):
         return [_message(toolbox.model.invoke(messages, **options)) for _ in range(count)]
-    result = toolbox.model.generate([messages], n=count, **options)
+    result = toolbox.model.generate([messages], n=count, likelihood=True, **options)
     return [_message(generation.message) for generation in result.generations[0]]  # type: ignore[union-attr]
 
 

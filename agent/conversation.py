@@ -68,6 +68,12 @@ class Conversation:
         *_, last = self.events(question, evidence)
         return Answer(**{key: value for key, value in last.items() if key != "event"})
 
+    def remember(self, question: str, sql: str) -> None:
+        """Have the conversation contain a question that was answered elsewhere. `sql` is in the database's dialect."""
+        turns = self._graph.get_state(self._config).values.get("turns") or []
+        turn = {"question": question, "sql": sql}
+        self._graph.update_state(self._config, {"turns": [*turns, turn]}, as_node="answer")
+
     def _answer(self, state: Mapping[str, Any], total_ms: float) -> Answer:
         result = self.toolbox.result
         plain = [step["plain_ms"] for step in state["steps"]]

@@ -28,8 +28,9 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["plan"]]:
     """Find the tables, columns and cell values that the question is about. No model."""
     start, toolbox = _begin(runtime, "link"), runtime.context
     schema = toolbox.database.schema()
-    values = match_values(toolbox.database, f"{state['question']} {state['evidence']}".strip())
-    links = link(schema, state["question"], values)
+    text = f"{state['question']} {state['evidence']}".strip()
+    values = match_values(toolbox.database, text) if toolbox.options.values else ()
+    links = link(schema, state["question"], values) if toolbox.options.hints else ()
     step = tool_step("link", _since(start), f"{len(links)} links, {len(values)} values")
     update = {"values": [asdict(value) for value in values], "links": [asdict(each) for each in links]}
     return Command(update=update | _recorded(state, runtime, step), goto="plan")
@@ -48,11 +49,11 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
     count = toolbox.options.samples
     temperature = toolbox.options.vote_temperature if count > 1 else None
     reply = ask_model(toolbox, "generate", slots(state, toolbox), samples=count, temperature=temperature)
-    texts = [toolbox.profile.read_sql(text) for text in reply.texts]
     if count == 1:
-        return Command(update={"candidate": texts[0]} | _recorded(state, runtime, reply.step), goto="check")
+        sql = toolbox.profile.read_sql(reply.texts[0])
+        return Command(update={"candidate": sql} | _recorded(state, runtime, reply.step), goto="check")
     start = _begin(runtime, "vote")
-    ranked = elect([_candidate(toolbox, text) for text in texts])
+    ranked = elect([_candidate(toolbox, *each) for each in zip(reply.texts, reply.log_likelihoods, strict=True)])
     voting = tool_step("vote", _since(start), f"{ranked[0].votes} of {count} agree")
     update = {"candidate": ranked[0].sql} | _recorded(state, runtime, reply.step, voting)
     return Command(update=update, goto="check")
@@ -124,7 +125,7 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
     """The prompt's slots from the state."""
     whole = toolbox.database.schema()
     links = tuple(Link(**each) for each in state["links"])
-    schema = _shown(whole, links, toolbox.options.schema_budget)
+    schema = shown(whole, links, toolbox.options.schema_budget) if toolbox.options.hints else whole
     return Slots(
         schema=schema,
         dialect=toolbox.database.dialect,
@@ -140,7 +141,7 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
     )
 
 
-def _shown(schema: Schema, links: tuple[Link, ...], column_budget: int) -> Schema:
+def shown(schema: Schema, links: tuple[Link, ...], column_budget: int) -> Schema:
     """The whole schema while it is small, so that its KV is shared by all questions; else the best linked tables."""
     if sum(len(table.columns) for table in schema.tables) <= column_budget:
         return schema
@@ -156,7 +157,7 @@ def _checked(toolbox: Toolbox, sql: str) -> tuple[str, QueryError | None]:
     if not sql:
         return sql, QueryError("syntax", "the model wrote no SQL")
     error = toolbox.database.explain(sql, toolbox.limits)
-    if error is None or error.kind == "refused":
+    if error is None or error.kind == "refused" or not toolbox.options.repair:
         return sql, error
     fixed = repair(sql, error, toolbox.database.schema())
     if fixed is not None and toolbox.database.explain(fixed, toolbox.limits) is None:
@@ -170,9 +171,9 @@ def _outcome(result: Result | QueryError) -> str:
     return f"{len(result.rows)} rows" + (", cut off" if result.truncated else "")
 
 
-def _candidate(toolbox: Toolbox, text: str) -> Candidate:
-    sql, error = _checked(toolbox, text)
-    return Candidate(sql, error or toolbox.database.execute(sql, toolbox.limits))
+def _candidate(toolbox: Toolbox, text: str, log_likelihood: float) -> Candidate:
+    sql, error = _checked(toolbox, toolbox.profile.read_sql(text))
+    return Candidate(sql, error or toolbox.database.execute(sql, toolbox.limits), log_likelihood)
 
 
 def _may_try_again(toolbox: Toolbox, attempts: list[Attempt]) -> bool:

@@ -19,6 +19,8 @@ class AgentOptions:
     race: decode every step plainly as well, so that the plain time is measured and not estimated.
     constrain: let the model write nothing but SQL over the schema, where the profile's answers are SQL alone.
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
+    values, hints, repair: show the cell values that the question names; show the links, and cut large schemas to them; mend
+    SQL by rules before the model is asked again. Off, they tell what each is worth.
     """
 
     max_attempts: int = 3
@@ -30,6 +32,9 @@ class AgentOptions:
     seed: int = 0
     race: bool = False
     constrain: bool = True
+    values: bool = True
+    hints: bool = True
+    repair: bool = True
     knowledge: tuple[str, ...] = ()
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import parse_one
 from sqlglot.errors import SqlglotError
@@ -15,20 +15,21 @@ from tools.result import QueryError, Result
 class Candidate:
     sql: str
     outcome: Result | QueryError
+    log_likelihood: float = 0.0
     votes: int = 0  # candidates with the same result, itself included
 
 
 def elect(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Best first: most votes among those that ran, rows before none, earlier before later; failures come last."""
+    """Best first: rows before none, most votes, likeliest, earlier; failures come last."""
     counts = Counter(_fingerprint(each.outcome) for each in candidates)
-    voted = [Candidate(each.sql, each.outcome, counts[_fingerprint(each.outcome)]) for each in candidates]
+    voted = [replace(each, votes=counts[_fingerprint(each.outcome)]) for each in candidates]
     return sorted(voted, key=_rank)
 
 
-def _rank(candidate: Candidate) -> tuple[bool, bool, int]:
+def _rank(candidate: Candidate) -> tuple[bool, bool, int, float]:
     failed = isinstance(candidate.outcome, QueryError)
     empty = isinstance(candidate.outcome, Result) and not candidate.outcome.rows
-    return failed, empty, -candidate.votes
+    return failed, empty, -candidate.votes, -candidate.log_likelihood
 
 
 def _fingerprint(outcome: Result | QueryError) -> object:

@@ -22,8 +22,8 @@ class FastChatModel(BaseChatModel):
 
     `raw` concatenates the messages' texts as they are instead of applying the checkpoint's chat template. Every field of
     `Settings` may be given per call (`invoke(messages, temperature=0.7, seed=3)`), and `n=k` for k samples decoded
-    together under derived seeds. A message's `response_metadata` carries `rounds` (dicts of `decoding.rounds.Round`),
-    `finish_reason`, `model_name`, `decoder` and `temperature`.
+    together: the greedy text, then others under derived seeds. A message's `response_metadata` carries `rounds` (dicts of
+    `decoding.rounds.Round`), `finish_reason`, `model_name`, `decoder` and `temperature`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -56,7 +56,7 @@ class FastChatModel(BaseChatModel):
         **changes: Any,
     ) -> ChatResult:
         settings = self._settings(stop, changes)
-        samples = [settings if i == 0 else self._sample(settings, i) for i in range(n)]
+        samples = [settings] if n == 1 else [self._sample(settings, i) for i in range(n)]
         done = list(self.decoder.stream(self.prompt(messages), samples, self.cancelled))
         generations = sorted((g for g in done if isinstance(g, Generation)), key=_sequence)
         return ChatResult(generations=[self._finished(g, settings) for g in generations])
@@ -92,6 +92,8 @@ class FastChatModel(BaseChatModel):
         return replace(settings, stop=(*settings.stop, *(stop or ())))
 
     def _sample(self, settings: Settings, index: int) -> Settings:
+        if index == 0:
+            return replace(settings, temperature=0.0)
         return replace(settings, seed=settings.sampler.derive("sample", index).seed)
 
     def _finished(self, generation: Generation, settings: Settings) -> ChatGeneration:
@@ -112,6 +114,11 @@ def rounds_of(message: BaseMessage) -> list[Round]:
     """The decode records of a message made by `FastChatModel`; empty for another model's."""
     records = message.response_metadata.get("rounds", [])
     return [_round(record) for record in records]
+
+
+def log_likelihood(message: BaseMessage) -> float:
+    """Log probability of a message that was made with `likelihood=True`; 0 where it is not known."""
+    return sum(r.log_prob or 0.0 for r in rounds_of(message))
 
 
 def _round(record: Mapping[str, Any]) -> Round:

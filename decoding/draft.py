@@ -13,10 +13,14 @@ class Draft:
     ``parents[i] < i``, and ``ROOT`` at depth 1. A chain has parents (-1, 0, 1, ...). Duplicate siblings are merged when
     the draft is built (their children move to the first of them), so no two children of a node carry the same token;
     the indices that count afterwards are those of the built draft. An empty draft means a plain decoding step.
+
+    The first ``context`` nodes, a chain, are scored even where a constraint forbids them. They cannot become text there,
+    but a Jacobi method needs the target's answers below them: it learns from wrong guesses, and most are forbidden.
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
+    context: int = field(default=0, compare=False)
     depths: tuple[int, ...] = field(init=False, compare=False, repr=False)  # 1 for a child of the root
 
     def __post_init__(self) -> None:
@@ -33,13 +37,13 @@ class Draft:
         return len(self.tokens)
 
     @classmethod
-    def chain(cls, tokens: Iterable[int]) -> "Draft":
+    def chain(cls, tokens: Iterable[int], context: int = 0) -> "Draft":
         """One guess, token after token."""
         tokens = tuple(tokens)
-        return cls(tokens, tuple(range(-1, len(tokens) - 1)))
+        return cls(tokens, tuple(range(-1, len(tokens) - 1)), context)
 
     @classmethod
-    def trie(cls, guesses: Iterable[Sequence[int]]) -> "Draft":
+    def trie(cls, guesses: Iterable[Sequence[int]], context: int = 0) -> "Draft":
         """Several guesses from the root, merged where they begin alike. Earlier guesses get the lower indices."""
         tokens: list[int] = []
         parents: list[int] = []
@@ -52,7 +56,7 @@ class Draft:
                     tokens.append(token)
                     parents.append(node)
                 node = child[node, token]
-        return cls(tuple(tokens), tuple(parents))
+        return cls(tuple(tokens), tuple(parents), context)
 
     @property
     def is_chain(self) -> bool:

@@ -31,6 +31,7 @@ class Request:
     stop: frozenset[int] = frozenset()  # stop tokens end the text and are its last token
     constraint: Constraint[Any] | None = None
     recall: Recall = field(default_factory=Recall)
+    likelihood: bool = False  # whether the rounds tell how likely their tokens are
 
 
 class PromptTooLong(ValueError):
@@ -77,7 +78,7 @@ class _Generation:
         request.method.begin(request.prompt, self._sequence.hidden, context)
 
     def propose(self) -> Draft:
-        """The method's draft, without what cannot become text: too deep, below a stop token, or forbidden."""
+        """The method's draft, without what cannot become text (too deep, below a stop token, forbidden), its context apart."""
         start = perf_counter()
         method = self._request.method
         blind = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
@@ -119,6 +120,7 @@ class _Generation:
             target_ms=target_ms,
             verify_ms=1e3 * (perf_counter() - start),
             finish=finish,
+            log_prob=_log_prob(scores, draft, verdict) if self._request.likelihood else None,
         )
 
     def _choice(self, draft: Draft, scores: Scores, node: int) -> int:
@@ -164,7 +166,11 @@ class _Generation:
         constraint = self._request.constraint
         if constraint is None:
             return True
-        return constraint.admits(self._state(constraint, draft, parent), draft.tokens[node])
+        before = self._state(constraint, draft, parent)
+        if before is not None and constraint.admits(before, draft.tokens[node]):
+            return True
+        self._states[node] = None  # nothing below it can become text
+        return node < draft.context
 
     def _cut(self, tokens: list[int]) -> tuple[list[int], Finish | None]:
         """Tokens up to the first stop token or the length limit, and why they end there if they do."""
@@ -190,3 +196,10 @@ class _Generation:
     def _append(self, tokens: list[int]) -> None:
         self._tokens += tokens
         self.room -= len(tokens)
+
+
+def _log_prob(scores: Scores, draft: Draft, verdict: Verdict) -> float:
+    """The target's log probability of what it committed."""
+    tokens = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
+    rows = scores.logits[[0, *(node + 1 for node in verdict.path)]].float().log_softmax(-1)
+    return float(sum(row[token] for row, token in zip(rows, tokens, strict=True)))

@@ -58,6 +58,7 @@ class Method(Protocol):
 METHODS: Mapping[str, str] = {
     "plain": "decoding.methods.plain:Plain",
     "jacobi": "decoding.methods.jacobi:Jacobi",
+    "jacobi_forcing": "decoding.methods.jacobi_forcing:JacobiForcing",
     "lookahead": "decoding.methods.lookahead:Lookahead",
     "prompt_lookup": "decoding.methods.prompt_lookup:PromptLookup",
 }

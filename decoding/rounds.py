@@ -26,6 +26,7 @@ class Round:
     target_ms: float  # of the shared forward, not divided by the batch
     verify_ms: float
     finish: Finish | None = None  # set on a sequence's last round
+    log_prob: float | None = None  # of `committed`, at temperature 1 and without constraint; None unless asked for
 
     @property
     def text_tokens(self) -> tuple[int, ...]:

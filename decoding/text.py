@@ -30,6 +30,7 @@ class Settings:
     stop: tuple[str, ...] = ()  # the text ends before the first of these strings
     constraint: Constraint[Any] | None = None
     recall: Recall = field(default_factory=Recall)
+    likelihood: bool = False
 
     @property
     def sampler(self) -> Sampler:
@@ -115,6 +116,7 @@ class TextDecoder:
             stop=self.tokenizer.stop_ids,
             constraint=settings.constraint,
             recall=settings.recall,
+            likelihood=settings.likelihood,
         )
 
     def _prefill(self, request: Request) -> None:

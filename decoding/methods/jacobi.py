@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from decoding.draft import ROOT, Draft
+from decoding.draft import Draft
+from decoding.jacobi_window import answers, block_range, first_guess, next_state
 from decoding.method import Context
 from decoding.methods.first_guess import PromptDraws
 from decoding.target import Scores
@@ -16,11 +17,12 @@ from decoding.verify import Verdict
 
 
 class Jacobi:
-    """A chain of `block_size` guesses.
+    """A chain of guesses.
 
-    block_size: guesses per forward (CLLM's n - 1).
-    refill: draw new guesses as old ones are accepted, so that the window slides; otherwise, as in CLLM's code, the block
-        shrinks until it has converged and a new one begins.
+    block_size: n, guesses per forward at most.
+    refill: draw new guesses as old ones are accepted, so that the window slides; otherwise, as in CLLM, the block shrinks
+        until it has converged and a new one begins. (The answer past its end, which CLLM's code throws away, is the
+        new block's first guess.)
     """
 
     taps: tuple[int, ...] = ()
@@ -32,31 +34,21 @@ class Jacobi:
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         self._draws = PromptDraws(prompt)
+        self._prompt_length = self._start = len(prompt)  # start: absolute position of the first guess
         self._guess: list[int] = []
-        self._start = 0  # absolute position of the first guess
-        self._text_length = len(prompt)
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         self._guess = self._guess[len(tokens) - self._start :]
-        if self._refill or not self._guess:
-            self._guess += self._draws.take(self._block_size - len(self._guess))
-        self._text_length = len(tokens)
-        return Draft.chain(self._guess[:room])
+        self._start = len(tokens)
+        width = self._width(len(tokens) - self._prompt_length)
+        self._guess += first_guess(self._draws, width - len(self._guess))
+        guess = self._guess[: min(width, room)]
+        return Draft.chain(guess, context=len(guess))
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        wrong = following(draft, verdict)
-        self._guess = [scores.choice(node) for node in wrong]
-        self._start = self._text_length + len(verdict.path) + 1
+        new = len(verdict.path) + 1
+        self._guess = next_state(self._guess[new:], answers(draft, scores, verdict))
+        self._start += new
 
-
-def following(draft: Draft, verdict: Verdict) -> list[int]:
-    """The rejected nodes below the accepted path, first child after first child. On a chain: all that was rejected."""
-    first_child: dict[int, int] = {}
-    for node, parent in enumerate(draft.parents):
-        first_child.setdefault(parent, node)
-    out: list[int] = []
-    node = verdict.path[-1] if verdict.path else ROOT
-    while node in first_child:
-        node = first_child[node]
-        out.append(node)
-    return out
+    def _width(self, generated: int) -> int:
+        return self._block_size if self._refill else block_range(generated, self._block_size).stop - generated
