@@ -71,6 +71,11 @@ class TokenPair:
     def prompt_tokens(self) -> int:
         return len(self.tokens) - len(self.targets) + 1
 
+    @property
+    def rows(self) -> int:
+        """Rows that it takes in a forward of its own."""
+        return len(self.tokens)
+
 
 def group_line(group: Group) -> str:
     """A group as its line of a file, newline included."""

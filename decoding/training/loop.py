@@ -1,4 +1,4 @@
-"""The training loop: `train` takes groups of pairs and leaves an adapter (or a whole model), a log and a checkpoint.
+"""The training loop: `train` takes data and leaves an adapter (or a whole model), a log and a checkpoint.
 
 A run is a function of configuration, base and data: which packs a step takes, and its dropout, depend on seed and step
 alone, so that a run stopped and resumed takes the very steps of one that was not: bit for bit on a CPU.
@@ -7,6 +7,7 @@ alone, so that a run stopped and resumed takes the very steps of one that was no
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,10 +19,9 @@ from decoding.load import DTYPES, auto_dtype
 from decoding.training import state
 from decoding.training.base import Base, initial_adapter, ready_model, write_result
 from decoding.training.config import TrainConfig, TrainingError
-from decoding.training.data import Group, stop_token, tokenise
-from decoding.training.loss import evaluate, pack_loss, total_weight
+from decoding.training.objective import Objective, Objectives, answers
 from decoding.training.optimizer import Optimizer
-from decoding.training.packing import Pack, pack, pack_order
+from decoding.training.packing import Pack, pack_order
 from decoding.training.report import Reporter
 from decoding.training.schedule import learning_rate, length_of
 from decoding.training.world import World, join, leave
@@ -45,62 +45,37 @@ class Outcome:
 def train(
     config: TrainConfig,
     base: Base,
-    groups: Iterable[Group],
+    data: Iterable[Any],
     out: Path,
     *,
-    held_out: Iterable[Group] = (),
+    held_out: Iterable[Any] = (),
+    objective: Objectives = answers,
     resume: bool = False,
     stopped: Callable[[], bool] = lambda: False,
     validator: Validator | None = None,
     prompt_version: int | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Train on `groups`, measure on `held_out`, and leave in `out`:
+    """Train on `data` (what the objective takes: groups of pairs, if nothing is said), measure on `held_out`, and leave in
+    `out`:
 
     `adapter/` (peft's format) or `model/` (hub layout) with what is trained so far, `best/` with what had the lowest held-out
     loss, `log.jsonl`, `checkpoint.pt`. `stopped` is asked after every step. Under torchrun, every process calls this.
     Raises TrainingError, TrainingDataError, ModelError.
     """
     world, device = join(config.device)
+    ended = False
     try:
         about = About(base.name, base.sha256, prompt_version, dict(notes or {}))
-        run = _Run(config, base, _Data.of(config, base, groups, held_out), out, world, device, about, validator)
+        run = _Run(config, base, objective(config, base, data, held_out), out, world, device, about, validator)
         run.begin(resume)
         while not run.finished and not world.agree(stopped()):
             run.advance()
-        return run.end()
+        outcome = run.end()
+        ended = True
+        return outcome
     finally:
-        leave()
-
-
-@dataclass(frozen=True, slots=True)
-class _Data:
-    """Packs to learn from and to measure on, and how many pairs did not fit into one."""
-
-    packs: list[Pack]
-    held_out: list[Pack]
-    left_out: int
-
-    @classmethod
-    def of(cls, config: TrainConfig, base: Base, groups: Iterable[Group], held_out: Iterable[Group]) -> "_Data":
-        """Raises TrainingDataError, and TrainingError where nothing is left."""
-        rows = config.pack_tokens
-        if rows > base.max_length:
-            raise TrainingError(f"pack_tokens is {rows}, and the model takes {base.max_length} tokens: give fewer")
-        stop = stop_token(base.tokenizer, config.stop_token)
-        packs, left_out = pack(tokenise(groups, base.tokenizer, stop), rows, config.seed)
-        if not packs:
-            raise TrainingError(f"there is nothing to train on: no pair has at most pack_tokens = {rows} tokens")
-        measured, _ = pack(tokenise(held_out, base.tokenizer, stop), rows, config.seed)
-        return cls(packs, measured, left_out)
-
-    def digest(self) -> str:
-        """Of what is learnt, in its order."""
-        digest = hashlib.sha256()
-        for each in self.packs:
-            for part in (each.tokens, each.parents, each.sources, each.targets, each.weights):
-                digest.update(part.tobytes())
-        return digest.hexdigest()
+        leave(together=ended)
 
 
 class _Run:
@@ -110,26 +85,28 @@ class _Run:
         self,
         config: TrainConfig,
         base: Base,
-        data: _Data,
+        objective: Objective[Any],
         out: Path,
         world: World,
         device: torch.device,
         about: About,
         validator: Validator | None,
     ) -> None:
-        self._config, self._base, self._data, self._out = config, base, data, out
+        self._config, self._base, self._objective, self._out = config, base, objective, out
         self._world, self._validator = world, validator
         self._adapter = initial_adapter(base, config, about)
         dtype = DTYPES[config.dtype] or auto_dtype(device.type)
         self._model = ready_model(base, self._adapter, config, dtype, device)
         self._optimizer = Optimizer(self._model.trained, config)
         self._packs_per_step = config.accumulate * world.size
-        self._length = length_of(config, len(data.packs), self._packs_per_step)
-        self._curve = config.curve() | {
+        self._length = length_of(config, len(objective.packs), self._packs_per_step)
+        self._curve = {
+            **config.curve(),
+            **objective.curve,
             "dtype": str(dtype),
             "packs_per_step": str(self._packs_per_step),
             "base": base.sha256,
-            "data": data.digest(),
+            "data": objective.digest(),
         }
         self._step, self._elapsed_s, self._best_loss = 0, 0.0, float("inf")
         self._loss: float | None = None
@@ -152,11 +129,11 @@ class _Run:
         self._began_at = self._saved_at - self._elapsed_s
 
     def _described(self) -> str:
-        packs, trained = self._data.packs, sum(tensor.numel() for tensor in self._model.trained.values())
+        packs, trained = self._objective.packs, sum(tensor.numel() for tensor in self._model.trained.values())
         return (
             f"training {trained / 1e6:.1f} M parameters of {self._base.name} in {self._model.dtype} on {self._model.device}: "
             f"{sum(len(each.pairs) for each in packs):,} pairs in {len(packs):,} packs, "
-            f"{sum(each.rows for each in packs):,} tokens an epoch; {self._data.left_out:,} pairs are too long; "
+            f"{sum(each.rows for each in packs):,} tokens an epoch; {self._objective.left_out:,} pairs are too long; "
             f"from step {self._step}"
         )
 
@@ -165,10 +142,11 @@ class _Run:
         start = monotonic()
         packs = self._batch()
         rate = learning_rate(self._config, self._length.progress(self._step + 0.5, self._elapsed_s))
-        self._loss, norm = self._learn(packs, rate)
+        terms, norm = self._learn(packs, rate)
+        self._loss = terms["loss"]
         record = {
             "step": self._step,
-            "loss": self._loss,
+            **terms,
             "learning_rate": rate,
             "gradient_norm": norm,
             "tokens": sum(each.rows for each in packs),
@@ -191,35 +169,37 @@ class _Run:
             self._save()
             self._write(self._result_folder)
         return Outcome(
-            self._step, self._elapsed_s, self._loss, self._values, self._data.left_out, finished=self.finished
+            self._step, self._elapsed_s, self._loss, self._values, self._objective.left_out, finished=self.finished
         )
 
     def _batch(self) -> list[Pack]:
         """The packs of this step, of all processes. Epochs follow one another without a gap."""
-        first, count = self._step * self._packs_per_step, len(self._data.packs)
+        first, count = self._step * self._packs_per_step, len(self._objective.packs)
         places = (divmod(number, count) for number in range(first, first + self._packs_per_step))
-        return [self._data.packs[pack_order(count, self._config.seed, epoch)[place]] for epoch, place in places]
+        return [self._objective.packs[pack_order(count, self._config.seed, epoch)[place]] for epoch, place in places]
 
-    def _learn(self, packs: list[Pack], rate: float) -> tuple[float, float]:
-        """Update from this step's packs; the mean loss of a target and the norm of the gradient."""
-        whole = total_weight(packs)
-        loss = torch.zeros((), device=self._model.device)
+    def _learn(self, packs: list[Pack], rate: float) -> tuple[dict[str, float], float]:
+        """Update from this step's packs; the mean loss and its terms, and the norm of the gradient."""
+        terms = torch.zeros(len(self._objective.terms), device=self._model.device)
         with torch.random.fork_rng():
             for index in range(self._world.rank, len(packs), self._world.size):
                 torch.manual_seed(_seed(self._config.seed, self._step, index))  # of dropout
-                part = pack_loss(self._model, packs[index], self._config.label_smoothing, training=True) / whole
-                part.backward()  # type: ignore[no-untyped-call]
-                loss += part.detach()
-        norm = self._optimizer.step(rate, self._world, loss)
-        if not loss.isfinite():
-            raise TrainingError(f"the loss is {float(loss)} at step {self._step}: lower the learning rate")
-        return float(loss), norm
+                part = self._objective.loss(self._model, packs[index], packs)
+                part.sum().backward()  # type: ignore[no-untyped-call]
+                terms += part.detach()
+        norm = self._optimizer.step(rate, self._world, terms)
+        loss = float(terms.sum())
+        if not isfinite(loss):
+            raise TrainingError(f"the loss is {loss} at step {self._step}: lower the learning rate")
+        return {"loss": loss} | dict(zip(self._objective.terms, terms.tolist(), strict=True)), norm
 
     def _validate(self) -> None:
         """Measure what is there, and keep it where it is the best so far."""
-        if not self._world.leads or not (self._data.held_out or self._validator):
+        if not self._world.leads or not (self._objective.held_out or self._validator):
             return
-        values = dict(evaluate(self._model, self._data.held_out)) if self._data.held_out else {}
+        values = (
+            dict(self._objective.evaluate(self._model, self._objective.held_out)) if self._objective.held_out else {}
+        )
         if self._validator:
             self._write(self._result_folder)
             values |= self._validator(self._step, self._result_folder)

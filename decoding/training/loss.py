@@ -17,13 +17,18 @@ def pack_loss(model: TrainModel, pack: Pack, label_smoothing: float = 0.0, train
 
     label_smoothing e: (1 - e) of the target and e of the uniform distribution over the vocabulary.
     """
+    return target_loss(model.logits(model.rows(pack), training), pack, label_smoothing)
+
+
+def target_loss(logits: Tensor, pack: Pack, label_smoothing: float = 0.0) -> Tensor:
+    """`pack_loss` from the logits [targets, vocab]."""
     losses = functional.cross_entropy(
-        model.logits(model.rows(pack), training),
-        torch.from_numpy(pack.targets).long().to(model.device),
+        logits,
+        torch.from_numpy(pack.targets).long().to(logits.device),
         reduction="none",
         label_smoothing=label_smoothing,
     )
-    return losses @ torch.from_numpy(pack.weights).to(model.device)
+    return losses @ torch.from_numpy(pack.weights).to(logits.device)
 
 
 def total_weight(packs: Iterable[Pack]) -> float:
@@ -39,7 +44,7 @@ def evaluate(model: TrainModel, packs: Sequence[Pack]) -> dict[str, float]:
     losses: dict[str, list[float]] = defaultdict(list)
     exact: dict[str, list[bool]] = defaultdict(list)
     for pack in packs:
-        logits = model.logits(model.rows(pack))
+        logits = model.logits(model.rows(pack))[: len(pack.targets)]
         targets = torch.from_numpy(pack.targets).long().to(model.device)
         nats = functional.cross_entropy(logits, targets, reduction="none").cpu().numpy()
         right = (logits.argmax(1) == targets).cpu().numpy()

@@ -28,7 +28,7 @@ class Optimizer:
         )
 
     def step(self, rate: float, world: World, loss: Tensor) -> float:
-        """One update with the gradients of all processes, and `loss` [] replaced by its sum; returns the gradient's norm."""
+        """One update with the gradients of all processes, and `loss` replaced by its sum; returns the gradient's norm."""
         for tensor in self._trained:
             if tensor.grad is None:  # this process had no pack
                 tensor.grad = torch.zeros_like(tensor)

@@ -63,7 +63,7 @@ class Reporter:
         left_s = elapsed_s / done * (1 - done) if done else 0.0
         return (
             f"step {record['step']:.0f}  loss {loss:.4f}  lr {record['learning_rate']:.2e}  {rate:.0f} tokens/s  "
-            f"{100 * done:.1f} %  {_duration(left_s)} left"
+            f"{100 * done:.1f} %  {duration(left_s)} left"
         )
 
 
@@ -80,6 +80,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """h:mm:ss."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -55,7 +55,12 @@ def join(device: str) -> tuple[World, torch.device]:
     return World(int(os.environ.get("RANK", "0")), size), where
 
 
-def leave() -> None:
-    """End what `join` began."""
+def leave(together: bool) -> None:
+    """End what `join` began. together: wait for all; one that left while another still wrote would abort, or end it.
+
+    After an error nobody waits: the others are not there.
+    """
     if dist.is_initialized():
+        if together:
+            dist.barrier()
         dist.destroy_process_group()

@@ -1,0 +1,106 @@
+"""The losses of Consistency LLMs and of Jacobi Forcing: both in one forward over clean and noisy text.
+
+Sum of two terms, each with its weight: `ar`, the mean cross-entropy of the model's own answers, and `consistency`, the soft
+cross-entropy (temperature 1) from a noisy row to the detached logits of the clean row at its position, from a block's first
+wrong token on: the mean over its rows, then over blocks. The released trainer of Jacobi Forcing takes the mean over all rows
+and divides by the number of blocks once more, which makes long texts count less; here a block counts the same everywhere.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from random import Random
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.training.base import Base
+from decoding.training.config import TrainConfig
+from decoding.training.jacobi.config import JacobiConfig
+from decoding.training.jacobi.packing import Example, JacobiBuilder, JacobiPack
+from decoding.training.jacobi.states import chains
+from decoding.training.jacobi.trajectory import Trajectory
+from decoding.training.loss import evaluate, target_loss, total_weight
+from decoding.training.model import TrainModel
+from decoding.training.objective import Objective, checked_rows, some
+from decoding.training.packing import fill
+
+
+def jacobi_objective(
+    jacobi: JacobiConfig,
+    config: TrainConfig,
+    base: Base,
+    trajectories: Iterable[Trajectory],
+    held_out: Iterable[Trajectory],
+) -> Objective[JacobiPack]:
+    """What is learnt from trajectories. Which states, is drawn once, by the seed. Raises TrainingError."""
+    rows = checked_rows(config, base)
+    packs, left_out = fill(examples(trajectories, jacobi, config.seed), rows, config.seed, JacobiBuilder)
+    some(packs, rows)
+    measured, _ = fill(examples(held_out, jacobi, config.seed), rows, config.seed, JacobiBuilder)
+    return Objective(
+        packs,
+        measured,
+        left_out,
+        partial(jacobi_loss, jacobi, config.label_smoothing),
+        partial(jacobi_values, jacobi),
+        terms=("ar", "consistency"),
+        curve=jacobi.curve(),
+    )
+
+
+def examples(trajectories: Iterable[Trajectory], jacobi: JacobiConfig, seed: int) -> list[list[Example]]:
+    """By group. The states of an answer depend on the seed and on the answer's prompt alone."""
+    groups: dict[tuple[int, ...], list[Example]] = defaultdict(list)
+    for trajectory in trajectories:
+        chance = Random(f"{seed} {trajectory.prompt}")
+        groups[trajectory.group].append(Example.of(trajectory, chains(trajectory, jacobi, chance)))
+    return list(groups.values())
+
+
+def jacobi_loss(
+    jacobi: JacobiConfig, label_smoothing: float, model: TrainModel, pack: JacobiPack, step: Sequence[JacobiPack]
+) -> Tensor:
+    """[2] the pack's part of the step's `ar` and `consistency`, weighted."""
+    logits = model.logits(model.rows(pack), training=True)
+    answers = target_loss(logits[: len(pack.targets)], pack, label_smoothing) / total_weight(step)
+    shares = torch.from_numpy(pack.shares).to(logits.device)
+    matched = soft_losses(logits, pack) @ shares / (_blocks(step) or 1.0)
+    return torch.stack([jacobi.ar_weight * answers, jacobi.consistency_weight * matched])
+
+
+def soft_losses(logits: Tensor, pack: JacobiPack) -> Tensor:
+    """[terms] cross-entropy from each noisy row to its teacher, which gets no gradient. logits: [sources, vocab]."""
+    first = len(pack.targets)
+    noisy = logits[first : first + len(pack.teachers)]
+    clean = logits.detach()[torch.from_numpy(pack.teachers).long().to(logits.device)]
+    return -(clean.softmax(-1) * noisy.log_softmax(-1)).sum(-1)
+
+
+def _blocks(packs: Iterable[JacobiPack]) -> float:
+    """Blocks with a wrong token: each one's shares sum to 1."""
+    return float(sum(pack.shares.sum(dtype=np.float64) for pack in packs))
+
+
+@torch.no_grad()
+def jacobi_values(jacobi: JacobiConfig, model: TrainModel, packs: Sequence[JacobiPack]) -> Mapping[str, float]:
+    """`loss`: as in training, without label smoothing, and its terms unweighted; `exact` as in `evaluate`. `stationary`: part
+    of the noisy rows, each after a wrong token, whose most likely token is the clean row's: what a sweep gets right there.
+    """
+    found = dict(evaluate(model, packs))
+    total, right, terms = 0.0, 0, 0
+    for pack in packs:
+        logits = model.logits(model.rows(pack))
+        total += float(soft_losses(logits, pack).cpu() @ torch.from_numpy(pack.shares))
+        best, first = logits.argmax(-1).cpu(), len(pack.targets)
+        noisy, clean = best[first : first + len(pack.teachers)], best[torch.from_numpy(pack.teachers).long()]
+        right, terms = right + int((noisy == clean).sum()), terms + len(noisy)
+    consistency = total / (_blocks(packs) or 1.0)
+    loss = jacobi.ar_weight * found["loss"] + jacobi.consistency_weight * consistency
+    return found | {
+        "loss": loss,
+        "ar": found["loss"],
+        "consistency": consistency,
+        "stationary": right / max(terms, 1),
+    }

@@ -1,0 +1,73 @@
+"""What a run learns: packs, and their loss. The loop knows no more of a kind of training than this."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from torch import Tensor
+
+from decoding.training.base import Base
+from decoding.training.config import TrainConfig, TrainingError
+from decoding.training.data import Group, stop_token, tokenise
+from decoding.training.loss import evaluate, pack_loss, total_weight
+from decoding.training.model import TrainModel
+from decoding.training.packing import P, Pack, pack
+
+
+@dataclass(frozen=True, slots=True)
+class Objective(Generic[P]):
+    """Packs to learn from and to measure on, and how.
+
+    loss: (model, pack, all packs of the step) -> [terms]: the pack's part of the step's mean loss, which is their sum.
+    evaluate: (model, packs) -> figures by name; the lowest `loss` is the best.
+    """
+
+    packs: Sequence[P]
+    held_out: Sequence[P]
+    left_out: int  # texts that are longer than a pack
+    loss: Callable[[TrainModel, P, Sequence[P]], Tensor]
+    evaluate: Callable[[TrainModel, Sequence[P]], Mapping[str, float]]
+    terms: tuple[str, ...] = ("loss",)
+    curve: Mapping[str, str] = field(default_factory=dict)  # what the curve depends on beside `TrainConfig`
+
+    def digest(self) -> str:
+        """Of what is learnt, in its order."""
+        digest = hashlib.sha256()
+        for each in self.packs:
+            for part in each.arrays():
+                digest.update(part.tobytes())
+        return digest.hexdigest()
+
+
+Objectives = Callable[[TrainConfig, Base, Iterable[Any], Iterable[Any]], Objective[Any]]
+"""A kind of training: (configuration, base, data, held-out data) -> what is learnt. Raises what `train` raises."""
+
+
+def checked_rows(config: TrainConfig, base: Base) -> int:
+    """Rows of a pack. Raises TrainingError where the model takes fewer tokens."""
+    if config.pack_tokens > base.max_length:
+        raise TrainingError(
+            f"pack_tokens is {config.pack_tokens}, and the model takes {base.max_length} tokens: give fewer"
+        )
+    return config.pack_tokens
+
+
+def some(packs: Sequence[P], rows: int) -> Sequence[P]:
+    """The packs. Raises TrainingError where there are none."""
+    if not packs:
+        raise TrainingError(f"there is nothing to train on: no pair has at most pack_tokens = {rows} tokens")
+    return packs
+
+
+def answers(config: TrainConfig, base: Base, groups: Iterable[Group], held_out: Iterable[Group]) -> Objective[Pack]:
+    """Supervised fine-tuning: cross-entropy of the pairs' answers. Raises TrainingDataError, TrainingError."""
+    rows, stop = checked_rows(config, base), stop_token(base.tokenizer, config.stop_token)
+    packs, left_out = pack(tokenise(groups, base.tokenizer, stop), rows, config.seed)
+    some(packs, rows)
+    measured, _ = pack(tokenise(held_out, base.tokenizer, stop), rows, config.seed)
+
+    def loss(model: TrainModel, one: Pack, step: Sequence[Pack]) -> Tensor:
+        return (pack_loss(model, one, config.label_smoothing, training=True) / total_weight(step))[None]
+
+    return Objective(packs, measured, left_out, loss, evaluate)
