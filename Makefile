@@ -3,6 +3,7 @@
 #   make ask                                  a default question on the bundled database
 #   make ask Q="Who sold most?" DB=shop.db    your question, your database (file, folder or URL)
 #   make test                                 the tests        make check     ruff, mypy, import-linter
+#   make retrain DATA=folder OUT=folder       the shipped adapter anew, every stage; RECIPE=cpu or gpu; goes on when stopped
 #   make lock                                 constraints.txt anew, from a clean environment
 #   make clean                                remove .venv and caches of tools
 #
@@ -26,7 +27,7 @@ export QUESTION DATABASE
 unexport Q DB
 MAKEOVERRIDES :=
 
-.PHONY: help ask test check lock clean
+.PHONY: help ask test check retrain lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,/^JOBS/p'
@@ -42,6 +43,13 @@ check: $(VENV)/.ready-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+DATA ?= data
+OUT ?= retrained
+RECIPE ?= cpu
+
+retrain: $(VENV)/.ready
+	@$(BIN)/sqlagent train all --data "$(DATA)" --out "$(OUT)" --recipe "$(RECIPE)"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; \

@@ -81,13 +81,25 @@ class Asking:
     samples: options.Samples = 1
     attempts: options.Attempts = 3
     constrain: options.Constrain = True
+    values: options.Values = True
+    hints: options.Hints = True
+    repair: options.Repair = True
+    refine_empty: options.RefineEmpty = True
     seed: options.Seed = 0
 
     def agent_options(self, race: bool = False) -> "AgentOptions":
         from agent.toolbox import AgentOptions
 
         return AgentOptions(
-            max_attempts=self.attempts, samples=self.samples, constrain=self.constrain, seed=self.seed, race=race
+            max_attempts=self.attempts,
+            samples=self.samples,
+            refine_empty=self.refine_empty,
+            seed=self.seed,
+            race=race,
+            constrain=self.constrain,
+            values=self.values,
+            hints=self.hints,
+            repair=self.repair,
         )
 
 

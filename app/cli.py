@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from app import ask, data, doctor, evaluate, models, sql, train
+from app import ask, data, doctor, evaluate, models, sql, train, train_all
 
 app = typer.Typer(
     name="sqlagent",
@@ -19,6 +19,8 @@ app.command("chat")(ask.chat)
 app.command("sql")(sql.sql)
 app.command("eval")(evaluate.evaluate)
 app.command("bench")(evaluate.bench)
+data.app.command("linking")(evaluate.linking)
+train.app.command("all")(train_all.train_all)
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")

@@ -1,4 +1,4 @@
-"""`sqlagent eval spider|bird` and `sqlagent bench`: accuracy and speed, measured and written to files."""
+"""`sqlagent eval DATASET`, `sqlagent data linking` and `sqlagent bench`: accuracy and speed, measured and written to files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,18 +15,46 @@ if TYPE_CHECKING:
     from eval.agent_predict import AgentPredict
 
 Data = Annotated[Path, typer.Option("--data", help="The dataset's official folder.", exists=True, file_okay=False)]
+AnyData = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        help="The dataset's official folder; for held_back and follow_ups the one that holds spider/ and spider_syn/.",
+        exists=True,
+        file_okay=False,
+    ),
+]
 QuestionLimit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N executable questions.")]
+Sample = Annotated[
+    int | None, typer.Option("--sample", min=1, help="Only N executable questions, random but always the same.")
+]
 OneDatabase = Annotated[str | None, typer.Option("--db-id", help="Only the questions on this database.")]
+Wording = Annotated[Literal["spider", "spider_syn"], typer.Option("--questions", help="Whose wording held_back has.")]
+FirstTurn = Annotated[
+    Literal["own", "gold"], typer.Option("--first-turn", help="Whose SQL follow_ups find in the conversation.")
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard", metavar="I/N", help="Only part I of N. The same command without it joins the parts' records."
+    ),
+]
 
 
 @spread
 def evaluate(
-    dataset: Annotated[Literal["spider", "bird"], typer.Argument(help="Which rules and which layout.")],
-    data: Data,
+    dataset: Annotated[
+        Literal["spider", "bird", "held_back", "follow_ups"], typer.Argument(help="Which questions, by whose rules.")
+    ],
+    data: AnyData,
     out: options.Out,
     engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
     limit: QuestionLimit = None,
+    sample: Sample = None,
     db_id: OneDatabase = None,
+    questions: Wording = "spider",
+    first_turn: FirstTurn = "own",
+    shard: Shard = None,
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     timeout: options.Timeout = 30.0,
@@ -35,49 +63,99 @@ def evaluate(
         bool, typer.Option("--gold", help="Score the gold queries: a check of the harness itself.")
     ] = False,
 ) -> None:
-    """Measure accuracy on Spider or BIRD, by the official rules. The last line on stdout is the summary as JSON."""
-    from eval.dataset import load_dataset
+    """Measure accuracy by the official rules of Spider or BIRD. The last line on stdout is the summary as JSON.
+
+    held_back: the questions of the databases that training leaves out. follow_ups: second questions on these.
+    """
+    from eval.datasets import DATASETS, load_dataset
     from eval.gold import check_gold
     from eval.run import evaluate as run_evaluation
 
+    part = _part(shard)
     with exits.plain_errors():
-        examples = load_dataset(dataset, data, limit=limit, db=db_id)
+        name = dataset if questions == "spider" else f"{dataset}/{questions}"
+        examples = load_dataset(name, data, limit=limit, sample=sample, db=db_id)
+        rules, tables = DATASETS[name].rules, DATASETS[name].tables
         if no_evidence:
             examples = [replace(example, evidence="") for example in examples]
         if gold:
-            output.print_json(asdict(check_gold(examples, dataset, timeout_s=timeout)))
+            output.print_json(asdict(check_gold(examples, rules, timeout_s=timeout)))
             return
-        tables = data / "tables.json" if dataset == "spider" else None
-        settings = asdict(decoding) | asdict(asking) | {"no_evidence": no_evidence}
-        with _predictor(decoding, asking, engine, timeout) as predict:
+        settings = asdict(decoding) | asdict(asking) | {"no_evidence": no_evidence, "first_turn": first_turn}
+        with _predictor(decoding, asking, engine, timeout, first_turn) as predict:
             summary = run_evaluation(
                 examples,
                 predict,
                 engine,
                 out,
-                dataset=dataset,
-                tables=tables,
+                dataset=name,
+                rules=rules,
+                tables=data / tables if tables else None,
                 model=decoding.model,
                 decoder=decoding.choice().decoder_name,
                 settings=settings | {"profile": decoding.choice().profile_name},
                 timeout_s=timeout,
+                shard=part,
             )
         output.print_json(summary)
 
 
+def _part(shard: str | None) -> tuple[int, int] | None:
+    """(number from 1, count) of "1/2"."""
+    if shard is None:
+        return None
+    number, _, count = shard.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise typer.BadParameter(f"{shard!r} is not of the form 1/2", param_hint="--shard")
+    return int(number), int(count)
+
+
 @contextmanager
 def _predictor(
-    decoding: Decoding, asking: Asking, engine: Literal["sqlite", "duckdb"], timeout: float
+    decoding: Decoding,
+    asking: Asking,
+    engine: Literal["sqlite", "duckdb"],
+    timeout: float,
+    first_turn: Literal["own", "gold"],
 ) -> Iterator["AgentPredict"]:
     from agent.assemble import load_model
     from eval.agent_predict import AgentPredict
     from tools.result import Limits
 
-    predict = AgentPredict(load_model(decoding.choice()), engine, asking.agent_options(), Limits(deadline_s=timeout))
+    choice = decoding.choice()
+    predict = AgentPredict(
+        lambda: load_model(choice), engine, asking.agent_options(), Limits(deadline_s=timeout), first_turn
+    )
     try:
         yield predict
     finally:
         predict.close()
+
+
+def linking(
+    data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.", file_okay=False)],
+    budget: Annotated[
+        list[int] | None, typer.Option("--budget", min=1, help="Most columns of a prompt's schema; repeatable.")
+    ] = None,
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="So many questions of each dataset.")] = None,
+) -> None:
+    """What the prompts' schemas lose of the tables and columns that gold SQL needs. No model.
+
+    Without --budget: the agent's own, and smaller ones. The last line on stdout is the table as JSON.
+    """
+    from agent.toolbox import AgentOptions
+    from eval.linking_recall import CASES, measure
+
+    rows = []
+    with exits.plain_errors(), output.stderr.status("linking") as status:
+        for name, cases in CASES.items():
+            status.update(f"linking: {name}")
+            known = list(cases(data, sample))
+            rows += [
+                asdict(measure(name, known, most)) for most in budget or (AgentOptions().schema_budget, 100, 50, 25)
+            ]
+    output.print_rows(list(rows[0]), [list(row.values()) for row in rows])
+    output.print_json(rows)
 
 
 @spread
@@ -96,7 +174,7 @@ def bench(
     from decoding.method import METHODS, load_method
     from decoding.text import Settings
     from eval.bench_run import benchmark
-    from eval.dataset import load_dataset
+    from eval.datasets import load_dataset
 
     with exits.plain_errors():
         names = list(METHODS) if decoders == "all" else [name.strip() for name in decoders.split(",")]

@@ -47,6 +47,7 @@ _CODES = {  # by name, so that no command imports what it does not use
     "eval.dataset.DatasetError": USAGE,
     "eval.record.ResumeError": USAGE,
     "eval.worker.WorkerError": FAILED,
+    "app.train_all.StageError": FAILED,
 }
 
 

@@ -35,6 +35,16 @@ Attempts = Annotated[int, typer.Option("--attempts", min=1, max=20, help="SQL st
 Constrain = Annotated[
     bool, typer.Option("--constrain/--no-constrain", help="Let the model write nothing but SQL over the schema.")
 ]
+Values = Annotated[bool, typer.Option("--values/--no-values", help="Show the cell values that the question names.")]
+Hints = Annotated[
+    bool, typer.Option("--hints/--no-hints", help="Show likely columns, and of large schemas likely tables.")
+]
+Repair = Annotated[
+    bool, typer.Option("--repair/--no-repair", help="Mend SQL by rules before the model is asked again.")
+]
+RefineEmpty = Annotated[
+    bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that gives no rows.")
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Most rows returned.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
 MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]

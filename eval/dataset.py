@@ -1,7 +1,6 @@
 """Spider and BIRD as lists of examples, from their official folder layouts. Reads files only; runs no query."""
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ class Example:
     """One question. `id` is its place in Spider's file (from "0"), or BIRD's `question_id`.
 
     `difficulty` is Spider's hardness (easy, medium, hard, extra; "" where its gold query cannot be read) or BIRD's own
-    word. `database` is None where the SQLite file is not there.
+    word. `database` is None where the SQLite file is not there. `history` are the questions of the conversation before this
+    one, each with its gold SQL in SQLite's dialect.
     """
 
     id: str
@@ -27,6 +27,7 @@ class Example:
     evidence: str = ""
     difficulty: str = ""
     database: Path | None = None
+    history: tuple[tuple[str, str], ...] = ()
 
     @property
     def executable(self) -> bool:
@@ -36,24 +37,6 @@ class Example:
 
 class DatasetError(Exception):
     """The folder is not a benchmark as its authors lay it out; the message is one line that says what is missing."""
-
-
-def load_dataset(name: str, data: Path, *, limit: int | None = None, db: str | None = None) -> list[Example]:
-    """The dev questions of "spider" or "bird" in the file's order. Raises `DatasetError`.
-
-    `db` keeps the questions on that database alone. `limit` keeps the first so many whose database is there, hence no
-    others: a limited run has no question that cannot be executed. Without it every question stays.
-    """
-    if name not in DATASETS:
-        raise DatasetError(f"unknown dataset {name}: choose one of {', '.join(DATASETS)}")
-    examples = DATASETS[name](data)
-    if db is not None:
-        examples = [example for example in examples if example.db_id == db]
-    if limit is not None:
-        examples = [example for example in examples if example.executable][:limit]
-    if not examples:
-        raise DatasetError(f"no question left in {data}" + (f" on database {db}" if db else ""))
-    return examples
 
 
 def load_spider(data: Path) -> list[Example]:
@@ -66,8 +49,8 @@ def load_spider(data: Path) -> list[Example]:
             db_id=entry["db_id"],
             question=entry["question"],
             gold=entry["query"],
-            difficulty=_hardness(entry["query"], schemas.get(entry["db_id"])),
-            database=_database(data / "database", entry["db_id"]),
+            difficulty=spider_difficulty(entry["query"], schemas.get(entry["db_id"])),
+            database=database_file(data / "database", entry["db_id"]),
         )
         for index, entry in enumerate(entries)
     ]
@@ -93,25 +76,24 @@ def load_bird(data: Path) -> list[Example]:
             gold=entry["SQL"],
             evidence=entry.get("evidence", ""),
             difficulty=entry.get("difficulty", ""),
-            database=_database(databases, entry["db_id"]),
+            database=database_file(databases, entry["db_id"]),
         )
         for index, entry in enumerate(_read_json(file, "BIRD's folder holds dev.json and dev_databases/"))
     ]
-
-
-DATASETS: Mapping[str, Callable[[Path], list[Example]]] = {"spider": load_spider, "bird": load_bird}
 
 
 def _bird_file(folder: Path) -> Path | None:
     return next((file for name in ("dev.json", "mini_dev_sqlite.json") if (file := folder / name).is_file()), None)
 
 
-def _database(folder: Path, db_id: str) -> Path | None:
+def database_file(folder: Path, db_id: str) -> Path | None:
+    """FOLDER/DB/DB.sqlite, if it is there."""
     file = folder / db_id / f"{db_id}.sqlite"
     return file if file.is_file() else None
 
 
-def _hardness(gold: str, schema: SpiderSchema | None) -> str:
+def spider_difficulty(gold: str, schema: SpiderSchema | None) -> str:
+    """Spider's hardness; "" where the gold query cannot be read."""
     try:
         return hardness(parse(gold, schema.tables)) if schema else ""
     except UnreadableError:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -73,7 +73,7 @@ class RecordLog:
     def __init__(self, out: Path, settings: Mapping[str, Any]) -> None:
         """Open or create the run of `out`. Raises `ResumeError` when it was made with other `settings`."""
         out.mkdir(parents=True, exist_ok=True)
-        self._path = out / "records.jsonl"
+        self._path, self._settings = out / "records.jsonl", settings
         _check_settings(out / "settings.json", settings)
         self.records = _read(self._path)
         self._file = self._path.open("ab")
@@ -84,6 +84,21 @@ class RecordLog:
         self._file.flush()
         os.fsync(self._file.fileno())
         self.records.append(record)
+
+    def take_over(self, folders: Sequence[Path]) -> int:
+        """Append what other logs hold of the same run; the number of these. Raises `ResumeError` for another run's."""
+        for folder in folders:
+            _check_settings(folder / "settings.json", self._settings)
+            known = {record.id for record in self.records}
+            for record in _read(folder / "records.jsonl"):
+                if record.id not in known:
+                    self.append(record)
+        return len(folders)
+
+    def in_order(self, ids: Sequence[str]) -> list[Record]:
+        """The records of these questions, in this order."""
+        by_id = {record.id: record for record in self.records}
+        return [by_id[each] for each in ids]
 
     def close(self) -> None:
         """Close the file; the records stay readable."""

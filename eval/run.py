@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from eval.dataset import Example
+from eval.datasets import shard as part
 from eval.predictions import bird_text, spider_line, write_bird, write_spider
 from eval.record import Predict, Prediction, Record, RecordLog
 from eval.referee import Benchmark, Engine, Task, Verdict
@@ -32,70 +33,86 @@ def evaluate(
     engine: Engine,
     out: Path,
     *,
-    dataset: Benchmark,
+    dataset: str,
+    rules: Benchmark,
     tables: Path | None = None,
     model: str = "",
     decoder: str = "",
     settings: Mapping[str, Any] | None = None,
     timeout_s: float = 30.0,
     timed_runs: int = 100,
+    shard: tuple[int, int] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Score `predict` on the examples and return the summary; `out` gets records.jsonl, settings.json, summary.json
-    and the prediction files of the benchmark.
+    and the prediction files of the benchmark by whose `rules` it goes.
 
-    Called again on the same `out` it goes on after the last record. `settings` (JSON values) are whatever else the
+    Called again on the same `out` it goes on with what has no record yet. `settings` (JSON values) are whatever else the
     predictions depend on. `tables` is Spider's tables.json, without which there is no exact match. `timed_runs` > 0
-    measures BIRD's R-VES on SQLite. An example without database is recorded as not executed and not asked. Raises
-    `ResumeError` when `out` holds another run, `WorkerError` when scoring cannot start; what `predict` raises passes.
+    measures BIRD's R-VES on SQLite. An example without database is recorded as not executed and not asked.
+
+    `shard` (number from 1, count): only that part of the examples (`eval.datasets.shard`), in a folder of its own inside
+    `out`, so that processes share the work; a call without it takes over all parts' records. Raises `ResumeError` when `out`
+    holds another run, `WorkerError` when scoring cannot start; what `predict` raises passes.
     """
-    timed_runs = timed_runs if dataset == "bird" and engine == "sqlite" else 0
+    timed_runs = timed_runs if rules == "bird" and engine == "sqlite" else 0
     names = {"dataset": dataset, "engine": engine, "model": model, "decoder": decoder}
     figures = {"timeout_s": timeout_s, "timed_runs": timed_runs, "questions": _fingerprint(examples)}
-    log = RecordLog(out, {**names, **figures, **(settings or {})})
-    scorer = Scorer(dataset, engine, tables, timeout_s, timed_runs)
+    every_setting = {**(settings or {}), **names, **figures}
+    asked = part(examples, *shard) if shard else examples
+    folder = out / f"shard-{shard[0]}-of-{shard[1]}" if shard else out
+    log = RecordLog(folder, every_setting)
     try:
-        with _Bar(len(examples), log.records, progress) as bar:
-            for example in examples[len(log.records) :]:
-                log.append(_record(example, predict, scorer))
-                bar.show(log.records)
+        shards = log.take_over(sorted(folder.glob("shard-*")))
+        _ask(asked, predict, log, Scorer(rules, engine, tables, timeout_s, timed_runs), progress)
     finally:
-        scorer.close()
         log.close()
-    summary = summarise(log.records, **names)
-    _write(summary, log.records, dataset, out)
+    records = log.in_order([example.id for example in asked])
+    summary = summarise(records, **names) | {"shards": shards, "settings": every_setting}
+    _write(summary, records, rules, folder)
     return summary
 
 
+def _ask(examples: Sequence[Example], predict: Predict, log: RecordLog, scorer: "Scorer", progress: bool) -> None:
+    """Ask, score and record every example that has no record."""
+    done = {record.id for record in log.records}
+    try:
+        with _Bar(len(examples), log.records, progress) as bar:
+            for example in examples:
+                if example.id not in done:
+                    log.append(_record(example, predict, scorer))
+                    bar.show(log.records)
+    finally:
+        scorer.close()
+
+
 def task_for(
-    example: Example, sql: str, dataset: Benchmark, engine: Engine, timeout_s: float, timed_runs: int = 0
+    example: Example, sql: str, rules: Benchmark, engine: Engine, timeout_s: float, timed_runs: int = 0
 ) -> Task:
     """What the scoring process is asked. Spider's questions run on every *.sqlite file beside the database's own: in the
     test-suite folders these make the test suite. The example must have a database.
     """
     if example.database is None:
         raise ValueError(f"question {example.id} has no database")
-    spider = dataset == "spider"
+    spider = rules == "spider"
     databases = sorted(example.database.parent.glob("*.sqlite")) if spider else [example.database]
     text = spider_line(sql) if spider else bird_text(sql)
-    return Task(dataset, engine, example.gold, text, tuple(map(str, databases)), timeout_s, timed_runs)
+    return Task(rules, engine, example.gold, text, tuple(map(str, databases)), timeout_s, timed_runs)
 
 
 class Scorer:
     """Gives one prediction its verdict and its exact match."""
 
     def __init__(
-        self, dataset: Benchmark, engine: Engine, tables: Path | None, timeout_s: float, timed_runs: int
+        self, rules: Benchmark, engine: Engine, tables: Path | None, timeout_s: float, timed_runs: int
     ) -> None:
-        self._dataset, self._engine, self._timeout_s, self._timed_runs = dataset, engine, timeout_s, timed_runs
-        self._schemas = load_schemas(tables) if dataset == "spider" and tables else {}
+        self._rules, self._engine, self._timeout_s, self._timed_runs = rules, engine, timeout_s, timed_runs
+        self._schemas = load_schemas(tables) if rules == "spider" and tables else {}
         self._worker = Worker(_MEMORY_MB[engine])
 
     def verdict(self, example: Example, sql: str) -> Verdict:
         """The verdict on execution; an empty prediction is wrong, whatever the gold query gives."""
-        return self._worker.judge(
-            task_for(example, sql, self._dataset, self._engine, self._timeout_s, self._timed_runs)
-        )
+        return self._worker.judge(task_for(example, sql, self._rules, self._engine, self._timeout_s, self._timed_runs))
 
     def exact_match(self, example: Example, sql: str) -> bool | None:
         """Spider's exact match; None for BIRD, without tables.json, and where the gold query cannot be read."""
@@ -147,8 +164,8 @@ def _fingerprint(examples: Sequence[Example]) -> str:
     return f"{len(examples)}:{hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]}"
 
 
-def _write(summary: Mapping[str, Any], records: Sequence[Record], dataset: Benchmark, out: Path) -> None:
-    (write_spider if dataset == "spider" else write_bird)(records, out)
+def _write(summary: Mapping[str, Any], records: Sequence[Record], rules: Benchmark, out: Path) -> None:
+    (write_spider if rules == "spider" else write_bird)(records, out)
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 

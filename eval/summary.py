@@ -14,7 +14,9 @@ _Z_95 = 1.959963984540054
 
 
 def summarise(records: Sequence[Record], *, dataset: str, engine: str, model: str, decoder: str) -> dict[str, Any]:
-    """What summary.json holds; figures without data are None. `tokens_per_s` is over the time to the SQL."""
+    """What summary.json holds; figures without data are None. `tokens_per_s` is over the time to the SQL; `ex_of_all` counts
+    the questions that could not be scored as wrong.
+    """
     scored = [record for record in records if record.executed]
     seconds = sum(record.wall_ms for record in records) / 1e3
     tokens, forwards = sum(r.new_tokens for r in records), sum(r.target_forwards for r in records)
@@ -28,12 +30,14 @@ def summarise(records: Sequence[Record], *, dataset: str, engine: str, model: st
         "executed": len(scored),
         "ex": _share(correct, len(scored)),
         "ex_ci95": wilson_95(correct, len(scored)),
+        "ex_of_all": _share(correct, len(records)),
         "em": _mean([float(record.em) for record in scored if record.em is not None]),
         "soft_f1": _mean([record.soft_f1 for record in scored if record.soft_f1 is not None]),
         "r_ves": _r_ves(scored),
         "invalid_sql_rate": _share(sum(record.error is not None for record in scored), len(scored)),
         "mean_tokens_per_forward": _share(tokens, forwards),
         "tokens_per_s": _share(tokens, seconds),
+        "mean_ms": _mean([record.wall_ms for record in scored]),
         "p50_ms": percentile([record.wall_ms for record in scored], 50),
         "p95_ms": percentile([record.wall_ms for record in scored], 95),
         "by_difficulty": {level: _level(scored, level) for level in _levels(scored)},

@@ -106,6 +106,12 @@ def test_an_old_python_is_told_so(clone: Path, tmp_path: Path) -> None:
     assert not (clone / ".venv").exists()
 
 
+def test_retrain_runs_every_stage(clone: Path) -> None:
+    done = make(clone, "retrain", "DATA=a folder", "OUT=there", "RECIPE=gpu")
+    given = ["train", "all", "--data", "a folder", "--out", "there", "--recipe", "gpu"]
+    assert done.stdout.split("\0")[:-1] == given
+
+
 def test_help_names_both_commands(clone: Path) -> None:
     done = make(clone)
     assert "make ask" in done.stdout

@@ -81,12 +81,11 @@ def _count(cursor: duckdb.DuckDBPyConnection, relation: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _samples(
-    cursor: duckdb.DuckDBPyConnection, relation: str, columns: list[tuple[str, str]]
-) -> list[tuple[str, ...]]:
+def _samples(cursor: duckdb.DuckDBPyConnection, relation: str, columns: list[tuple[str, str]]) -> list[tuple[str, ...]]:
     """No samples where a view fails: a view of a file may name what is not there or may not be read."""
     texts = ", ".join(
-        "NULL" if type_ == "BLOB" else f"left(CAST({quoted(name)} AS VARCHAR), {MAX_LENGTH + 1})" for name, type_ in columns
+        "NULL" if type_ == "BLOB" else f"left(CAST({quoted(name)} AS VARCHAR), {MAX_LENGTH + 1})"
+        for name, type_ in columns
     )
     try:
         rows = cursor.execute(f"SELECT {texts} FROM {relation} LIMIT {ROWS_LOOKED_AT}").fetchall()

@@ -45,26 +45,41 @@ _SQLITE: _Patterns = (
     (r"vtable constructor failed", "refused"),
     (r"too big|out of memory", "memory"),
     (r"interrupted", "interrupted"),
-    (r"database is locked|unable to open|disk I/O error|malformed|not a database|Cannot operate on a closed", "connection"),
+    (
+        r"database is locked|unable to open|disk I/O error|malformed|not a database|Cannot operate on a closed",
+        "connection",
+    ),
     (r"embedded null|bindings supplied|surrogates not allowed", "syntax"),
 )
 
 _SERVER: _Patterns = (
     (r"read-only transaction|READ ONLY transaction|read-write mode|permission denied|command denied", "refused"),
     (r"multiple commands|DECLARE CURSOR must not|INTO is not allowed|does not return rows", "refused"),
-    (r"statement timeout|max_execution_time|max_statement_time|maximum statement execution time|lock timeout", "timeout"),
+    (
+        r"statement timeout|max_execution_time|max_statement_time|maximum statement execution time|lock timeout",
+        "timeout",
+    ),
     (r"due to user request|Query execution was interrupted", "interrupted"),
     (r'column "?(?P<name>[\w. ]+?)"? does not exist', "unknown_column"),
     (r"Unknown column '(?P<name>[^']+)'|[Ii]nvalid column name '(?P<token>[^']+)'", "unknown_column"),
-    (r'relation "(?P<name>[^"]+)" does not exist|missing FROM-clause entry for table "(?P<token>[^"]+)"', "unknown_table"),
+    (
+        r'relation "(?P<name>[^"]+)" does not exist|missing FROM-clause entry for table "(?P<token>[^"]+)"',
+        "unknown_table",
+    ),
     (r"Table '(?P<name>[^']+)' doesn't exist|Unknown table '(?P<token>[^']+)'", "unknown_table"),
     (r"[Ii]nvalid object name '(?P<name>[^']+)'", "unknown_table"),
-    (r"function (?P<name>[\w.]+)\([^)]*\) does not exist|FUNCTION (?P<token>[\w.]+) does not exist", "unknown_function"),
+    (
+        r"function (?P<name>[\w.]+)\([^)]*\) does not exist|FUNCTION (?P<token>[\w.]+) does not exist",
+        "unknown_function",
+    ),
     (r"[Cc]olumn (?:reference )?['\"](?P<name>[^'\"]+)['\"](?: in .*)? is ambiguous", "ambiguous_column"),
     (r'syntax error at or near "(?P<name>[^"]*)"|syntax error at end of input|error in your SQL syntax', "syntax"),
     (r"invalid input syntax|operator does not exist|cannot cast|must be type|Truncated incorrect|out of range", "type"),
     (r"out of memory|memory limit", "memory"),
-    (r"could not connect|connection .*(?:refused|failed|closed|lost)|server closed|Lost connection|gone away", "connection"),
+    (
+        r"could not connect|connection .*(?:refused|failed|closed|lost)|server closed|Lost connection|gone away",
+        "connection",
+    ),
 )
 
 _PATTERNS: dict[str, _Patterns] = {"duckdb": _DUCKDB, "sqlite": _SQLITE}

@@ -125,7 +125,9 @@ class SQLiteDatabase:
                 connection.setlimit(limit, value)
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, (limits.memory_limit_mb << 20) // BATCH)
             for name in ("json_each", "json_tree", *self._file.virtual_tables):
-                connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # their set-up asks for more than a query may
+                connection.execute(
+                    f"SELECT 1 FROM {quoted(name)} LIMIT 0"
+                )  # their set-up asks for more than a query may
             connection.execute("PRAGMA query_only = ON")
             connection.set_authorizer(_authorize)
             yield connection
@@ -232,7 +234,9 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
         action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE)
         or (action == sqlite3.SQLITE_READ and not _SYSTEM_TABLE.match(first or ""))
         or (action == sqlite3.SQLITE_FUNCTION and not never((second or "").lower()))
-        or (action == sqlite3.SQLITE_PRAGMA and first == "data_version" and second is None)  # full-text search asks this
+        or (
+            action == sqlite3.SQLITE_PRAGMA and first == "data_version" and second is None
+        )  # full-text search asks this
     )
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 

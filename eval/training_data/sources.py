@@ -45,14 +45,23 @@ def load_questions(data: Path) -> list[Question]:
 
     `data` holds spider/, spider_syn/ and bird/ as their authors lay them out; bird/train is optional.
     """
-    spider = _entries(data / "spider" / "train_spider.json") + _entries(data / "spider" / "train_others.json")
-    questions = [_question("spider", n, e, "question", "query") for n, e in enumerate(spider)]
-    syn = _entries(data / "spider_syn" / "train_spider.json")
-    questions += [_question("spider_syn", n, e, "SpiderSynQuestion", "query") for n, e in enumerate(syn)]
+    questions = spider_questions(data) + syn_questions(data)
     if (data / "bird" / "train").is_dir():
         bird = _entries(data / "bird" / "train" / "train.json")
         questions += [_question("bird", n, e, "question", "SQL") for n, e in enumerate(bird)]
     return unique(questions)
+
+
+def spider_questions(data: Path) -> list[Question]:
+    """Spider's training questions. Raises DatasetError."""
+    entries = _entries(data / "spider" / "train_spider.json") + _entries(data / "spider" / "train_others.json")
+    return [_question("spider", n, e, "question", "query") for n, e in enumerate(entries)]
+
+
+def syn_questions(data: Path) -> list[Question]:
+    """The same of train_spider.json in Spider-Syn's wording. Raises DatasetError."""
+    entries = _entries(data / "spider_syn" / "train_spider.json")
+    return [_question("spider_syn", n, e, "SpiderSynQuestion", "query") for n, e in enumerate(entries)]
 
 
 def unique(questions: Iterable[Question]) -> list[Question]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.dataset import load_dataset
+from eval.datasets import load_dataset
 from eval.engines import comparable, connect
 from eval.record import Prediction
 from eval.referee import Task
@@ -129,6 +129,8 @@ def test_a_run_on_duckdb(spider: Path, tmp_path: Path) -> None:
     examples = [
         example for example in load_dataset("spider", spider) if example.executable and simple.fullmatch(example.gold)
     ]
-    summary = evaluate(examples, lambda e: Prediction(e.gold), "duckdb", tmp_path, dataset="spider", progress=False)
+    summary = evaluate(
+        examples, lambda e: Prediction(e.gold), "duckdb", tmp_path, dataset="spider", rules="spider", progress=False
+    )
     assert summary["n"] > 30
     assert (summary["executed"], summary["ex"]) == (summary["n"], 1.0)

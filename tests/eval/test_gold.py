@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from eval.dataset import Example, load_dataset
+from eval.dataset import Example
+from eval.datasets import load_dataset
 from eval.gold import check_gold
 
 

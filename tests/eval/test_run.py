@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from eval.dataset import Example, load_dataset
+from eval.dataset import Example
+from eval.datasets import load_dataset
 from eval.record import Prediction, ResumeError
 from eval.run import evaluate
 
-_NAMES = {"model": "none", "decoder": "plain"}
+_SPIDER: dict[str, Any] = {"dataset": "spider", "rules": "spider"}
+_NAMES: dict[str, Any] = {"model": "none", "decoder": "plain"}
 
 
 def _gold(example: Example) -> Prediction:
@@ -26,7 +28,7 @@ def _examples(invented: Path) -> list[Example]:
 
 
 def _run(invented: Path, out: Path, predict: Callable[[Example], Prediction] = _gold, **changes: Any) -> dict[str, Any]:
-    options: dict[str, Any] = {"dataset": "spider", "tables": invented / "tables.json", "progress": False} | _NAMES
+    options: dict[str, Any] = {"tables": invented / "tables.json", "progress": False} | _SPIDER | _NAMES
     return evaluate(_examples(invented), predict, "sqlite", out, **(options | changes))
 
 
@@ -126,7 +128,7 @@ def test_other_questions_do_not_mix(invented: Path, tmp_path: Path) -> None:
     """Guards the same for another selection of questions."""
     _run(invented, tmp_path)
     with pytest.raises(ResumeError, match="questions = 4:"):
-        evaluate(_examples(invented)[:2], _gold, "sqlite", tmp_path, dataset="spider", progress=False, **_NAMES)
+        evaluate(_examples(invented)[:2], _gold, "sqlite", tmp_path, **_SPIDER, progress=False, **_NAMES)
 
 
 def test_a_damaged_line_is_not_skipped(invented: Path, tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_a_damaged_line_is_not_skipped(invented: Path, tmp_path: Path) -> None:
 def test_bird_on_superhero(bird: Path, tmp_path: Path) -> None:
     """Guards BIRD's run and its figures on real data: gold against gold is 1.0 in every one that is not a time."""
     examples = load_dataset("bird", bird, limit=20)
-    summary = evaluate(examples, _gold, "sqlite", tmp_path, dataset="bird", timed_runs=3, progress=False, **_NAMES)
+    summary = evaluate(examples, _gold, "sqlite", tmp_path, dataset="bird", rules="bird", timed_runs=3, progress=False)
     assert (summary["executed"], summary["ex"], summary["soft_f1"], summary["em"]) == (20, 1.0, 1.0, None)
     assert 0.5 <= summary["r_ves"] <= 1.12
     assert len(json.loads((tmp_path / "predict_dev.json").read_text())) == 20

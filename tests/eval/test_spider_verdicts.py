@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eval.dataset import load_dataset
+from eval.datasets import load_dataset
 from eval.predictions import spider_line
 from eval.referee import Referee, Task
 from eval.spider_hardness import hardness

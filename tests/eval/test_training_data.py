@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from agent.plan import Plan, PlanError, PlannedTable, parse_plan
 from decoding.training.data import read_groups
-from eval.dataset import load_dataset
+from eval.datasets import load_dataset
 from eval.training_data.build import Options, build
 from eval.training_data.databases import TrainingDatabase, open_training
 from eval.training_data.golds import normalise, parse, sql_text

@@ -83,7 +83,9 @@ def test_rows_columns_and_duplicates(database: Database) -> None:
     assert (result.truncated, result.wall_ms > 0) == (False, True)
 
 
-@pytest.mark.parametrize(("max_rows", "kept", "truncated"), [(3, 3, False), (2, 2, True), (0, 0, True), (100, 3, False)])
+@pytest.mark.parametrize(
+    ("max_rows", "kept", "truncated"), [(3, 3, False), (2, 2, True), (0, 0, True), (100, 3, False)]
+)
 def test_the_row_cap_says_when_it_cut(database: Database, max_rows: int, kept: int, truncated: bool) -> None:
     result = _result(database.execute("SELECT * FROM singer", Limits(max_rows=max_rows)))
     assert (len(result.rows), result.truncated) == (kept, truncated)
@@ -152,14 +154,21 @@ def test_explain_binds_and_does_not_run(database: Database) -> None:
         ("SELECT * FROM singr", "unknown_table", "singr", ("singer",)),
         ("SELECT nme FROM singer", "unknown_column", "nme", ("name",)),
         ("SELECT s.nme FROM singer AS s", "unknown_column", "nme", ("name",)),
-        ("SELECT singer_id FROM singer, concert", "ambiguous_column", "singer_id", ("singer.singer_id", "concert.singer_id")),
+        (
+            "SELECT singer_id FROM singer, concert",
+            "ambiguous_column",
+            "singer_id",
+            ("singer.singer_id", "concert.singer_id"),
+        ),
         ("SELECT lowr(name) FROM singer", "unknown_function", "lowr", ("lower",)),
         ("SELECT * FROM singer WHERE", "syntax", None, ()),
         ("SELECT 1; SELECT 2", "refused", None, ()),
         ("", "syntax", None, ()),
     ],
 )
-def test_errors_are_data(database: Database, sql: str, kind: str, name: str | None, candidates: tuple[str, ...]) -> None:
+def test_errors_are_data(
+    database: Database, sql: str, kind: str, name: str | None, candidates: tuple[str, ...]
+) -> None:
     error = _error(database.execute(sql))
     assert error.kind == kind
     assert "\n" not in error.message
@@ -204,7 +213,9 @@ def test_a_memory_limit_holds_for_its_query_only(tmp_path: Path) -> None:
     """Settings are locked, so another limit opens the file anew; queries of both limits must not disturb each other."""
 
     def ask(limit: int) -> object:
-        return _result(music.execute("SELECT current_database(), count(*) FROM singer", Limits(memory_limit_mb=limit))).rows
+        return _result(
+            music.execute("SELECT current_database(), count(*) FROM singer", Limits(memory_limit_mb=limit))
+        ).rows
 
     with closing(_duckdb(tmp_path)) as music, ThreadPoolExecutor(4) as pool:
         assert set(pool.map(ask, [128, 256, 512, 128] * 20)) == {(("music", 3),)}

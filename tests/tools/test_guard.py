@@ -133,8 +133,8 @@ def test_mysql_tricks(sql: str) -> None:
         "SELECT query_to_xml('DELETE FROM t', true, true, '')",
         "SELECT set_config('transaction_read_only', 'off', false)",
         "SELECT nextval('s')",
-        "SELECT U&\"pg_sl\\0065ep\"(1)",
-        "SELECT * FROM U&\"pg\\005fclass\"",
+        'SELECT U&"pg_sl\\0065ep"(1)',
+        'SELECT * FROM U&"pg\\005fclass"',
         "COPY t TO PROGRAM 'sh'",
         "DO $$ BEGIN DELETE FROM t; END $$",
         "SELECT 1 /* /* */ ; DELETE FROM t -- */ */",
@@ -158,7 +158,21 @@ def test_growing_texts_are_counted() -> None:
     assert guard("SELECT zeroblob(99999999)", "sqlite") is not None
 
 
-WORDS = [*"();,'\"$\0\n", "SELECT", "FROM", "people", "DELETE", "WITH x AS", "--", "/*", "*/", "1", "name", "\ud800", "é"]
+WORDS = [
+    *"();,'\"$\0\n",
+    "SELECT",
+    "FROM",
+    "people",
+    "DELETE",
+    "WITH x AS",
+    "--",
+    "/*",
+    "*/",
+    "1",
+    "name",
+    "\ud800",
+    "é",
+]
 
 
 @pytest.mark.parametrize("seed", range(20))

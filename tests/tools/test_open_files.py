@@ -115,7 +115,12 @@ def test_parquet_and_json(tmp_path: Path) -> None:
 
 def test_every_sheet_of_a_workbook(tmp_path: Path) -> None:
     day = datetime.date(2020, 1, 2)
-    first = [[], ["id", "name", "on", "score", "ok", None, "id"], [1, "ann", day, 1.5, True, None, 7], [2, None, day, 2]]
+    first = [
+        [],
+        ["id", "name", "on", "score", "ok", None, "id"],
+        [1, "ann", day, 1.5, True, None, 7],
+        [2, None, day, 2],
+    ]
     sheets = {"My Sheet 1": first, "Empty": [], "2020": [["a"], ["x"], [3]], "only head": [["a", "b"]]}
     database = open_database(write_workbook(tmp_path / "book.xlsx", sheets))
     assert [table.name for table in database.schema().tables] == ["My_Sheet_1", "t_2020", "only_head"]
@@ -256,7 +261,9 @@ def test_a_copy_goes_when_it_is_closed(tmp_path: Path) -> None:
 
 def test_spilling_stays_out_of_the_users_folder(tmp_path: Path) -> None:
     """DuckDB's default is to spill into a folder beside the file."""
-    path = _duckdb(tmp_path / "x.duckdb", "CREATE TABLE t AS SELECT range AS i, md5(range::VARCHAR) AS h FROM range(300000)")
+    path = _duckdb(
+        tmp_path / "x.duckdb", "CREATE TABLE t AS SELECT range AS i, md5(range::VARCHAR) AS h FROM range(300000)"
+    )
     database, small = open_database(path), Limits(max_rows=5, memory_limit_mb=64)
     setting = database._run("SELECT current_setting('temp_directory')", small)  # type: ignore[attr-defined]
     assert str(tmp_path) not in setting.rows[0][0]

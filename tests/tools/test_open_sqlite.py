@@ -129,7 +129,9 @@ def test_loading_is_fast(tmp_path: Path) -> None:
     started = time.monotonic()
     database = open_database(path)
     assert time.monotonic() - started < 4.0
-    assert _rows(database, "SELECT count(*), count(d), max(a), count(DISTINCT b) FROM t") == [(47_000, 15_667, 46_999, 47_000)]
+    assert _rows(database, "SELECT count(*), count(d), max(a), count(DISTINCT b) FROM t") == [
+        (47_000, 15_667, 46_999, 47_000)
+    ]
 
 
 def test_views_and_what_cannot_be_read(tmp_path: Path) -> None:

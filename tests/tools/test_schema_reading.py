@@ -42,7 +42,11 @@ def test_sqlite_as_it_is_and_as_a_copy(zoo: Database) -> None:
     first, animal, view = schema.tables
     assert first.columns[0].comment == "number of the zoo"
     assert first.columns[1].comment == "as on the gate"
-    assert [(column.primary_key, column.nullable) for column in first.columns] == [(True, False), (False, False), (False, True)]
+    assert [(column.primary_key, column.nullable) for column in first.columns] == [
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
     assert [column.name for column in animal.columns if column.primary_key] == ["id", "zoo_id"]
     assert animal.foreign_keys == (ForeignKey(("zoo_id",), "zoo", ("id",)), ForeignKey(("id",), "zoo", ("id",)))
     assert [column.name for column in view.columns] == ["name"]

@@ -18,7 +18,11 @@ CODE = "import time; from tools.scratch import new_folder; print(new_folder(), f
 def _other_process(folder: Path) -> tuple[subprocess.Popen[str], Path]:
     """A process that holds a folder under `folder`, made to look two minutes old."""
     process = subprocess.Popen(
-        [sys.executable, "-c", CODE], env=os.environ | {"TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", CODE],
+        env=os.environ | {"TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     )
     assert process.stdout is not None
     held = Path(process.stdout.readline().strip())

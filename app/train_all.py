@@ -1,0 +1,170 @@
+"""`sqlagent train all`: the whole way from benchmark folders to the adapter that is shipped, stage by stage.
+
+A stage is a command of `sqlagent`, run in processes of its own, so that what a recipe does can be typed by hand. Every stage
+goes on where it was stopped; OUT/stages.json says which are done, by which command, and how long they took.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+import typer
+
+from app import exits, options, output
+
+RECORD = "stages.json"
+_ENTRY = (sys.executable, "-c", "from app.cli import main; main()")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`command` is what follows `sqlagent`, with {data}, {out} and {model} to be filled in; `result` what it leaves below OUT.
+
+    `processes` of one thread each share the work under torchrun; one alone has the machine.
+    """
+
+    name: str
+    command: str
+    result: str
+    processes: int = 1
+
+    def arguments(self, places: Mapping[str, str]) -> list[str]:
+        """The command's words, filled in."""
+        return [word.format(**places) for word in self.command.split()]
+
+
+_EXPORT = Stage("export", "train export {out}/sft/adapter --model {model} --out {out}/shipped", "shipped")
+
+# What learns to draft (data from the trained model, Jacobi training, heads) stands between training and export, or after it.
+RECIPES: dict[str, tuple[Stage, ...]] = {
+    # Two CPU cores: training takes its 95 minutes, everything else a few.
+    "cpu": (
+        Stage(
+            "data",
+            "data build --data {data} --out {out}/data --model {model} --variants 0.5 --per-schema 12 --originals 0.25 "
+            "--spider-syn 0.2 --bird 0.08 --refine 0.06 --follow-ups 0.08 --seed 0",
+            "data/manifest.json",
+        ),
+        Stage(
+            "sft",
+            "train sft --data {out}/data/train.jsonl --model {model} --out {out}/sft --lr 1e-3 --warmup 0.04 "
+            "--pack-tokens 2048 --accumulate 1 --epochs 1 --minutes 95 --resume",
+            "sft/adapter",
+            processes=2,
+        ),
+        _EXPORT,
+    ),
+    # All data, new schemas three times over.
+    "gpu": (
+        Stage(
+            "data",
+            "data build --data {data} --out {out}/data --model {model} --variants 3 --originals 1 --seed 0",
+            "data/manifest.json",
+        ),
+        Stage(
+            "sft",
+            "train sft --data {out}/data/train.jsonl --held-out {out}/data/held_back.jsonl --model {model} --out {out}/sft "
+            "--lr 1e-3 --warmup 0.04 --pack-tokens 8192 --accumulate 1 --epochs 2 --resume",
+            "sft/adapter",
+        ),
+        _EXPORT,
+    ),
+}
+
+
+class StageError(Exception):
+    """A stage that did not come to its end; the message is one line that says which and what to do."""
+
+
+def train_all(
+    data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for every stage's results; a run there goes on.")],
+    recipe: Annotated[str, typer.Option("--recipe", help="What to run: cpu or gpu.")] = "cpu",
+    model: options.Model = "embedded",
+) -> None:
+    """Run every stage that has no result yet: data, training, export. Progress on stderr; the times on stdout as JSON.
+
+    Ctrl-C or SIGTERM ends the stage with a checkpoint; the same command goes on from there. The adapter lies in OUT/shipped.
+    """
+    if recipe not in RECIPES:
+        raise typer.BadParameter(
+            f"there is no recipe {recipe}: choose one of {', '.join(RECIPES)}", param_hint="--recipe"
+        )
+    with exits.plain_errors():
+        places = {"data": str(data), "out": str(out), "model": model}
+        output.print_json(run_stages(RECIPES[recipe], places, out))
+
+
+def run_stages(stages: Sequence[Stage], places: Mapping[str, str], out: Path) -> dict[str, float]:
+    """Seconds per stage; a stage that is done is not run again. Raises StageError."""
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / RECORD
+    done: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    for stage in stages:
+        arguments = stage.arguments(places)
+        known = done.get(stage.name, {})
+        if known and known["command"] != arguments:
+            raise StageError(f"{out} holds {stage.name} by another command: choose another folder, or delete that one")
+        if known.get("finished") and (out / stage.result).exists():
+            _say(f"{stage.name}: done before, in {_minutes(known['seconds'])}")
+            continue
+        _say(f"{stage.name}: sqlagent {shlex.join(arguments)}")
+        start = monotonic()
+        finished, code = _run(stage, arguments)
+        seconds = known.get("seconds", 0.0) + monotonic() - start
+        done[stage.name] = {"command": arguments, "finished": finished, "seconds": round(seconds, 1)}
+        _write(file, done)
+        if not finished:
+            raise StageError(f"{stage.name} ended too soon (exit code {code}): the same command goes on from there")
+        _say(f"{stage.name}: {_minutes(seconds)}; {_minutes(sum(each['seconds'] for each in done.values()))} so far")
+    return {name: record["seconds"] for name, record in done.items()}
+
+
+def _run(stage: Stage, arguments: Sequence[str]) -> tuple[bool, int]:
+    """Whether the stage came to its end, as the last line on its stdout says, and its exit code."""
+    command, env = [*_ENTRY, *arguments], dict(os.environ)
+    if stage.processes > 1:
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--no-python", f"--nproc-per-node={stage.processes}"]
+        command, env = [sys.executable, *launcher, *command], env | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process, _passed_on(process):
+        said = process.communicate()[0].splitlines()
+    outcome = json.loads(said[-1]) if process.returncode == exits.OK and said else {}
+    return process.returncode == exits.OK and outcome.get("finished", True), process.returncode
+
+
+@contextmanager
+def _passed_on(process: "subprocess.Popen[str]") -> Iterator[None]:
+    """SIGTERM goes to the stage, and we wait for its checkpoint; Ctrl-C goes there by itself."""
+    previous = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM)),
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _write(file: Path, done: Mapping[str, Any]) -> None:
+    """Whole or not at all."""
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+    part.replace(file)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

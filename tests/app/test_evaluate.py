@@ -1,0 +1,38 @@
+"""`sqlagent eval`: what is asked for reaches the agent, and what cannot be is one line."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agent.toolbox import AgentOptions
+from app import exits
+from app.arguments import Asking
+from app.cli import app
+
+
+@pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair", "refine_empty"])
+def test_every_switch_reaches_the_agent(name: str) -> None:
+    """Guards ablations against a row that measures the default once more."""
+    assert Asking().agent_options() == AgentOptions()
+    options = Asking(**{name: False}).agent_options()  # type: ignore[arg-type]
+    changed = {field for field in AgentOptions.__slots__ if getattr(options, field) != getattr(AgentOptions(), field)}
+    assert changed == {name}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["spider", "--shard", "3/2"], "is not of the form 1/2"),
+        (["spider", "--shard", "0/2"], "is not of the form 1/2"),
+        (["bird", "--questions", "spider_syn"], "choose one of spider, bird, held_back, held_back/spider_syn"),
+        (["held_back"], "name the folder that holds spider/"),
+    ],
+)
+def test_what_cannot_be_is_told(tmp_path: Path, arguments: list[str], says: str) -> None:
+    (tmp_path / "spider").mkdir()
+    (tmp_path / "spider" / "tables.json").write_text("[]")
+    result = CliRunner().invoke(app, ["eval", *arguments, "--data", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert result.exit_code == exits.USAGE
+    assert says in result.stderr
+    assert not (tmp_path / "out").exists()
