@@ -163,11 +163,16 @@ class _Run:
         self._tick()
 
     def end(self) -> Outcome:
-        """Validate, write everything, and say how it went."""
-        self._validate()
+        """Write everything, validate where the run is over, and say how it went.
+
+        Writing comes first: who stopped the run may kill it when it takes long (torchrun does so after 30 s).
+        """
+        self._save()
         if self._world.leads:
-            self._save()
             self._write(self._result_folder)
+        if self.finished:
+            self._validate()
+            self._save()
         return Outcome(
             self._step, self._elapsed_s, self._loss, self._values, self._objective.left_out, finished=self.finished
         )
