@@ -46,7 +46,7 @@ _EXPORT = Stage("export", "train export {out}/sft/adapter --model {model} --out 
 
 # What learns to draft (data from the trained model, Jacobi training, heads) stands between training and export, or after it.
 RECIPES: dict[str, tuple[Stage, ...]] = {
-    # Two CPU cores: training takes its 95 minutes, everything else a few.
+    # Two CPU cores: training takes its 150 minutes, everything else a few.
     "cpu": (
         Stage(
             "data",
@@ -57,7 +57,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         Stage(
             "sft",
             "train sft --data {out}/data/train.jsonl --model {model} --out {out}/sft --lr 1e-3 --warmup 0.04 "
-            "--pack-tokens 2048 --accumulate 1 --epochs 1 --minutes 95 --resume",
+            "--pack-tokens 1024 --accumulate 1 --epochs 1 --minutes 150 --resume",
             "sft/adapter",
             processes=2,
         ),

@@ -109,8 +109,8 @@ def run(
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """As JSON takes it."""
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+    """As JSON takes it; of a folder, its name: where it lay says nothing elsewhere."""
+    return {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
 
 
 @contextmanager
