@@ -1,4 +1,4 @@
-"""The rules that Jacobi decoding shares with the trajectories it is trained on: window, first guess, one sweep.
+"""The rules that Jacobi decoding shares with the trajectories it is trained on: the window, and one sweep.
 
 Blocks are aligned to generated positions: block j holds the generated tokens [j * n, (j + 1) * n). A block is never
 restarted: it shrinks from the left while its tokens are accepted (Consistency LLMs, arXiv 2403.00835; Jacobi Forcing,
@@ -8,7 +8,6 @@ arXiv 2512.14681). Plain data, no tensors.
 from collections.abc import Sequence
 
 from decoding.draft import ROOT, Draft
-from decoding.methods.first_guess import PromptDraws
 from decoding.target import Scores
 from decoding.verify import Verdict
 
@@ -17,11 +16,6 @@ def block_range(generated: int, n: int) -> range:
     """Generated positions of the block of `n` that holds position `generated` (0 is the first generated token)."""
     start = generated - generated % n
     return range(start, start + n)
-
-
-def first_guess(draws: PromptDraws, count: int) -> list[int]:
-    """What stands at `count` positions that no sweep has reached yet: ids drawn from the prompt."""
-    return draws.take(count)
 
 
 def next_state(state: Sequence[int], choices: Sequence[int]) -> list[int]:

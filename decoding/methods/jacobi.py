@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from decoding.draft import Draft
-from decoding.jacobi_window import answers, block_range, first_guess, next_state
+from decoding.jacobi_window import answers, block_range, next_state
 from decoding.method import Context
 from decoding.methods.first_guess import PromptDraws
 from decoding.target import Scores
@@ -41,7 +41,7 @@ class Jacobi:
         self._guess = self._guess[len(tokens) - self._start :]
         self._start = len(tokens)
         width = self._width(len(tokens) - self._prompt_length)
-        self._guess += first_guess(self._draws, width - len(self._guess))
+        self._guess += self._draws.take(width - len(self._guess))
         guess = self._guess[: min(width, room)]
         return Draft.chain(guess, context=len(guess))
 

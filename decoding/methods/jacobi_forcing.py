@@ -12,7 +12,7 @@ from math import ceil
 from torch import Tensor
 
 from decoding.draft import Draft
-from decoding.jacobi_window import answers, block_range, first_guess, next_state
+from decoding.jacobi_window import answers, block_range, next_state
 from decoding.method import Context
 from decoding.methods.first_guess import PromptDraws
 from decoding.ngram_pool import NgramPool
@@ -70,7 +70,7 @@ class JacobiForcing:
         self._start = generated
         self._promote_and_spawn()
         width = self._end - generated
-        self._guess += first_guess(self._draws, width - len(self._guess))
+        self._guess += self._draws.take(width - len(self._guess))
         own = tuple(self._guess[: min(width, room)])
         return Draft.trie([own, *self._recycled(own, tokens, room)], context=len(own))
 

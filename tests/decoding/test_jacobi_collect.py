@@ -1,6 +1,6 @@
 """Trajectories: what the decode loop really went through, nothing lost, nothing twice, and no garbage."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,12 +24,7 @@ from tests.decoding.training_data import agent_groups
 GROUPS = agent_groups(4, 5)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Whole runs on tiny models: the same twice, the same when interrupted, the same on two processes, and worth decoding."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,7 @@ CONFIG = TrainConfig(
 GROUPS = agent_groups(3, 4)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
