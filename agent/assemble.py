@@ -96,7 +96,7 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
         prefix_cache_mb=choice.prefix_cache_mb,
         progress=progress,
     )
-    _check_prompts(choice, decoder.adapter)
+    _check_prompts(choice, decoder.adapter.about if decoder.adapter else None)
     return LoadedModel(choice, decoder, PlainCost(decoder))
 
 

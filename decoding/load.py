@@ -45,7 +45,7 @@ def load_text_decoder(
     where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     merged = _adapter(name, path, adapter, any_base)
     running = _target(path, DTYPES[dtype] or auto_dtype(where), where, target, merged, prefix_cache_mb << 20)
-    return TextDecoder(running, Tokenizer(path), name, merged.about if merged else None)
+    return TextDecoder(running, Tokenizer(path), name, merged)
 
 
 def _adapter(name: str, path: Path, wanted: Path | Literal["auto", "none"], any_base: bool) -> Adapter | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from decoding.adapter import About
+from decoding.adapter import Adapter
 from decoding.constraint import Constraint
 from decoding.engine import Request, decode
 from decoding.method import load_method
@@ -69,10 +69,10 @@ class Generation:
 class TextDecoder:
     """A loaded model: one target and its tokenizer. Not thread-safe: one decode at a time.
 
-    `adapter`: what the adapter that is merged into the weights says about itself; None where there is none.
+    `adapter`: what is merged into the weights; None where nothing is.
     """
 
-    def __init__(self, target: AnyTarget, tokenizer: Tokenizer, name: str, adapter: About | None = None) -> None:
+    def __init__(self, target: AnyTarget, tokenizer: Tokenizer, name: str, adapter: Adapter | None = None) -> None:
         self.target, self.tokenizer, self.name, self.adapter = target, tokenizer, name, adapter
 
     def stream(

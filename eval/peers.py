@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from decoding.checkpoint import resolve
+from decoding.adapter import merged_weights
+from decoding.checkpoint import read_weights, resolve
 from decoding.engine import Request, decode
 from decoding.method import load_method
 from decoding.metrics import measure
@@ -46,6 +47,10 @@ def load_peer(decoder: TextDecoder) -> Any:
 
     weight = _weight(decoder.target)
     model: Any = AutoModelForCausalLM.from_pretrained(resolve(decoder.name), dtype=weight.dtype)
+    if decoder.adapter is not None:  # the peer decodes the very weights that we do
+        changed = {f"{name}.weight" for name in decoder.adapter.factors}
+        tensors = merged_weights(read_weights(resolve(decoder.name)), decoder.adapter)
+        model.load_state_dict({name: tensor for name, tensor in tensors if name in changed}, strict=False)
     return model.to(weight.device).eval()
 
 
