@@ -56,7 +56,7 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model ready for any number of toolboxes, one at a time."""
+    """A model ready for any number of toolboxes, in as many threads."""
 
     choice: ModelChoice
     decoder: TextDecoder

@@ -7,8 +7,9 @@ round commits at least one token.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from decoding.constraint import Constraint, ConstraintError
 from decoding.draft import ROOT, Draft
@@ -18,6 +19,8 @@ from decoding.rounds import Finish, Round
 from decoding.sampling import Sampler
 from decoding.target import AnyTarget, Scores, TargetSequence
 from decoding.verify import Verdict, verify
+
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +50,42 @@ def decode(
     Closing the iterator, too, ends the decode and closes its sequences. Raises PromptTooLong before anything is computed.
     """
     with ExitStack() as opened:
-        live = [_Generation(index, target, request, opened) for index, request in enumerate(requests)]
+        live = [Decoding(index, target, request, opened) for index, request in enumerate(requests)]
         while live := [one for one in live if one.room > 0 and not cancelled(one.index)]:
-            drafts = [generation.propose() for generation in live]
-            start = perf_counter()
-            scores = target.score([generation.work(draft) for generation, draft in zip(live, drafts, strict=True)])
-            target_ms = 1e3 * (perf_counter() - start)
-            for generation, draft, score in zip(live, drafts, scores, strict=True):
-                yield generation.settle(draft, score, target_ms, len(live))
+            for outcome in advance(target, live):
+                if isinstance(outcome, Exception):
+                    raise outcome
+                yield outcome
 
 
-class _Generation:
-    """One sequence on its way: owner of its committed tokens, its pending tokens and its constraint states."""
+def advance(target: AnyTarget, live: Sequence["Decoding"]) -> Iterator[Round | Exception]:
+    """One round of sequences of one target, in one forward. Yields, in their order, each one's record, or what went wrong
+    with that one alone; it must then be dropped.
+    """
+    drafts = [_attempt(one.propose) for one in live]
+    work = [one.work(draft) for one, draft in zip(live, drafts, strict=True) if isinstance(draft, Draft)]
+    start = perf_counter()
+    scores = iter(target.score(work) if work else ())
+    target_ms = 1e3 * (perf_counter() - start)
+    for one, draft in zip(live, drafts, strict=True):
+        if isinstance(draft, Draft):
+            yield _attempt(partial(one.settle, draft, next(scores), target_ms, len(work)))
+        else:
+            yield draft
+
+
+def _attempt(do: Callable[[], Done]) -> Done | Exception:
+    try:
+        return do()
+    except Exception as error:
+        return error
+
+
+class Decoding:
+    """One sequence on its way: owner of its committed tokens, its pending tokens and its constraint states.
+
+    It is closed with `opened`. Raises PromptTooLong.
+    """
 
     def __init__(self, index: int, target: AnyTarget, request: Request, opened: ExitStack) -> None:
         self.index, self._target, self._request = index, target, request

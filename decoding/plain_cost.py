@@ -65,7 +65,7 @@ class PlainCost:
     def _measure(self) -> StepCost:
         longest = self._decoder.target.max_length - 1
         near, far = (min(context, longest) for context in _CONTEXTS)
-        times = time_forward(self._decoder.target, contexts=(near, far), nodes=(0,))
+        times = self._decoder.alone(lambda target: time_forward(target, contexts=(near, far), nodes=(0,)))
         slope = max(times[far, 0] - times[near, 0], 0.0) / (far - near) if far > near else 0.0
         cost = StepCost(times[near, 0] - slope * near, slope)
         path = self._path()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from decoding.keyed_choice import argmax_rows, keyed_argmax
 from kernels.philox import GUMBEL_MAX, GUMBEL_MIN, gumbel
 
 
@@ -28,15 +29,20 @@ class Sampler:
     def pick(self, logits: Tensor, position: int) -> int:
         """The token for `position` (index into prompt + text) from logits [vocab]."""
         if self.temperature == 0.0:
-            return int(logits.argmax())
-        scaled = logits.float() / self.temperature
-        return int(_keyed_argmax(scaled, self.seed, position))
+            return argmax_rows(logits[None])[0]
+        if logits.device.type == "cpu":
+            return keyed_argmax(logits, self.temperature, self.seed, position)
+        return reference_pick(logits, self.temperature, self.seed, position)
 
-    def rank(self, log_probs: Tensor, position: int) -> Tensor:
-        """Scores [vocab] by which a drafter should rank its guesses for `position`: with the target's own noise."""
+    def rank(self, log_probs: Tensor, position: int | Tensor, tokens: Tensor | None = None) -> Tensor:
+        """Scores by which a drafter should rank its guesses for `position`: with the target's own noise.
+
+        log_probs [..., vocab], or of the ids `tokens` [...] alone; positions [..., 1] rank several places at once.
+        """
         if self.temperature == 0.0:
             return log_probs.float()
-        tokens = torch.arange(log_probs.shape[-1], device=log_probs.device)
+        if tokens is None:
+            tokens = torch.arange(log_probs.shape[-1], device=log_probs.device)
         return log_probs.float() / self.temperature + gumbel(self.seed, position, tokens)
 
     def chooser(self, logits: Tensor, positions: Callable[[int], int]) -> Callable[[int], int]:
@@ -45,8 +51,7 @@ class Sampler:
         `positions(row)` is the position of the token that the row predicts.
         """
         if self.temperature == 0.0:
-            best: list[int] = logits.argmax(-1).tolist()
-            return best.__getitem__
+            return argmax_rows(logits).__getitem__
         made: dict[int, int] = {}
 
         def choice(row: int) -> int:
@@ -62,8 +67,10 @@ class Sampler:
         return replace(self, seed=int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big"))
 
 
-def _keyed_argmax(scaled: Tensor, seed: int, position: int) -> Tensor:
-    """argmax(scaled + noise), with noise computed only for tokens that could win: noise is bounded on both sides."""
-    reach = scaled.max() - (GUMBEL_MAX - GUMBEL_MIN)
-    tokens = torch.nonzero(scaled >= reach).squeeze(-1)
-    return tokens[(scaled[tokens] + gumbel(seed, position, tokens)).argmax()]
+def reference_pick(logits: Tensor, temperature: float, seed: int, position: int) -> int:
+    """argmax(logits / temperature + noise) of a row [vocab] on any device, with noise for those tokens only that could win: it
+    is bounded on both sides. `decoding.keyed_choice` does the same faster on a processor.
+    """
+    scaled = logits.float() / temperature
+    tokens = torch.nonzero(scaled >= scaled.max() - (GUMBEL_MAX - GUMBEL_MIN)).squeeze(-1)
+    return int(tokens[(scaled[tokens] + gumbel(seed, position, tokens)).argmax()])

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from decoding.adapter import Adapter
+from decoding.batching import Batcher
 from decoding.constraint import Constraint
-from decoding.engine import Request, decode
+from decoding.engine import Request
 from decoding.method import load_method
 from decoding.metrics import Metrics, measure, prefilled_tokens
 from decoding.recall import Recall
@@ -16,6 +17,7 @@ from decoding.target import AnyTarget
 from decoding.tokenizer import TextStream, Tokenizer
 
 Finish = Literal["stop", "length", "cancelled"]
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,14 @@ class Generation:
 
 
 class TextDecoder:
-    """A loaded model: one target and its tokenizer. Not thread-safe: one decode at a time.
+    """A loaded model: one target and its tokenizer. Several threads may decode: they share the target's forwards.
 
     `adapter`: what is merged into the weights; None where nothing is.
     """
 
     def __init__(self, target: AnyTarget, tokenizer: Tokenizer, name: str, adapter: Adapter | None = None) -> None:
         self.target, self.tokenizer, self.name, self.adapter = target, tokenizer, name, adapter
+        self._batcher = Batcher(target)
 
     def stream(
         self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = lambda: False
@@ -88,7 +91,7 @@ class TextDecoder:
         if len(requests) > 1:
             self._prefill(requests[0])
         ended = [False] * len(requests)
-        for r in decode(self.target, requests, cancelled=lambda i: texts[i].stopped or cancelled()):
+        for r in self._batcher.decode(requests, cancelled=lambda i: texts[i].stopped or cancelled()):
             text = texts[r.sequence]
             yield Piece(r.sequence, text.push(r, self.tokenizer.stop_ids), r)
             if r.finish or text.stopped:
@@ -97,6 +100,10 @@ class TextDecoder:
         for text, done in zip(texts, ended, strict=True):
             if not done:
                 yield text.generation(len(tokens))
+
+    def alone(self, do: Callable[[AnyTarget], Done]) -> Done:
+        """Do something with the target while nobody decodes."""
+        return self._batcher.run(lambda: do(self.target))
 
     def generate(self, prompt: str, settings: Settings) -> Generation:
         """The whole text at once."""
@@ -123,7 +130,7 @@ class TextDecoder:
         """Put the shared prompt into the prefix cache, so that each sample finds it there."""
         shared = replace(request, prompt=request.prompt[:-1], max_new_tokens=1, method=load_method("plain"))
         if shared.prompt and not request.method.taps:
-            for _ in decode(self.target, [shared]):
+            for _ in self._batcher.decode([shared]):
                 pass
 
 

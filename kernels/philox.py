@@ -35,14 +35,19 @@ def _multiply(factor: int, word: Tensor) -> tuple[Tensor, Tensor]:
     return high_part >> 16, ((high_part & 0xFFFF) << 16) | (low_part & 0xFFFF)
 
 
-def gumbel(seed: int, position: int, tokens: Tensor) -> Tensor:
-    """Standard Gumbel noise, fp32, for each token id of an int64 tensor. Counter = (token, position), key = seed.
+def gumbel(seed: int, position: int | Tensor, tokens: Tensor) -> Tensor:
+    """Standard Gumbel noise, fp32, for each token id of an int64 tensor. Counter = (token, position), which
+    broadcast; key = seed.
 
     Uniforms are (w + 1/2) / 2^24 for the top 24 bits w of the first word; the logarithms are taken in fp64 and rounded, so
     that platforms agree. Every value lies in [GUMBEL_MIN, GUMBEL_MAX].
     """
     zeros = torch.zeros_like(tokens)
     counter = (tokens, zeros + position, zeros, zeros)
-    bits = philox4x32(counter, (seed & _MASK, (seed >> 32) & _MASK))[0]
-    uniform = ((bits >> 8).double() + 0.5) / 2**24
+    return gumbel_of(philox4x32(counter, (seed & _MASK, (seed >> 32) & _MASK))[0] >> 8)
+
+
+def gumbel_of(words: Tensor) -> Tensor:
+    """The noise that 24-bit words, an int64 tensor, stand for; it grows with the word."""
+    uniform = (words.double() + 0.5) / 2**24
     return (-torch.log(-torch.log(uniform))).float()

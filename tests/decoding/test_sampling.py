@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from decoding.sampling import Sampler
-from kernels.philox import gumbel
+from decoding.keyed_choice import argmax_rows, first_words
+from decoding.sampling import Sampler, reference_pick
+from kernels.philox import gumbel, gumbel_of, philox4x32
 
 
 def test_pick_follows_the_softmax() -> None:
@@ -56,3 +57,38 @@ def test_derived_seeds_differ_and_repeat() -> None:
 def test_bad_temperatures_are_refused(temperature: float) -> None:
     with pytest.raises(ValueError, match="temperature"):
         Sampler(temperature)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_fast_choice_is_the_plain_one(dtype: torch.dtype) -> None:
+    """Many seeds, positions, temperatures and shapes of distribution, near ties and forbidden tokens among them."""
+    generator = torch.Generator().manual_seed(2)
+    for number in range(160):
+        logits = (0.1, 1.0, 3.0, 9.0)[number % 4] * torch.randn(2500 if number % 20 else 49152, generator=generator)
+        if number % 5 == 0:
+            logits = logits.round()
+        logits[::3] = logits[::3] if number % 3 else float("-inf")
+        logits, seed = logits.to(dtype), number * 7919 + (number << 33)
+        for temperature in (0.3, 1.0):
+            want = reference_pick(logits, temperature, seed, number)
+            assert Sampler(temperature, seed).pick(logits, number) == want
+
+
+def test_the_fast_words_are_philox() -> None:
+    tokens, zeros = torch.arange(5000), torch.zeros(5000, dtype=torch.long)
+    for seed, position in ((5, 17), ((1 << 40) + 3, 900), ((1 << 64) - 1, 0)):
+        words = philox4x32((tokens, zeros + position, zeros, zeros), (seed & 0xFFFFFFFF, seed >> 32))[0] >> 8
+        fast = torch.from_numpy(first_words(seed, position, tokens.numpy()).astype("int64"))
+        assert torch.equal(words, fast) and torch.equal(gumbel_of(fast), gumbel(seed, position, tokens))
+
+
+def test_the_bound_that_leaves_tokens_out_holds_for_every_word() -> None:
+    """-log(-log u) <= -log(1 - u) as fp32 computes it: were it broken at the upper end, the best token would be left out."""
+    words = torch.cat([torch.arange(0, 2**24, 997), torch.arange(2**24 - 2000, 2**24)])
+    left = (2**25 - 1 - 2 * words).float() / 2**25
+    assert bool((gumbel_of(words) <= -left.log() + 1e-4).all())
+
+
+def test_greedy_rows_are_torchs() -> None:
+    rows = torch.randn(9, 5000, generator=torch.Generator().manual_seed(4)).bfloat16()
+    assert argmax_rows(rows) == [int(row.float().argmax()) for row in rows]
