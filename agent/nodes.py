@@ -1,6 +1,6 @@
 """The nodes of the graph, one function each. A node's return type names the nodes that may come next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from agent.steps import Step, tool_step
 from agent.toolbox import Toolbox
 from agent.vote import Candidate, elect, same_sql
 from tools.linking import Link, join_path, link, shortlist
+from tools.misplaced import move_literals
 from tools.repair import repair
 from tools.result import QueryError, Result
 from tools.schema import Schema
@@ -53,7 +54,8 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
         sql = toolbox.profile.read_sql(reply.texts[0])
         return Command(update={"candidate": sql} | _recorded(state, runtime, reply.step), goto="check")
     start = _begin(runtime, "vote")
-    ranked = elect([_candidate(toolbox, *each) for each in zip(reply.texts, reply.log_likelihoods, strict=True)])
+    written = zip(reply.texts, reply.log_likelihoods, strict=True)
+    ranked = elect([_candidate(toolbox, _values(state), *each) for each in written])
     voting = tool_step("vote", _since(start), f"{ranked[0].votes} of {count} agree")
     update = {"candidate": ranked[0].sql} | _recorded(state, runtime, reply.step, voting)
     return Command(update=update, goto="check")
@@ -63,7 +65,7 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
     """Guard and bind the SQL without running it; repair what one deterministic rule can."""
     start, toolbox = _begin(runtime, "check"), runtime.context
     sql = state["candidate"]
-    fixed, error = _checked(toolbox, sql)
+    fixed, error = _checked(toolbox, sql, _values(state))
     if error is None:
         detail = "repaired" if fixed != sql else "fine"
         update = {"checked": fixed} | _recorded(state, runtime, tool_step("check", _since(start), detail))
@@ -133,12 +135,16 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
         evidence=state["evidence"],
         knowledge=toolbox.options.knowledge,
         history=tuple((turn["question"], turn["sql"]) for turn in state.get("turns") or []),
-        values=tuple(ValueMatch(**each) for each in state["values"]),
+        values=_values(state),
         links=links[:8],
         joins=join_path(whole, list(dict.fromkeys(each.table for each in links[:4]))),
         plan=state["plan"],
         tries=tuple(Try(attempt["sql"], _trouble(attempt)) for attempt in _distinct(state["attempts"])),
     )
+
+
+def _values(state: State) -> tuple[ValueMatch, ...]:
+    return tuple(ValueMatch(**each) for each in state["values"])
 
 
 def shown(schema: Schema, links: tuple[Link, ...], column_budget: int) -> Schema:
@@ -152,17 +158,23 @@ def shown(schema: Schema, links: tuple[Link, ...], column_budget: int) -> Schema
     return shortlist(schema, links, 1)
 
 
-def _checked(toolbox: Toolbox, sql: str) -> tuple[str, QueryError | None]:
-    """The SQL, repaired where one rule suffices, and what is still wrong with it."""
+def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch]) -> tuple[str, QueryError | None]:
+    """The SQL, repaired where one rule suffices and with misplaced literals moved, and what is still wrong with it."""
     if not sql:
         return sql, QueryError("syntax", "the model wrote no SQL")
     error = toolbox.database.explain(sql, toolbox.limits)
-    if error is None or error.kind == "refused" or not toolbox.options.repair:
+    if not toolbox.options.repair or (error is not None and error.kind == "refused"):
         return sql, error
-    fixed = repair(sql, error, toolbox.database.schema())
-    if fixed is not None and toolbox.database.explain(fixed, toolbox.limits) is None:
-        return fixed, None
-    return sql, error
+    schema = toolbox.database.schema()
+    fixed = sql if error is None else _running(toolbox, repair(sql, error, schema))
+    if fixed is None:
+        return sql, error
+    return _running(toolbox, move_literals(fixed, schema, values)) or fixed, None
+
+
+def _running(toolbox: Toolbox, sql: str | None) -> str | None:
+    """The statement, if it would run."""
+    return sql if sql is not None and toolbox.database.explain(sql, toolbox.limits) is None else None
 
 
 def _outcome(result: Result | QueryError) -> str:
@@ -171,8 +183,8 @@ def _outcome(result: Result | QueryError) -> str:
     return f"{len(result.rows)} rows" + (", cut off" if result.truncated else "")
 
 
-def _candidate(toolbox: Toolbox, text: str, log_likelihood: float) -> Candidate:
-    sql, error = _checked(toolbox, toolbox.profile.read_sql(text))
+def _candidate(toolbox: Toolbox, values: Sequence[ValueMatch], text: str, log_likelihood: float) -> Candidate:
+    sql, error = _checked(toolbox, toolbox.profile.read_sql(text), values)
     return Candidate(sql, error or toolbox.database.execute(sql, toolbox.limits), log_likelihood)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from agent.grammar.notation import Symbol
 from agent.grammar.scope import MAX_DEPTH, Nature, Output, Relation, Scope
 from agent.grammar.terminals import MAX_PARENTHESES, Action
-from agent.grammar.visible import fitting, shared_columns, tables
+from agent.grammar.visible import fitting, join_ends, shared_columns, tables
 
 _NONE: frozenset[str] = frozenset()
 
@@ -14,6 +14,12 @@ _NONE: frozenset[str] = frozenset()
 def one_column(scope: Scope) -> Scope | None:
     """A subquery that gives one column."""
     return scope.opened(1)
+
+
+def member_query(scope: Scope) -> Scope | None:
+    """A subquery behind IN: its column holds what the column before IN holds."""
+    opened = scope.opened(1)
+    return replace(opened, like=(scope.about,)) if opened else None
 
 
 def any_query(scope: Scope) -> Scope | None:
@@ -63,6 +69,12 @@ def compound(scope: Scope) -> Scope | None:
     return replace(fresh, first=first)
 
 
+def alike(scope: Scope) -> Scope | None:
+    """After INTERSECT or EXCEPT: its columns hold what those of the first SELECT hold."""
+    after = compound(scope)
+    return replace(after, like=tuple(output.place for output in after.first or ())) if after else None
+
+
 def item(scope: Scope) -> Scope | None:
     """An entry of the SELECT list begins."""
     return replace(scope, nature="plain", outputs=(*scope.outputs, Output(None)))
@@ -88,7 +100,10 @@ def _settled(scope: Scope) -> Scope:
 
 def name_column(scope: Scope) -> Scope | None:
     """An entry that is one column goes by its name."""
-    return replace(scope, outputs=(*scope.outputs[:-1], replace(scope.outputs[-1], name=scope.column)))
+    whole = replace(
+        scope.outputs[-1], name=scope.column, qualifier=scope.qualifier, column=scope.column, place=scope.place
+    )
+    return replace(scope, outputs=(*scope.outputs[:-1], whole))
 
 
 def star(scope: Scope) -> Scope | None:
@@ -102,6 +117,21 @@ def no_from(scope: Scope) -> Scope | None:
     """A SELECT without FROM names nothing."""
     names_something = scope.bare or scope.owed or any(output.star for output in scope.outputs)
     return None if names_something else _complete(scope)
+
+
+def about(scope: Scope) -> Scope | None:
+    """A comparison may follow this column, of which the literals that fit are known."""
+    return replace(scope, about=scope.place) if scope.place != scope.about else scope
+
+
+def silent(scope: Scope) -> Scope | None:
+    """What comes before a comparison is no column."""
+    return replace(scope, about=None) if scope.about else scope
+
+
+def unbound(scope: Scope) -> Scope | None:
+    """A join without a condition, where none is known."""
+    return None if join_ends(scope) else scope
 
 
 def join(scope: Scope) -> Scope | None:
@@ -141,7 +171,8 @@ def _complete(scope: Scope) -> Scope:
 def _expanded(scope: Scope) -> Iterable[Output]:
     for output in scope.outputs:
         if not output.star:
-            yield output
+            known = output.column and scope.catalog.facts
+            yield replace(output, place=scope.origin(output.qualifier, output.column)) if known else output
             continue
         for source in scope.sources:
             if output.star in ("*", source.alias):
@@ -178,7 +209,8 @@ def order(scope: Scope) -> Scope | None:
 
 def enter(scope: Scope) -> Scope | None:
     """Into parentheses, as deep as allowed."""
-    return None if scope.parentheses >= MAX_PARENTHESES else replace(scope, parentheses=scope.parentheses + 1)
+    full = scope.parentheses >= MAX_PARENTHESES
+    return None if full else replace(scope, parentheses=scope.parentheses + 1, adding=False)
 
 
 def leave(scope: Scope) -> Scope | None:
@@ -193,7 +225,8 @@ def _aliases(scope: Scope, *natures: Nature) -> frozenset[str]:
 
 
 _VERBS: tuple[Callable[[Scope], Scope | None], ...] = (
-    one_column, any_query, from_query, cte_query, deeper, close, bind_cte, arm, compound, item, another, listed, name_column,
-    star, no_from, join, comma, sharing, on, joined, where, group, grouped, having, order, enter, leave,
+    one_column, member_query, any_query, from_query, cte_query, deeper, close, bind_cte, arm, compound, alike, item, another,
+    listed, name_column, star, no_from, join, about, silent, unbound, comma, sharing, on, joined, where, group, grouped, having,
+    order, enter, leave,
 )  # fmt: skip
 ACTIONS: dict[str, Symbol] = {verb.__name__: Action(verb) for verb in _VERBS}

@@ -11,6 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from agent.grammar.facts import Said, facts_of
 from agent.grammar.lexer import MAX_DIGITS, MAX_SPACES, Reading, accepts_any_text, feed
 from agent.grammar.machine import Position, beginning
 from agent.grammar.plan_rules import plan_catalog
@@ -121,25 +122,36 @@ def sql_constraint(
     *,
     newline: bool = False,
     size: int | None = None,
+    said: Said | None = None,
 ) -> GrammarConstraint:
     """The constraint to SELECT statements of `dialect` ("sqlite" or "duckdb") over `schema`.
 
-    `newline` lets a newline token end the statement too. `size` is the width of the model's logits where it is not the
-    tokenizer's. Cached. Raises ValueError for another dialect, or without a stop token.
+    `said` binds joins, literals and the SELECT list to what schema and question tell (`agent.grammar.facts`). `newline` lets a
+    newline token end the statement too. `size` is the width of the model's logits where it is not the tokenizer's. Cached.
+    Raises ValueError for another dialect, or without a stop token.
     """
     if dialect not in ("sqlite", "duckdb"):
         raise ValueError(f"no grammar for the dialect {dialect}; decode without a constraint")
     if not stop_ids:
         raise ValueError("a constraint needs a stop token to end a statement with")
-    return GrammarConstraint(catalog_of(schema, dialect), tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
+    facts = facts_of(schema, said) if said is not None else None
+    catalog = catalog_of(schema, dialect, facts)
+    return GrammarConstraint(catalog, tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
 
 
 @lru_cache(maxsize=16)
 def plan_constraint(
-    schema: Schema, tokenizer: Tokenizer, stop_ids: frozenset[int], *, newline: bool = False, size: int | None = None
+    schema: Schema,
+    tokenizer: Tokenizer,
+    stop_ids: frozenset[int],
+    *,
+    newline: bool = False,
+    size: int | None = None,
+    said: Said | None = None,
 ) -> GrammarConstraint:
     """The constraint to plans (`agent.plan`) over `schema`; see `sql_constraint`."""
-    return GrammarConstraint(plan_catalog(schema), tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
+    facts = facts_of(schema, said) if said is not None else None
+    return GrammarConstraint(plan_catalog(schema, facts), tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
 
 
 def _masks(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:

@@ -14,7 +14,7 @@ MAX_SPACES = 3
 MAX_DIGITS = 15
 FREE = '"\0'  # an open double-quoted text that is no name
 _SPACE, _INNER = frozenset(" "), frozenset(ascii_lowercase + digits + "_")
-_CLOSING = {'"': '"', "`": "`", "[": "]"}
+_CLOSING = {'"': '"', "`": "`", "[": "]", "'": "'"}
 _NEVER_JOINED = {"--", "/*"}  # comments
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?", re.ASCII)
 
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?", re.ASCII)
 class Reading:
     """Between lexemes (kind "gap", `text` the spaces) or within one (`text` its characters so far).
 
-    Kinds: gap, word, number, operator, quoted (a name in quotes or, in SQLite, a string), string.
+    Kinds: gap, word, number, operator, quoted (a name or a known literal in quotes or, in SQLite, a string), string.
     """
 
     position: Position
@@ -75,8 +75,8 @@ def _begin(position: Position, character: str) -> Reading | None:
     """The first character of a lexeme."""
     if character == " ":
         return Reading(position, "gap", " ")
-    if character == "'":
-        return Reading(position, "string", "'") if position.frontier.strings else None
+    if character == "'" and position.frontier.strings:
+        return Reading(position, "string", "'")
     if character in _CLOSING:
         return _quoted(Reading(position, "quoted", ""), character)
     if not character.isascii():

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from string import ascii_lowercase, digits
 
 from agent.grammar.actions import ACTIONS
+from agent.grammar.conditions import CONDITIONS
 from agent.grammar.notation import Fixed, Grammar, Rule, Sequence, Symbol, compile_grammar
 from agent.grammar.plan_rules import PLAN, PLAN_ACTIONS, PLAN_TERMINALS
 from agent.grammar.rules import COMMON, DUCKDB, SQLITE
@@ -22,8 +23,8 @@ Configuration = tuple[tuple[Sequence, ...], Stack, Scope]  # sequences to come, 
 _LETTERS, _DIGITS, _QUOTES = frozenset(ascii_lowercase + "_"), frozenset(digits), frozenset("'\"")
 _NONE: frozenset[str] = frozenset()
 _GRAMMARS = {
-    "sqlite": (COMMON + SQLITE, TERMINALS, ACTIONS),
-    "duckdb": (COMMON + DUCKDB, TERMINALS, ACTIONS),
+    "sqlite": (COMMON + SQLITE, TERMINALS | CONDITIONS, ACTIONS),
+    "duckdb": (COMMON + DUCKDB, TERMINALS | CONDITIONS, ACTIONS),
     "plan": (PLAN, PLAN_TERMINALS, PLAN_ACTIONS),
 }
 

@@ -10,16 +10,18 @@ statement = query ';'? <end>
 query = ({deeper} WITH cte (',' cte)*)? arm (order? limit? | compound compound* output_order? limit?)
 cte = <cte_name> AS {cte_query} '(' query ')' {close} {bind_cte}
 arm = SELECT {arm} DISTINCT? item ({another} ',' item)* {listed} (FROM source join* {joined} where? group? | {no_from})
-compound = (UNION ALL? | INTERSECT | EXCEPT) {compound} arm
+compound = (UNION ALL? {compound} | (INTERSECT | EXCEPT) {alike}) arm
 
-item = {item} ({star} '*' | <starred> | <new_starred> | column item_rest | other tail named?)
+item = {item} ({star} '*' | <starred> | <new_starred> | entry {about} item_rest | other {silent} tail named?)
+entry = <entry_column> | <entry_qualifier> | <new_entry_qualifier>
 item_rest = named | {name_column} | more named?
 named = AS <output_alias>
 
 source = <table> | {from_query} '(' query ')' {close} <placed>
 join = {join} (',' {comma} source | CROSS JOIN source | joined)
 join_kind = (INNER | LEFT OUTER? | RIGHT OUTER? | FULL OUTER?)?
-condition = ON {on} expr | {sharing} USING '(' <shared> ')'
+condition = ON {on} <join_on> | {sharing} USING '(' <shared> ')'
+more_conditions = (AND expr)?
 
 where = WHERE {where} expr
 group = GROUP BY {group} group_key (',' group_key)* {grouped} (HAVING {having} expr)?
@@ -32,18 +34,20 @@ direction = (ASC | DESC)? (NULLS (FIRST | LAST))?
 
 expr = NOT expr | operand tail
 tail = more?
-more = calc operand tail | (compare arith | IS NOT? NULL | negatable | NOT negatable) joint? | joint
+more = calc operand {silent} tail | (compare arith | IS NOT? NULL | negatable | NOT negatable) joint? | joint
 joint = (AND | OR) expr
 negatable = BETWEEN arith AND arith | IN members | matching
-arith = operand (calc operand)*
+arith = (column | <told>) (calc operand)*
+text = (column | <pattern>) (calc operand)*
 compare = '=' | '!=' | '<>' | '<' | '<=' | '>' | '>='
-members = subquery | '(' expr (',' expr)* ')'
-operand = column | other
+members = {member_query} '(' query ')' {close} | '(' arith (',' arith)* ')'
+operand = column {about} | other {silent}
 column = <column> | <qualifier> | <new_qualifier>
 other = literal | keyed | '-' (<number> | column | keyed)
+computed = keyed | NULL | TRUE | FALSE | CURRENT_DATE | CURRENT_TIMESTAMP
 keyed = <function> | case | cast | {any_query} EXISTS '(' query ')' {close} | subquery | {enter} '(' expr ')' {leave}
 subquery = {one_column} '(' query ')' {close}
-sortable = column tail | sorted tail
+sortable = column {about} tail | sorted {silent} tail
 sorted = <function> | case | cast | subquery | {enter} '(' sortable ')' {leave}
 case = {enter} CASE expr? when when* (ELSE expr)? END {leave}
 when = WHEN expr THEN expr
@@ -55,12 +59,12 @@ frame_key = expr direction
 """
 
 SQLITE = """
-joined = join_kind JOIN source condition?
+joined = join_kind JOIN source ({unbound} | condition)
 limit = LIMIT <number> (OFFSET <number> | ',' <number>)?
 literal = <number> | <string> | NULL | TRUE | FALSE | CURRENT_DATE | CURRENT_TIMESTAMP
 type = INTEGER | INT | REAL | TEXT | FLOAT | DOUBLE | NUMERIC | BIGINT | DATE | DATETIME | (DECIMAL | VARCHAR) precision?
 precision = '(' <number> (',' <number>)? ')'
-matching = LIKE arith (ESCAPE <string>)? | GLOB arith
+matching = LIKE text (ESCAPE <string>)? | GLOB {silent} arith
 calc = '+' | '-' | '*' | '/' | '%' | '||'
 """
 
@@ -73,9 +77,9 @@ interval = INTERVAL (<string> unit? | <number> unit)
 unit = SECOND | MINUTE | HOUR | DAY | WEEK | MONTH | QUARTER | YEAR
 type = INTEGER | INT | BIGINT | DOUBLE | REAL | FLOAT | TEXT | VARCHAR | DATE | TIMESTAMP | TIME | BOOLEAN | DECIMAL precision?
 precision = '(' <number> ',' <number> ')'
-matching = (LIKE | ILIKE) arith (ESCAPE <string>)?
+matching = (LIKE | ILIKE) text (ESCAPE <string>)?
 calc = '+' | '-' | '*' | '/' | '//' | '%' | '||'
-operand = (column | other) typed*
-more = (typed | calc operand) tail | (compare arith | IS NOT? NULL | negatable | NOT negatable) joint? | joint
+operand = (column {about} | other {silent}) ({silent} typed)*
+more = ({silent} typed | calc operand {silent}) tail | (compare arith | IS NOT? NULL | negatable | NOT negatable) joint? | joint
 cast = {enter} ((CAST | TRY_CAST) '(' expr AS type | EXTRACT '(' unit FROM expr) ')' {leave}
 """

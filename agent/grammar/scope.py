@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
+from agent.grammar.facts import Facts
 from agent.grammar.functions import FUNCTIONS, Function
+from tools.joinable import Place
 from tools.schema import Schema
 
 Phase = Literal["items", "from", "body"]
@@ -55,6 +57,9 @@ class Output:
     nature: Nature = "plain"
     star: str = ""
     alias: bool = False
+    qualifier: str = ""
+    column: str = ""  # the column that the whole entry is, as called by `qualifier`
+    place: Place | None = None  # and its table, where that is known
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,6 +80,12 @@ class Scope:
     owed: Owed = ()  # qualifiers used before FROM named them, with the columns that they must have
     exact: int | None = None  # SELECT * where `want` is known: how many columns FROM must have
     column: str = ""  # the last column read
+    qualifier: str = ""  # what stood before it
+    place: Place | None = None  # the same with its table, where that is known
+    about: Place | None = None  # the column that a comparison begins with
+    like: tuple[Place | None, ...] = ()  # what the entries of the SELECT list must be able to equal
+    planned: frozenset[Place] = frozenset()  # columns that a plan names
+    adding: bool = False  # directly inside SUM or AVG
     nature: Nature = "plain"  # of the item being read
     aggregates: bool = True  # whether aggregate functions may stand here
     windows: bool = True
@@ -107,6 +118,23 @@ class Scope:
 
     def source(self, alias: str) -> Source | None:
         return next((source for source in self.sources if source.alias == alias), None)
+
+    def reading(self, qualifier: str, column: str) -> "Scope":
+        """With this as the last column read."""
+        place = self.origin(qualifier, column) if self.catalog.facts else None
+        return replace(self, column=column, qualifier=qualifier, place=place)
+
+    def origin(self, qualifier: str, column: str) -> Place | None:
+        """The table and column that a name means; None where it is no table's, or not yet settled."""
+        if self.phase == "items":
+            named = self.relation(qualifier) if qualifier else None
+            owners = [named] if named else [one for one in self.relations if not qualifier and column in one.columns]
+            return (owners[0].key, column) if len(owners) == 1 and self.catalog.has(owners[0]) else None
+        for level in (self, *self.outer()):
+            for source in level.sources:
+                if source.alias == qualifier if qualifier else column in source.relation.columns:
+                    return (source.relation.key, column) if self.catalog.has(source.relation) else None
+        return None
 
     def outer(self) -> "Iterator[Scope]":
         """The levels around this one whose sources are known, innermost first."""
@@ -159,6 +187,11 @@ class Catalog:
     tables: tuple[Relation, ...]
     dialect: str
     functions: dict[str, Function] = field(repr=False)
+    facts: Facts | None = field(default=None, repr=False)
+
+    def has(self, relation: Relation) -> bool:
+        """Whether it is a table of the schema."""
+        return any(relation is table for table in self.tables)
 
     @cached_property
     def spelling(self) -> dict[str, str]:
@@ -175,10 +208,14 @@ class Catalog:
         return _payable(offered, sources, bare, owed)
 
 
-def catalog_of(schema: Schema, dialect: str) -> Catalog:
-    """The schema as relations. Tables qualified by a schema (`sales.orders`) keep their dotted name in quotes."""
+def catalog_of(schema: Schema, dialect: str, facts: Facts | None = None) -> Catalog:
+    """The schema as relations. Tables qualified by a schema (`sales.orders`) keep their dotted name in quotes.
+
+    `facts` bind joins and literals; without them every column joins every other.
+    """
     columns = ((table.name, tuple(column.name for column in table.columns)) for table in schema.tables)
-    return Catalog(tuple(Relation(name, names, len(names)) for name, names in columns), dialect, FUNCTIONS[dialect])
+    relations = tuple(Relation(name, names, len(names)) for name, names in columns)
+    return Catalog(relations, dialect, FUNCTIONS[dialect], facts)
 
 
 @lru_cache(maxsize=16384)

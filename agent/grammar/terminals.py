@@ -79,7 +79,8 @@ class Fresh:
 LONG, SHORT = (40, None), (3, 2)
 
 
-def _names(keys: Callable[[Scope], frozenset[str]]) -> Callable[[Scope], WordSet]:
+def named(keys: Callable[[Scope], frozenset[str]]) -> Callable[[Scope], WordSet]:
+    """The words of a set of keys, as the schema spells them."""
     return lambda scope: _spelled(scope.catalog, keys(scope))
 
 
@@ -94,28 +95,28 @@ def _plain(keys: Callable[[Scope], frozenset[str]]) -> Callable[[Scope], WordSet
 
 def _columns(scope: Scope) -> frozenset[str]:
     aliases = frozenset() if scope.within else scope.aliases
-    return visible.own_columns(scope) | aliases | visible.outer_columns(scope)
+    return visible.summable(scope, visible.own_columns(scope) | aliases | visible.outer_columns(scope))
 
 
 def _accept_column(scope: Scope, key: str) -> Step | None:
-    if key in visible.own_columns(scope):
-        used = scope.using(key)
-        return None if used is None else ((), used)
-    return (), replace(scope, column=key)
+    used = scope.using(key) if key in visible.own_columns(scope) else scope
+    return None if used is None else ((), used.reading("", key))
 
 
 def _accept_qualifier(scope: Scope, key: str) -> Step | None:
-    return (Fixed("."), _qualified(key)), scope
+    return (Fixed("."), _qualified(key, visible.summed_columns)), scope
 
 
-def _qualified(qualifier: str) -> Names:
+def _accept_entry_qualifier(scope: Scope, key: str) -> Step | None:
+    return (Fixed("."), _qualified(key, visible.entry_columns)), scope
+
+
+def _qualified(qualifier: str, columns: Callable[[Scope, str], frozenset[str]]) -> Names:
     def accept(scope: Scope, key: str) -> Step | None:
-        if scope.phase != "items":
-            return (), replace(scope, column=key)
-        owing = scope.owing(qualifier, key)
-        return None if owing is None else ((), owing)
+        used = scope.owing(qualifier, key) if scope.phase == "items" else scope
+        return None if used is None else ((), used.reading(qualifier, key))
 
-    return Names(_names(lambda scope: visible.columns_of(scope, qualifier)), accept)
+    return Names(named(lambda scope: columns(scope, qualifier)), accept)
 
 
 def _accept_starred(scope: Scope, key: str) -> Step | None:
@@ -136,12 +137,8 @@ def _is_new(scope: Scope, text: str) -> bool:
     return not taken and makes_alias(text, scope.catalog.dialect)
 
 
-def _accept_new_qualifier(scope: Scope, text: str) -> Step | None:
-    return _accept_qualifier(scope, text) if _is_new(scope, text) else None
-
-
-def _accept_new_starred(scope: Scope, text: str) -> Step | None:
-    return _accept_starred(scope, text) if _is_new(scope, text) else None
+def _if_new(accept: Callable[[Scope, str], Step | None]) -> Callable[[Scope, str], Step | None]:
+    return lambda scope, text: accept(scope, text) if _is_new(scope, text) else None
 
 
 def _accept_output_alias(scope: Scope, text: str) -> Step | None:
@@ -216,7 +213,7 @@ def _call(function: Function) -> tuple[Symbol, ...]:
 
 
 def _aggregate(function: Function, leave: Action) -> list[tuple[Symbol, ...]]:
-    opening = (Fixed("("), _enter(within=True))
+    opening = (Fixed("("), _enter(within=True, adding=function.name in ("sum", "avg", "total")))
     ways: list[tuple[Symbol, ...]] = [
         (*opening, *_arguments(function.least, function.most, first=True), Fixed(")"), leave)
     ]
@@ -237,11 +234,11 @@ def _arguments(least: int, most: int, first: bool) -> tuple[Symbol, ...]:
     return (Choice(lambda scope: [(), (*one, *_arguments(0, most - 1, first=False))]),)
 
 
-def _enter(within: bool) -> Action:
+def _enter(within: bool, adding: bool = False) -> Action:
     """Into the arguments of a function; an aggregate's take no aggregates."""
 
     def apply(scope: Scope) -> Scope | None:
-        deeper = replace(scope, parentheses=scope.parentheses + 1, windows=False)
+        deeper = replace(scope, parentheses=scope.parentheses + 1, windows=False, adding=adding)
         return replace(deeper, aggregates=False, within=True) if within else deeper
 
     return Action(apply)
@@ -249,7 +246,7 @@ def _enter(within: bool) -> Action:
 
 def _leave(before: Scope) -> Action:
     """Back to what was allowed at `before`."""
-    flags = {name: getattr(before, name) for name in ("within", "aggregates", "windows", "parentheses")}
+    flags = {name: getattr(before, name) for name in ("within", "aggregates", "windows", "parentheses", "adding")}
     return Action(lambda scope: replace(scope, **flags))
 
 
@@ -282,18 +279,21 @@ TERMINALS: dict[str, Symbol] = {
     "end": End(),
     "number": Number(),
     "string": String(),
-    "column": Names(_names(_columns), _accept_column),
-    "qualifier": Names(_names(visible.qualifiers), _accept_qualifier),
-    "new_qualifier": Fresh(*SHORT, visible.new_qualifier_possible, _accept_new_qualifier),
-    "starred": Names(_names(_starrable), _accept_starred),
-    "new_starred": Fresh(*SHORT, _new_starred_possible, _accept_new_starred),
+    "column": Names(named(_columns), _accept_column),
+    "qualifier": Names(named(visible.qualifiers), _accept_qualifier),
+    "new_qualifier": Fresh(*SHORT, visible.new_qualifier_possible, _if_new(_accept_qualifier)),
+    "entry_column": Names(named(visible.entry_columns), _accept_column),
+    "entry_qualifier": Names(named(visible.qualifiers), _accept_entry_qualifier),
+    "new_entry_qualifier": Fresh(*SHORT, visible.new_qualifier_possible, _if_new(_accept_entry_qualifier)),
+    "starred": Names(named(_starrable), _accept_starred),
+    "new_starred": Fresh(*SHORT, _new_starred_possible, _if_new(_accept_starred)),
     "output_alias": Fresh(*LONG, lambda scope: True, _accept_output_alias),
     "cte_name": Fresh(*LONG, lambda scope: True, _accept_cte_name),
-    "table": Names(_names(visible.tables), _accept_table),
+    "table": Names(named(visible.tables), _accept_table),
     "placed": Choice(lambda scope: _placed(scope.result).expand(scope) if scope.result else []),
-    "shared": Names(_names(visible.shared_columns), _accept_shared),
+    "shared": Names(named(visible.shared_columns), _accept_shared),
     "position": Names(_plain(visible.positions), lambda scope, key: ((), scope)),
     "output_position": Names(_plain(_output_positions), lambda scope, key: ((), scope)),
-    "output": Names(_names(_outputs), lambda scope, key: ((), scope)),
+    "output": Names(named(_outputs), lambda scope, key: ((), scope)),
     "function": Names(_plain(_callable), _accept_function),
 }

@@ -59,8 +59,60 @@ def new_qualifier_possible(scope: Scope) -> bool:
 
 
 def tables(scope: Scope) -> frozenset[str]:
-    """Relations that FROM may name next."""
-    return frozenset(relation.key for relation in fitting(scope) if _placeable(scope, relation))
+    """Relations that FROM may name next: those that join with what is there, if any can be placed."""
+    able = [relation for relation in fitting(scope) if _placeable(scope, relation)]
+    near = [relation for relation in able if _joins_on(scope, relation)]
+    return frozenset(relation.key for relation in near or able)
+
+
+def _joins_on(scope: Scope, relation: Relation) -> bool:
+    """Whether a join leads from FROM so far to the relation, or none could."""
+    facts, here = scope.catalog.facts, [source.relation for source in scope.sources]
+    known = bool(here) and all(map(scope.catalog.has, [relation, *here]))
+    if facts is None or not known or scope.comma or scope.exact is not None:
+        return True
+    return facts.joins.near(frozenset(one.key for one in here), relation.key)
+
+
+End = tuple[str, str]  # an alias and a column of it
+
+
+def join_ends(scope: Scope) -> dict[End, frozenset[End]]:
+    """What the last source's join may equate, from either side; nothing where that is not known."""
+    facts, ends = scope.catalog.facts, dict[End, set[End]]()
+    *before, last = scope.sources
+    for source in before if facts is not None and scope.catalog.has(last.relation) else ():
+        if facts is not None and scope.catalog.has(source.relation):
+            for here, there in facts.joins.between(source.relation.key, last.relation.key):
+                ends.setdefault((source.alias, here), set()).add((last.alias, there))
+                ends.setdefault((last.alias, there), set()).add((source.alias, here))
+    return {end: frozenset(others) for end, others in ends.items()}
+
+
+def entry_columns(scope: Scope, qualifier: str = "") -> frozenset[str]:
+    """Columns that an entry of the SELECT list may be: none twice, and what the place around compares with."""
+    found = columns_of(scope, qualifier) if qualifier else own_columns(scope)
+    facts, number = scope.catalog.facts, len(scope.outputs) - 1
+    if facts is None:
+        return found
+    twice = {output.column for output in scope.outputs if output.name and output.qualifier == qualifier}
+    wanted = scope.like[number] if number < len(scope.like) else None
+    alike = found & facts.joins.alike(wanted) if wanted else found
+    return (alike or found) - twice or found
+
+
+def summed_columns(scope: Scope, qualifier: str) -> frozenset[str]:
+    """`columns_of`, `summable`."""
+    return summable(scope, columns_of(scope, qualifier), qualifier)
+
+
+def summable(scope: Scope, found: frozenset[str], qualifier: str = "") -> frozenset[str]:
+    """Those of the columns that may stand here: inside SUM and AVG, only what can be added up."""
+    facts = scope.catalog.facts
+    if facts is None or not scope.adding:
+        return found
+    places = {column: scope.origin(qualifier, column) for column in found}
+    return frozenset(column for column, place in places.items() if place is None or facts.may_sum(place)) or found
 
 
 def fitting(scope: Scope) -> Iterator[Relation]:

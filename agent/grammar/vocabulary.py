@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ _ALPHABET = byte_alphabet()
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _LOWER = {byte: chr(byte).lower() if byte < 128 else OTHER for byte in range(256)}
 _INNER = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
+_making = Lock()
 
 
 @dataclass(slots=True)
@@ -134,9 +136,14 @@ class _Shapes:
         return mask
 
 
-@lru_cache(maxsize=4)
 def vocabulary_of(tokenizer: Tokenizer, size: int) -> Vocabulary:
-    """The vocabulary of a tokenizer for logits of width `size`."""
+    """The vocabulary of a tokenizer for logits of width `size`: made once, also where several threads ask for it."""
+    with _making:
+        return _made(tokenizer, size)
+
+
+@lru_cache(maxsize=4)
+def _made(tokenizer: Tokenizer, size: int) -> Vocabulary:
     return Vocabulary(tokenizer, size)
 
 

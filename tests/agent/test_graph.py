@@ -47,6 +47,13 @@ def test_a_wrong_name_is_repaired_without_asking_the_model_again(talk: Talk) -> 
     assert "refine" not in names(answer)
 
 
+def test_a_value_at_the_wrong_column_is_moved_to_the_right_one(talk: Talk) -> None:
+    """COUNT(*) of nothing is a row, so that nobody would look for a mistake in it."""
+    answer = talk(PLAN, "SELECT COUNT(*) FROM singer WHERE name = 'France'").ask("How many singers are from France?")
+    assert answer.rows == [[2]]
+    assert answer.attempts[-1]["repaired"]
+
+
 def test_the_model_is_told_what_went_wrong_and_corrects_it(talk: Talk) -> None:
     conversation = talk(PLAN, "SELECT nonsense_xyz FROM singer", COUNT)
     answer = conversation.ask("How many singers are from France?")
