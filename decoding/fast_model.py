@@ -9,6 +9,7 @@ Statistics of norms and softmaxes are in fp32 whatever the type of the weights; 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -65,8 +66,12 @@ class FastModel:
         self.lm_head = self.embedding if config.tie_embeddings else stored.take("lm_head.weight", vocab, hidden)
         self._final_norm = stored.take("model.norm.weight", hidden)
         self._layers = [_layer(config, stored, i) for i in range(config.layers)]
-        self._head = projection(self.lm_head)
         self._rope = RopeTable(config.rope, config.head_dim, dtype, self.device)
+
+    @cached_property
+    def _head(self) -> Projection:
+        """The LM head, packed when it is first asked for: a drafter that has rows of its own never does."""
+        return projection(self.lm_head)
 
     def new_table(self) -> Rows:
         """An empty table for the keys and values of one sequence: a plane for each layer, of the two, and head.
@@ -117,7 +122,8 @@ class FastModel:
         else:
             x = self._norm(x[heads], self._final_norm)
         hidden = torch.stack([states[tap] for tap in taps]) if taps else None
-        return self._head(x).float(), hidden
+        logits = self._head(x).float() if len(heads) else x.new_empty(0, self.config.vocab_size)
+        return logits, hidden
 
     def _attention(
         self, layer: Layer, index: int, x: Tensor, cos: Tensor, sin: Tensor, spans: Sequence[Span]

@@ -43,12 +43,15 @@ def load_text_decoder(
         raise ValueError(f"unknown dtype {dtype!r}; choose one of: {', '.join(DTYPES)}")
     path = resolve(name, progress)
     where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    merged = _adapter(name, path, adapter, any_base)
+    merged = chosen_adapter(name, path, adapter, any_base)
     running = _target(path, DTYPES[dtype] or auto_dtype(where), where, target, merged, prefix_cache_mb << 20)
     return TextDecoder(running, Tokenizer(path), name, merged)
 
 
-def _adapter(name: str, path: Path, wanted: Path | Literal["auto", "none"], any_base: bool) -> Adapter | None:
+def chosen_adapter(
+    name: str, path: Path, wanted: Path | Literal["auto", "none"], any_base: bool = False
+) -> Adapter | None:
+    """What `adapter` means for the model `name` in `path`: see `load_text_decoder`."""
     if wanted == "none" or (wanted == "auto" and not (name in EMBEDDED_NAMES and SHIPPED_ADAPTER.is_dir())):
         return None
     found = read_adapter(SHIPPED_ADAPTER if wanted == "auto" else Path(wanted))

@@ -61,6 +61,16 @@ METHODS: Mapping[str, str] = {
     "jacobi_forcing": "decoding.methods.jacobi_forcing:JacobiForcing",
     "lookahead": "decoding.methods.lookahead:Lookahead",
     "prompt_lookup": "decoding.methods.prompt_lookup:PromptLookup",
+    "draft_model": "decoding.methods.draft_model:DraftModel",
+    "medusa": "decoding.methods.medusa:Medusa",
+    "eagle3": "decoding.methods.eagle3:Eagle3",
+    "falcon": "decoding.methods.falcon:Falcon",
+    "dflash": "decoding.methods.dflash:DFlash",
+    "ddtree": "decoding.methods.ddtree:DDTree",
+    "domino": "decoding.methods.domino:Domino",
+    "jetspec": "decoding.methods.jetspec:JetSpec",
+    "path_tree": "decoding.methods.path_tree:PathTree",
+    "cascade": "decoding.methods.cascade:Cascade",
 }
 
 
@@ -70,20 +80,34 @@ class UnknownMethod(ValueError):
 
 def load_method(name: str, **options: Any) -> Method:
     """An instance of a registered method. Raises UnknownMethod."""
-    method = _method_class(name)
+    method = method_class(name)
     known = method_options(name)
     if unknown := sorted(set(options) - set(known)):
         raise UnknownMethod(f"{name} has no option {unknown[0]}; it has: {', '.join(known) or 'none'}")
     return method(**options)  # type: ignore[no-any-return]
 
 
+def ready_methods() -> list[str]:
+    """Those that draft as they are: they need no head, or theirs is shipped."""
+    return [name for name in METHODS if _is_ready(name)]
+
+
+def _is_ready(name: str) -> bool:
+    try:
+        load_method(name)
+    except UnknownMethod:
+        return False
+    return True
+
+
 def method_options(name: str) -> dict[str, Any]:
     """Option names of a method and their defaults."""
-    parameters = inspect.signature(_method_class(name)).parameters
+    parameters = inspect.signature(method_class(name)).parameters
     return {key: value.default for key, value in parameters.items()}
 
 
-def _method_class(name: str) -> Any:
+def method_class(name: str) -> Any:
+    """The class of a registered method. Raises UnknownMethod."""
     if name not in METHODS:
         raise UnknownMethod(f"unknown decoder {name!r}; choose one of: {', '.join(METHODS)}")
     module, attribute = METHODS[name].split(":")

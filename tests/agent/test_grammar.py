@@ -14,10 +14,11 @@ from agent.grammar.machine import beginning
 from agent.grammar.scope import catalog_of
 from decoding.engine import Request, decode
 from decoding.fast_target import FastTarget
-from decoding.method import METHODS, load_method
+from decoding.method import METHODS
 from decoding.sampling import Sampler
 from decoding.tokenizer import Tokenizer
 from tests.agent.random_statements import random_statement
+from tests.heads import ready_method
 from tests.tiny_models import tiny_checkpoint
 from tools.guard import guard
 from tools.schema import Column, Schema, Table
@@ -191,7 +192,7 @@ def test_constrained_text_is_that_of_constrained_plain(
 def constrained(target: FastTarget, tokenizer: Tokenizer, method: str, sampler: Sampler, length: int) -> list[int]:
     constraint = sql_constraint(SCHEMA, "sqlite", tokenizer, STOP)
     prompt = tuple(tokenizer.encode("question: which singers are old?\nsql:"))
-    request = Request(prompt, load_method(method), length, sampler, STOP, constraint)
+    request = Request(prompt, ready_method(method, target), length, sampler, STOP, constraint)
     return [token for one in decode(target, [request]) for token in one.text_tokens]
 
 

@@ -64,7 +64,7 @@ class TappedHead(Blank):
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         super().begin(prompt, hidden, context)
-        self.features = hidden if hidden is not None else torch.empty(0, len(self.taps), 1)
+        self.features = hidden if hidden is not None else torch.empty(0, len(self.taps), VOCAB)
         self.drafted_rounds = 0
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:

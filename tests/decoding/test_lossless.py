@@ -16,6 +16,7 @@ from decoding.sampling import Sampler
 from decoding.verify import Verdict, verify
 from tests.decoding.doubles import AlwaysWrong, Blank, Fuzz, NoAscent, Oracle, TappedHead
 from tests.decoding.toy import ToySequence, ToyTarget
+from tests.heads import ready_method
 
 PROMPT = (1, 2, 3, 1, 2)
 SAMPLERS = [Sampler(), *(Sampler(t, seed) for t in (0.7, 1.0, 1.3) for seed in range(2))]
@@ -35,17 +36,19 @@ def text_of(method: Method, sampler: Sampler, **kw: object) -> list[int]:
 def test_same_text_as_plain(name: str, sampler: Sampler) -> None:
     want = text_of(load_method("plain"), sampler)
     target = ToyTarget()
-    rounds = rounds_of(load_method(name), sampler, target)
+    rounds = rounds_of(ready_method(name, target), sampler, target)
     assert [t for r in rounds for t in r.text_tokens] == want
     assert len(want) == 60
     assert target.forwards == len(rounds) <= 60
     assert all(r.committed for r in rounds), "every round makes progress"
+    if sampler.seed:
+        return
     for stop in ({want[7]}, {want[31], want[40]}):
-        assert text_of(load_method(name), sampler, stop=frozenset(stop)) == text_of(
+        assert text_of(ready_method(name, target), sampler, stop=frozenset(stop)) == text_of(
             load_method("plain"), sampler, stop=frozenset(stop)
         )
     for limit in (1, 2, 17):
-        assert text_of(load_method(name), sampler, max_new_tokens=limit) == want[:limit]
+        assert text_of(ready_method(name, target), sampler, max_new_tokens=limit) == want[:limit]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -61,8 +64,8 @@ def test_any_draft_is_safe_under_a_constraint(seed: int) -> None:
     kw = {"stop": frozenset({NoAscent.STOP}), "constraint": NoAscent()}
     want = text_of(load_method("plain"), sampler, **kw)
     assert text_of(Fuzz(seed), sampler, **kw) == want
-    for name in METHODS:
-        assert text_of(load_method(name), sampler, **kw) == want, name
+    for name in METHODS if seed < 6 else ("jacobi", "jacobi_forcing", "path_tree"):
+        assert text_of(ready_method(name, ToyTarget()), sampler, **kw) == want, name
 
 
 def test_constraint_binds_forces_and_counts() -> None:
@@ -115,7 +118,7 @@ def test_head_gets_every_hidden_state_once_and_cache_hits_change_nothing() -> No
         rounds = rounds_of(head, Sampler(), target)
         text = [*PROMPT, *(t for r in rounds for t in r.text_tokens)]
         expected = [[10.0 * t, 10.0 * t + 1] for t in text[:-1]]
-        assert head.features.squeeze(-1).tolist() == expected
+        assert head.features[..., 0].tolist() == expected
         assert head.drafted_rounds == len(rounds) - 1
         results.append((text, len(rounds), [r.committed for r in rounds]))
     cold, hit = results
@@ -128,7 +131,7 @@ def test_head_gets_every_hidden_state_once_and_cache_hits_change_nothing() -> No
 @pytest.mark.parametrize("name", METHODS)
 def test_tokens_per_forward_is_equal_after_a_cache_hit(name: str) -> None:
     target = ToyTarget()
-    cold, hit = (rounds_of(load_method(name), Sampler(), target) for _ in range(2))
+    cold, hit = (rounds_of(ready_method(name, target), Sampler(), target) for _ in range(2))
     assert (cold[0].pending, hit[0].pending) == (len(PROMPT), 1)
     assert [r.committed for r in cold] == [r.committed for r in hit]
 
@@ -227,7 +230,7 @@ BUGS = {
     "verify reads a tree as a chain": (engine, "verify", _ignores_parents),
     "noise comes from a running counter": (Sampler, "pick", _pick_without_position),
     "the cache keeps a wrong row": (ToyTarget, "commit", _keeps_a_wrong_row),
-    "text runs on after a stop token": (engine._Generation, "_cut", _does_not_cut),
+    "text runs on after a stop token": (engine.Decoding, "_cut", _does_not_cut),
 }
 
 

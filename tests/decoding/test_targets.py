@@ -22,6 +22,7 @@ from decoding.rounds import Round
 from decoding.sampling import Sampler
 from decoding.target import AnyTarget
 from tests.decoding.doubles import Fuzz
+from tests.heads import ready_method
 from tests.tiny_models import FAMILIES, Family, tiny_checkpoint
 
 TARGETS: dict[str, Callable[[Path], AnyTarget]] = {
@@ -59,7 +60,7 @@ def test_every_method_gives_plain_text(kind: str, family: Family, sampler: Sampl
     want = text(rounds_of(target, load_method("plain"), sampler))
     assert len(set(want)) > 3, "a text of one token would prove nothing"
     for name in METHODS:
-        assert text(rounds_of(target, load_method(name), sampler)) == want, name
+        assert text(rounds_of(target, ready_method(name, target), sampler)) == want, name
     for seed in range(3):
         assert text(rounds_of(target, Fuzz(seed, vocab=300), sampler)) == want
 
@@ -126,7 +127,7 @@ def test_hidden_states_come_from_the_tapped_layers_and_survive_the_cache(kind: s
 @pytest.mark.parametrize("kind", TARGETS)
 def test_a_cache_hit_gives_the_rounds_of_a_cold_start(kind: str, name: str) -> None:
     target = TARGETS[kind](checkpoint("llama"))
-    cold, hit = (rounds_of(target, load_method(name)) for _ in range(2))
+    cold, hit = (rounds_of(target, ready_method(name, target)) for _ in range(2))
     assert (cold[0].pending, hit[0].pending) == (len(PROMPT), 1)
     assert [r.committed for r in cold] == [r.committed for r in hit]
 
@@ -151,7 +152,8 @@ def test_a_fork_goes_its_own_way(kind: str) -> None:
 def test_a_batch_of_sequences_writes_what_each_writes_alone(kind: str) -> None:
     target = TARGETS[kind](checkpoint("qwen2"))
     requests = [
-        Request(PROMPT[i:], load_method(name), 12 + 5 * i, Sampler(0.8 * (i % 2), i)) for i, name in enumerate(METHODS)
+        Request(PROMPT[i:], ready_method(name, target), 12 + 5 * i, Sampler(0.8 * (i % 2), i))
+        for i, name in enumerate(METHODS)
     ]
     together = list(decode(target, requests))
     for i, request in enumerate(requests):

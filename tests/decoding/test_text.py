@@ -11,6 +11,7 @@ from decoding.hf_target import HfTarget
 from decoding.method import METHODS, UnknownMethod
 from decoding.text import Generation, Piece, Settings, TextDecoder
 from decoding.tokenizer import Tokenizer
+from tests.heads import head_options
 from tests.tiny_models import tiny_checkpoint
 
 PROMPT = "How many singers do we have?"
@@ -28,7 +29,7 @@ def settings(**kw: object) -> Settings:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_streamed_pieces_add_up_to_the_text(decoder: TextDecoder, name: str) -> None:
-    *pieces, last = decoder.stream(PROMPT, [settings(decoder=name)])
+    *pieces, last = decoder.stream(PROMPT, [settings(decoder=name, options=head_options(name, decoder.target))])
     assert isinstance(last, Generation)
     text = "".join(piece.text for piece in pieces if isinstance(piece, Piece))
     assert text == last.text == decoder.tokenizer.decode(last.tokens)

@@ -48,10 +48,9 @@ class ToySequence:
 
 
 def toy_hidden(tokens: Sequence[int], taps: int) -> Tensor:
-    """Hidden states [tokens, taps, 1]: token * 10 + tap, so that a test can tell which row it got."""
-    return torch.tensor([[[10.0 * token + tap] for tap in range(taps)] for token in tokens]).reshape(
-        len(tokens), taps, 1
-    )
+    """Hidden states [tokens, taps, VOCAB]: token * 10 + tap in each place, so that a test can tell which row it got."""
+    told = torch.tensor([[10.0 * token + tap for tap in range(taps)] for token in tokens]).reshape(len(tokens), taps)
+    return told[..., None].expand(-1, -1, VOCAB)
 
 
 class ToyTarget:

@@ -13,6 +13,7 @@ from decoding.method import METHODS
 from decoding.text import Settings, TextDecoder
 from eval.bench import Run, histogram, rows, run_bench
 from eval.peers import PEERS, load_peer, run_peers, time_plain_step
+from tests.heads import head_options
 from tests.tiny_models import tiny_checkpoint
 
 PROMPTS = ["SELECT name FROM singer WHERE country =", "How many singers are there in each country?"]
@@ -26,7 +27,8 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
 
 @pytest.fixture(scope="module")
 def runs(decoder: TextDecoder) -> list[Run]:
-    return run_bench(decoder, PROMPTS, [Settings(name, max_new_tokens=24) for name in METHODS])
+    settings = [Settings(name, max_new_tokens=24, options=head_options(name, decoder.target)) for name in METHODS]
+    return run_bench(decoder, PROMPTS, settings)
 
 
 def test_every_method_has_a_row_and_equals_plain(runs: list[Run]) -> None:

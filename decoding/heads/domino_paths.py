@@ -1,0 +1,67 @@
+"""Guesses of a Domino head that depend on the path before them: what the chain of `domino` and `path_tree` share."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decoding.draft import Draft
+from decoding.heads.block import BlockHead
+from decoding.heads.block_method import BlockMethod
+from decoding.heads.domino import DominoHead
+from decoding.heads.vocabulary import DraftVocabulary, log_probabilities
+from decoding.method import Context
+from decoding.trees import Expand, Frontier, beam
+
+
+class PathMethod(BlockMethod):
+    """A block method whose guesses are corrected along every path."""
+
+    head_type: ClassVar[type[BlockHead]] = DominoHead
+    _head: DominoHead
+
+    @torch.inference_mode()
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        super().begin(prompt, hidden, context)
+        self._factor_rows = self._head.factor_rows(self._vocabulary.rows, self._vocabulary.ids)
+
+    def grown(self, states: Tensor, tokens: Sequence[int], width: int, children: int, budget: int) -> Draft:
+        """The best `budget` nodes of a beam of `width`, whose nodes have `children` each."""
+        expand = expansion(
+            self._head, self._vocabulary, self._factor_rows, states, self._embedding, tokens, children=children
+        )
+        return beam(expand, width, len(states), budget)
+
+
+def expansion(
+    head: DominoHead,
+    vocabulary: DraftVocabulary,
+    factor_rows: Tensor,
+    states: Tensor,
+    embedding: Tensor,
+    tokens: Sequence[int],
+    *,
+    children: int,
+) -> Expand:
+    """How `trees.beam` gets the best `children` of a frontier's nodes.
+
+    factor_rows: the correction's right factor for the vocabulary. states [depth, hidden]: of the block behind `tokens`.
+    Its first place has no correction: the block head knows the token before it.
+    """
+    positions = torch.arange(len(tokens), len(tokens) + len(states), device=states.device)
+    base = vocabulary.noisy(vocabulary.logits(states), positions)
+    factor_rows = factor_rows * vocabulary.sharpness
+    prefix = head.start(1)
+
+    def expand(frontier: Frontier) -> tuple[Tensor, Tensor]:
+        nonlocal prefix
+        depth = frontier.depth
+        before = torch.tensor(frontier.tokens or tokens[-1:], device=states.device)
+        prefix = head.read(prefix[list(frontier.rows)], embedding[before])
+        scores = base[depth].expand(len(before), -1)
+        if depth:
+            scores = scores + head.factor(states[depth].expand(len(before), -1), prefix) @ factor_rows.T
+        return vocabulary.best(log_probabilities(scores), children)
+
+    return expand

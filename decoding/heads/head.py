@@ -1,0 +1,195 @@
+"""What every draft head is: a configuration, a module, a folder. Which kinds there are: `KINDS`.
+
+A folder holds `config.json` and `head.safetensors`. The target's embedding and LM head are never stored again: a head gets
+them from the `Context` when it drafts.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+from warnings import warn
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from decoding.errors import ModelError, ModelUnavailable
+from decoding.heads.int4 import packed, unpacked
+from decoding.method import UnknownMethod
+from decoding.model_config import read_json
+
+FORMAT = 1
+Storage = Literal["fp32", "bf16", "int4"]
+SHIPPED = Path(__file__).parents[1] / "weights" / "heads"
+_CONFIG, _TENSORS = "config.json", "head.safetensors"
+
+KINDS: Mapping[str, str] = {
+    "draft_model": "decoding.heads.small_lm:SmallLm",
+    "medusa": "decoding.heads.medusa:MedusaHead",
+    "eagle3": "decoding.heads.eagle3:Eagle3Head",
+    "falcon": "decoding.heads.falcon:FalconHead",
+    "dflash": "decoding.heads.block:BlockHead",
+    "jetspec": "decoding.heads.block:BlockHead",
+    "domino": "decoding.heads.domino:DominoHead",
+    "path_tree": "decoding.heads.domino:DominoHead",
+}
+
+
+class HeadUnavailable(UnknownMethod):
+    """A method has no head to draft with; the message says how to get one."""
+
+
+class HeadMismatch(ModelError):
+    """A head does not fit the target that it is to draft for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """Everything that is needed to rebuild a head's module, without its weights."""
+
+    kind: str  # key of `KINDS`
+    hidden: int  # the target's width
+    vocab: int  # the target's vocabulary
+    taps: tuple[int, ...]  # the target's hidden states that it reads, see `decoding.target.Target`
+    sizes: Mapping[str, Any] = field(default_factory=dict)  # the kind's own, JSON values
+    frequent: tuple[int, ...] = ()  # tokens that are drafted whatever the prompt; empty: the whole vocabulary
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "HeadConfig":
+        """From the JSON values that `asdict` makes. Raises KeyError, TypeError, ValueError for others."""
+        taps, frequent = (tuple(map(int, raw[name])) for name in ("taps", "frequent"))
+        return cls(str(raw["kind"]), int(raw["hidden"]), int(raw["vocab"]), taps, dict(raw["sizes"]), frequent)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetIdentity:
+    """The target that a head was trained on: weights, adapter, and the prompts whose answers it learned from."""
+
+    base_sha256: str
+    adapter_sha256: str | None = None  # None: no adapter
+    prompt_hash: str | None = None  # None: no prompts of ours
+
+    def difference(self, other: "TargetIdentity") -> str | None:
+        """What is not the same, in words; None where both are one target."""
+        theirs = asdict(other)
+        names = {"base_sha256": "base", "adapter_sha256": "adapter", "prompt_hash": "prompts"}
+        parts = [
+            f"{names[name]} {(mine or 'none')[:12]} and not {(theirs[name] or 'none')[:12]}"
+            for name, mine in asdict(self).items()
+            if mine != theirs[name]
+        ]
+        return ", ".join(parts) or None
+
+
+class Head(nn.Module):
+    """A draft head. `sizes` holds the kind's sizes with their defaults, which a configuration overrides."""
+
+    sizes: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        if unknown := sorted(set(config.sizes) - set(self.sizes)):
+            raise ValueError(f"a {config.kind} head has no size {unknown[0]}; it has: {', '.join(self.sizes)}")
+        self.config = config
+        self.identity: TargetIdentity | None = None
+
+    def size(self, name: str) -> Any:
+        """A size of this head, or the kind's default."""
+        return self.config.sizes.get(name, self.sizes[name])
+
+    def check_fits(self, embedding: Tensor) -> None:
+        """Raise HeadMismatch unless the head's width and vocabulary are those of the target's embedding [vocab, hidden]."""
+        mine, theirs = (self.config.vocab, self.config.hidden), tuple(embedding.shape)
+        if mine != theirs:
+            raise HeadMismatch(
+                f"this {self.config.kind} head is for a target with {mine[0]} tokens of width {mine[1]}; the model has "
+                f"{theirs[0]} of width {theirs[1]}: choose a head that was trained on it (sqlagent train head)"
+            )
+
+
+def new_head(config: HeadConfig) -> Head:
+    """A head with random weights. Raises ModelUnavailable for a kind that this version does not know."""
+    if config.kind not in KINDS:
+        raise ModelUnavailable(f"no head of kind {config.kind!r} is known; known: {', '.join(KINDS)}")
+    module, attribute = KINDS[config.kind].split(":")
+    head: Head = getattr(import_module(module), attribute)(config)
+    return head
+
+
+def save_head(head: Head, folder: Path, identity: TargetIdentity, storage: Storage = "fp32") -> int:
+    """Write a head; returns its bytes. Each file whole or not at all, the configuration last. bf16 and int4 are lossy."""
+    if storage not in get_args(Storage):
+        raise ValueError(f"a head is stored as one of {', '.join(get_args(Storage))}, not {storage}")
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in head.state_dict().items()}
+    if storage == "bf16":
+        tensors = {name: tensor.bfloat16() for name, tensor in tensors.items()}
+    elif storage == "int4":
+        tensors = packed(tensors)
+    told = {"format": FORMAT, "storage": storage, "target": asdict(identity), **asdict(head.config)}
+    staging = folder / f"{_TENSORS}.unfinished"
+    save_file(dict(sorted(tensors.items())), staging)
+    os.replace(staging, folder / _TENSORS)
+    staging.write_text(json.dumps(told, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(staging, folder / _CONFIG)
+    return sum((folder / name).stat().st_size for name in (_CONFIG, _TENSORS))
+
+
+def load_head(folder: Path, target: TargetIdentity | None = None) -> Head:
+    """A head in fp32, ready to draft. Warns where it was trained on another target than `target`.
+
+    Raises ModelUnavailable where the folder holds no whole head.
+    """
+    told = read_json(folder / _CONFIG)
+    if told.get("format") != FORMAT:
+        raise ModelUnavailable(f"{folder} is a head of format {told.get('format')}; this version reads {FORMAT}")
+    try:
+        head = new_head(HeadConfig.from_dict(told))
+        tensors = load_file(folder / _TENSORS)
+        tensors = unpacked(tensors) if told["storage"] == "int4" else tensors
+        head.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+        head.identity = TargetIdentity(**told["target"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelUnavailable(f"{folder} is damaged ({reason}); fetch or train the head again") from error
+    if target is not None and (difference := head.identity.difference(target)):
+        warn(f"the head in {folder} was trained on another target: {difference}", stacklevel=2)
+    return head.eval().requires_grad_(False)
+
+
+def find_head(kind: str, wanted: Head | str = "auto") -> Head:
+    """The head that a method drafts with: itself, or from a folder; "auto" is the one that is shipped for `kind`.
+
+    Raises HeadUnavailable, ModelUnavailable.
+    """
+    if isinstance(wanted, Head):
+        return wanted
+    folder = SHIPPED / kind if wanted == "auto" else Path(wanted).expanduser()
+    if not (folder / _CONFIG).exists():
+        where = "no head is shipped for it" if wanted == "auto" else f"{folder} holds none"
+        raise HeadUnavailable(
+            f"{kind} needs a trained head, and {where}: train one (sqlagent train head --method {kind}), then pass head=FOLDER"
+        )
+    return _loaded(folder.resolve(), (folder / _CONFIG).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _loaded(folder: Path, changed_ns: int) -> Head:
+    """One copy per process: a method instance is made for every text. `changed_ns` tells a rewritten folder."""
+    return load_head(folder)
+
+
+def to_target(head: Head, embedding: Tensor) -> Head:
+    """The head on the target's device and in its type; a no-op where it is there already. Raises HeadMismatch."""
+    head.check_fits(embedding)
+    first = next(head.parameters(), None)
+    if first is not None and (first.device, first.dtype) != (embedding.device, embedding.dtype):
+        with torch.no_grad():
+            head.to(embedding.device, embedding.dtype)
+    return head

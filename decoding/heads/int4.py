@@ -1,0 +1,63 @@
+"""Weights in 4 bits: groups of 32 along the input share one fp16 scale, 4.5 bits a weight. For shipping, not for arithmetic.
+
+Symmetric, as in GGUF's Q4_0, but the scale of each group is the one of several with the least squared error: the extreme of
+a group need not be met exactly.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+GROUP = 32
+_INT4, _SCALE = ".int4", ".scale"
+_STEPS_TO_EXTREME = (-9.0, -8.5, -8.0, -7.5, -7.0, 7.0)  # quotient of a group's extreme and its scale
+
+
+def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices [out, in] as `name.int4` uint8 [out, in / 2] and `name.scale` fp16 [out, in / 32]; the rest in fp16.
+
+    A matrix whose width is no multiple of 32 belongs to the rest.
+    """
+    out: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.dim() == 2 and tensor.shape[1] % GROUP == 0:
+            out[name + _INT4], out[name + _SCALE] = quantised(tensor)
+        else:
+            out[name] = tensor.half()
+    return out
+
+
+def unpacked(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What `packed` stored, in fp32. Raises KeyError where a scale is missing."""
+    out: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name.endswith(_INT4):
+            plain = name.removesuffix(_INT4)
+            out[plain] = restored(tensor, tensors[plain + _SCALE])
+        elif not (name.endswith(_SCALE) and name.removesuffix(_SCALE) + _INT4 in tensors):
+            out[name] = tensor.float()
+    return out
+
+
+def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """4-bit codes uint8 [out, in / 2] (low nibble first) and scales fp16 [out, in / 32] of weight [out, in]."""
+    groups = weight.detach().float().reshape(len(weight), -1, GROUP)
+    extreme = groups.gather(2, groups.abs().argmax(2, keepdim=True))
+    best, least = torch.zeros_like(extreme), torch.full_like(extreme, float("inf"))
+    for steps in _STEPS_TO_EXTREME:
+        scale = (extreme / steps).half().float()
+        error = (_codes(groups, scale) * scale - groups).square().sum(2, keepdim=True)
+        best, least = torch.where(error < least, scale, best), torch.minimum(error, least)
+    codes = (_codes(groups, best) + 8).to(torch.uint8).reshape(len(weight), -1)
+    return codes[:, 0::2] | codes[:, 1::2] << 4, best.squeeze(2).half()
+
+
+def _codes(groups: Tensor, scale: Tensor) -> Tensor:
+    return (groups / scale.where(scale != 0, 1.0)).round().clamp(-8, 7)
+
+
+def restored(codes: Tensor, scale: Tensor) -> Tensor:
+    """The weight [out, in] in fp32."""
+    steps = torch.stack([codes & 15, codes >> 4], 2).float() - 8
+    return (steps.reshape(*scale.shape, GROUP) * scale.float()[..., None]).reshape(len(codes), -1)

@@ -1,0 +1,60 @@
+"""Several methods in turn: the first draft that is not empty."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from decoding.draft import Draft
+from decoding.method import Context, Method, UnknownMethod, load_method
+from decoding.target import Scores
+from decoding.verify import Verdict
+
+
+class Cascade:
+    """first, second: methods by name, or by name and options: "prompt_lookup:min_ngram=3,draft_tokens=12".
+
+    Both are told every round's outcome, whoever drafted it. `second` may name a cascade in turn through an instance.
+    """
+
+    def __init__(
+        self, first: Method | str = "prompt_lookup:min_ngram=2", second: Method | str = "jacobi_forcing"
+    ) -> None:
+        self._methods = [_method(each) for each in (first, second)]
+        self.taps: tuple[int, ...] = tuple(sorted({tap for method in self._methods for tap in method.taps}))
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        for method in self._methods:
+            method.begin(prompt, self._tapped(method, hidden), context)
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        return next((draft for method in self._methods if len(draft := method.propose(tokens, room))), Draft())
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        for method in self._methods:
+            method.observe(draft, replace(scores, hidden=self._tapped(method, scores.hidden)), verdict)
+
+    def _tapped(self, method: Method, hidden: Tensor | None) -> Tensor | None:
+        """The states [tokens, taps, hidden] that the method asked for, out of those that all asked for."""
+        if hidden is None or not method.taps:
+            return None
+        return hidden[:, [self.taps.index(tap) for tap in method.taps]]
+
+
+def _method(wanted: Method | str) -> Method:
+    if not isinstance(wanted, str):
+        return wanted
+    name, _, told = wanted.partition(":")
+    return load_method(name, **dict(_option(name, part) for part in told.split(",") if part))
+
+
+def _option(name: str, text: str) -> tuple[str, str | int | float]:
+    key, found, value = text.partition("=")
+    if not found:
+        raise UnknownMethod(f"{name} takes options as key=value in a cascade, not {text!r}")
+    for kind in (int, float):
+        try:
+            return key, kind(value)
+        except ValueError:
+            continue
+    return key, value

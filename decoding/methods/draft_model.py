@@ -1,0 +1,118 @@
+"""Draft-model speculation (arXiv 2211.17192, 2302.01318): a smaller language model with the same tokenizer drafts a chain.
+
+It ranks its guesses under the target's own keyed noise, so that at T > 0 two equal models write the same chain; what is
+accepted is decided by equality, as for every method here, not by rejection sampling.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from decoding.draft import Draft
+from decoding.fast_model import FastModel
+from decoding.heads.head import Head, HeadMismatch, find_head, to_target
+from decoding.heads.small_lm import SmallLm
+from decoding.heads.vocabulary import DraftVocabulary
+from decoding.method import Context
+from decoding.model_config import load_config
+from decoding.target import Scores
+from decoding.verify import Verdict
+from decoding.weights import read_weights
+
+
+class DraftModel:
+    """head: "auto" for the shipped drafter, or a folder: one that `sqlagent train head` left, or any small model's checkpoint.
+
+    draft_tokens: of a chain, at most. threshold: drafting stops behind a guess that is less probable than this; the
+    released implementation in transformers has 20 and 0.4.
+    """
+
+    kind = "draft_model"
+    taps: tuple[int, ...] = ()
+
+    def __init__(self, head: Head | str = "auto", draft_tokens: int = 6, threshold: float = 0.3) -> None:
+        if draft_tokens < 1 or not 0.0 <= threshold <= 1.0:
+            raise ValueError("draft_tokens must be 1 or more, and threshold lie between 0 and 1")
+        self._draft_tokens, self._threshold = draft_tokens, threshold
+        checkpoint = isinstance(head, str) and head != "auto" and _is_checkpoint(Path(head).expanduser())
+        self._source: Head | Path = Path(str(head)).expanduser() if checkpoint else find_head(self.kind, head)
+
+    @torch.inference_mode()
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        if isinstance(self._source, SmallLm):
+            model = _small_model(to_target(self._source, context.embedding), context.embedding)
+            frequent, lm_head = self._source.config.frequent, context.lm_head
+        else:
+            model = _other_model(self._source, context.embedding.dtype, context.embedding.device)
+            frequent, lm_head = (), model.lm_head
+            _check_vocabulary(model, context)
+        ranking = Context(context.sampler, context.embedding, lm_head[: len(context.lm_head)], context.recall)
+        self._vocabulary = DraftVocabulary.for_prompt(ranking, frequent, prompt)
+        self._reader = _Reader(model)
+
+    @torch.inference_mode()
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        guesses: list[int] = []
+        state = self._reader.read(tokens[self._reader.kept :], keep=True)
+        while len(guesses) < min(room, self._draft_tokens):
+            position = torch.tensor([len(tokens) + len(guesses)], device=state.device)
+            best, scores = self._vocabulary.best(self._vocabulary.ranked(self._vocabulary.logits(state), position), 1)
+            guesses.append(int(best))
+            if float(scores.exp()) < self._threshold or len(guesses) == min(room, self._draft_tokens):
+                break
+            state = self._reader.read(guesses[-1:], keep=False)
+        return Draft.chain(guesses)
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """The text itself is all that it reads."""
+
+
+class _Reader:
+    """The drafter's keys and values of one text. Rows of guesses lie behind those that are kept, and are written over."""
+
+    def __init__(self, model: FastModel) -> None:
+        self._model, self._table = model, model.new_table()
+        self.kept = 0  # tokens of the text that were read
+        self._rows = 0
+
+    def read(self, tokens: Sequence[int], keep: bool) -> Tensor:
+        """The normed state [1, hidden] after `tokens`, which follow what was read before; keep: they are text."""
+        start = self.kept if keep else self._rows
+        end, device = start + len(tokens), self._model.device
+        self._table.reserve(end, start)
+        span = self._model.span(slice(0, len(tokens)), self._table, start, None)
+        ids, positions = torch.tensor(list(tokens), device=device), torch.arange(start, end, device=device)
+        none = torch.empty(0, dtype=torch.long, device=device)
+        _, hidden = self._model.forward(ids, positions, end, [span], (self._model.config.layers,), none)
+        assert hidden is not None
+        self._rows = end
+        self.kept = end if keep else self.kept
+        return hidden[0, -1:]
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """Whether a folder holds a language model, and no head."""
+    return (folder / "config.json").exists() and not (folder / "head.safetensors").exists()
+
+
+@lru_cache(maxsize=2)
+def _small_model(head: SmallLm, embedding: Tensor) -> FastModel:
+    return FastModel(head.model_config(), head.weights(embedding), embedding.dtype, embedding.device)
+
+
+@lru_cache(maxsize=2)
+def _other_model(folder: Path, dtype: torch.dtype, device: torch.device) -> FastModel:
+    """Raises ModelUnavailable, UnsupportedModel."""
+    return FastModel(load_config(folder), read_weights(folder), dtype, device)
+
+
+def _check_vocabulary(model: FastModel, context: Context) -> None:
+    """Models of one family differ in how far their matrices are padded, never in what a token means."""
+    mine, theirs = model.config.vocab_size, len(context.lm_head)
+    if mine < theirs:
+        raise HeadMismatch(
+            f"the draft model has {mine} tokens and the model {theirs}: choose one with the same tokenizer"
+        )

@@ -1,0 +1,62 @@
+"""Medusa (arXiv 2401.10774): guesses for several places at once from the last hidden state, without a pass of a drafter.
+
+The released code verifies one fixed tree of 63 nodes; here the tree is made of the `budget` most probable paths of each round,
+which holds whatever fixed tree of that size is best for it. Typical acceptance is left out: it is not lossless.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from decoding.draft import Draft
+from decoding.heads.features import committed_hidden
+from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
+from decoding.heads.medusa import MedusaHead
+from decoding.heads.vocabulary import DraftVocabulary
+from decoding.method import Context
+from decoding.target import Scores
+from decoding.trees import best_first
+from decoding.verify import Verdict
+
+
+class Medusa:
+    """head: a folder, or "auto" for the shipped one. budget: nodes of the tree. top_k: guesses that each place offers."""
+
+    kind = "medusa"
+
+    def __init__(self, head: Head | str = "auto", budget: int = 16, top_k: int = 10) -> None:
+        found = find_head(self.kind, head)
+        if not isinstance(found, MedusaHead):
+            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        if budget < 1 or top_k < 1:
+            raise ValueError("budget and top_k must be 1 or more")
+        self._head, self._budget, self._top_k = found, budget, top_k
+        self.taps: tuple[int, ...] = found.config.taps
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        to_target(self._head, context.embedding)
+        self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
+        self._seen = 0  # tokens whose states were read
+        self._last: Tensor | None = None  # the last one's state [hidden]
+        if hidden is not None:
+            self._read(hidden)
+
+    @torch.inference_mode()
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        if self._last is None or room < 1:
+            return Draft()
+        late = len(tokens) - 1 - self._seen  # forced tokens, which the target has not read yet
+        logits = self._head.logits(self._head(self._last[None]), self._vocabulary.rows, self._vocabulary.ids)
+        logits = logits[0, late : late + room]
+        positions = torch.arange(len(tokens), len(tokens) + len(logits), device=logits.device)
+        levels = self._vocabulary.levels(self._vocabulary.ranked(logits, positions), self._top_k)
+        return best_first(levels, self._budget)
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        self._read(committed_hidden(draft, scores, verdict))
+
+    def _read(self, hidden: Tensor) -> None:
+        """States [new, taps, hidden] of the next tokens."""
+        if len(hidden):
+            self._seen, self._last = self._seen + len(hidden), hidden[-1, -1]

@@ -1,0 +1,40 @@
+"""Our own: a tree whose every path has its own guesses.
+
+DDTree and JetSpec hang the same guesses under every node of a depth, because one pass of the head gives one distribution per
+depth. Here Domino's causal correction, a GRU and a low-rank factor, is applied along every branch, so that what follows
+depends on the branch; the block head still runs once.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+
+from decoding.draft import Draft
+from decoding.heads.domino_paths import PathMethod
+from decoding.heads.head import Head
+
+
+class PathTree(PathMethod):
+    """budget: nodes of the tree, the root not counted. width: nodes expanded per depth. children: guesses below each.
+
+    head, block_size: see `BlockMethod`. Any head of Domino's kind will do.
+    """
+
+    kind: ClassVar[str] = "path_tree"
+
+    def __init__(
+        self,
+        head: Head | str = "auto",
+        block_size: int = 0,
+        budget: int = 24,
+        width: int = 6,
+        children: int = 4,
+    ) -> None:
+        super().__init__(head, block_size)
+        if min(budget, width, children) < 1:
+            raise ValueError(f"budget, width and children must be 1 or more, not {budget}, {width} and {children}")
+        self._budget, self._width, self._children = budget, width, children
+
+    def draft(self, states: Tensor, tokens: Sequence[int]) -> Draft:
+        return self.grown(states, tokens, self._width, self._children, self._budget)

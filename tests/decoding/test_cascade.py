@@ -1,0 +1,94 @@
+"""Methods made of methods, and a method that somebody adds."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from decoding.draft import Draft
+from decoding.method import METHODS, Context, UnknownMethod, load_method
+from decoding.methods.cascade import Cascade
+from decoding.sampling import Sampler
+from decoding.target import Scores
+from decoding.verify import Verdict
+from tests.decoding.block_data import context_of, text_of
+from tests.decoding.toy import ToyTarget
+from tests.heads import ready_method
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class _Tapped:
+    """Checks that it gets the states of its own taps, and drafts when told to."""
+
+    def __init__(self, tap: int, guess: Sequence[int]) -> None:
+        self.taps, self.guess, self.states = (tap,), guess, []  # type: ignore[var-annotated]
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        self.states = [] if hidden is None else hidden[:, :, 0].tolist()
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        return Draft.chain(self.guess)
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        assert scores.hidden is not None
+        self.states += scores.hidden[:, :, 0].tolist()
+
+
+def test_a_cascade_takes_the_first_draft_that_is_not_empty() -> None:
+    first, second = _Tapped(2, ()), _Tapped(1, (4, 5))
+    cascade = Cascade(first, second)
+    assert cascade.taps == (1, 2)
+    cascade.begin((1,), None, context_of())
+    assert cascade.propose([1], 5) == Draft.chain((4, 5))
+    hidden = torch.arange(4.0).view(2, 2, 1)
+    cascade.observe(Draft(), Scores(torch.zeros(1, 3), hidden, lambda node: 0), Verdict((), 0))
+    assert (first.states, second.states) == ([[1.0], [3.0]], [[0.0], [2.0]]), "each gets its own column"
+    first.guess = (6,)
+    assert cascade.propose([1], 5) == Draft.chain((6,))
+
+
+def test_a_cascade_of_two_heads_writes_plain_text() -> None:
+    target = ToyTarget()
+    parts = [ready_method(name, target) for name in ("domino", "ddtree")]
+    for sampler in (Sampler(), Sampler(1.0, 4)):
+        assert text_of(Cascade(*parts), sampler) == text_of(load_method("plain"), sampler)
+
+
+def test_a_cascades_methods_take_options() -> None:
+    cascade = load_method("cascade", first="prompt_lookup:min_ngram=2,draft_tokens=3", second="plain")
+    cascade.begin((1, 2, 3, 4, 5, 1, 2), None, context_of())
+    assert cascade.propose((1, 2, 3, 4, 5, 1, 2), 9) == Draft.chain((3, 4, 5))
+    with pytest.raises(UnknownMethod, match="no option speed"):
+        load_method("cascade", first="plain:speed=9")
+    with pytest.raises(UnknownMethod, match="key=value"):
+        load_method("cascade", second="jacobi:fast")
+
+
+class Parrot:
+    """A method as somebody would add it: guesses the last token again."""
+
+    taps: tuple[int, ...] = ()
+
+    def __init__(self, times: int = 2) -> None:
+        self._times = times
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None: ...
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        return Draft.chain([tokens[-1]] * min(self._times, room))
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None: ...
+
+
+def test_a_method_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Command line and benchmark list what `METHODS` lists, and the losslessness test runs over it."""
+    from app.doctor import facts
+    from tests.decoding.test_lossless import test_same_text_as_plain
+
+    monkeypatch.setitem(METHODS, "parrot", f"{__name__}:Parrot")  # type: ignore[arg-type]
+    assert facts()["decoders"]["parrot"] == {"times": 2}
+    test_same_text_as_plain("parrot", Sampler(1.0, 1))
+    with pytest.raises(UnknownMethod, match="parrot"):
+        load_method("polly")
