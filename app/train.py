@@ -1,4 +1,4 @@
-"""`sqlagent train sft|jacobi|export`: train a model, and make what was trained ready to be shipped.
+"""`sqlagent train sft|jacobi|head|export`: train a model, and make what was trained ready to be shipped.
 
 Several processes: `torchrun --no-python --nproc-per-node 2 sqlagent train sft ...`.
 """
@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from app import exits, options, output, train_jacobi
+from app import exits, options, output, train_head, train_jacobi
 from app.arguments import spread
 from app.training import Recipe, StopToken, run
 
 app = typer.Typer(help="Train the model for the agent's steps.", no_args_is_help=True)
 app.add_typer(train_jacobi.app, name="jacobi")
+app.add_typer(train_head.app, name="head")
 
 Files = Annotated[
     list[Path], typer.Option("--data", help="Groups of pairs (JSON Lines); repeatable.", exists=True, dir_okay=False)

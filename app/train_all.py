@@ -44,7 +44,30 @@ class Stage:
 
 _EXPORT = Stage("export", "train export {out}/sft/adapter --model {model} --out {out}/shipped", "shipped")
 
-# What learns to draft (data from the trained model, Jacobi training, heads) stands between training and export, or after it.
+HEADS = ("draft_model", "medusa", "eagle3", "falcon", "dflash", "domino", "jetspec", "path_tree")
+
+
+def _head_stages(kind: str) -> tuple[Stage, ...]:
+    """A head of one kind, and its 4-bit copy."""
+    return (
+        Stage(
+            f"head-{kind}",
+            f"train head --method {kind} --data {{out}}/features --model {{model}} --adapter {{out}}/shipped "
+            f"--out {{out}}/heads/{kind} --lr 1e-3 --accumulate 1 --epochs 6 --minutes 15 --resume",
+            f"heads/{kind}/head",
+            processes=2,
+        ),
+        Stage(
+            f"export-{kind}",
+            f"train head export {{out}}/heads/{kind}/head --data {{out}}/responses/responses.jsonl --model {{model}} "
+            f"--adapter {{out}}/shipped --out {{out}}/shipped_heads/{kind}",
+            f"shipped_heads/{kind}",
+        ),
+    )
+
+
+# What learns to draft by Jacobi's method stands between training and export, or after it. Heads are a recipe of their own, in
+# the folder of a finished one: their target is frozen.
 RECIPES: dict[str, tuple[Stage, ...]] = {
     # Two CPU cores: training takes its 150 minutes, everything else a few.
     "cpu": (
@@ -78,6 +101,21 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         ),
         _EXPORT,
     ),
+    "heads": (
+        Stage(
+            "responses",
+            "train head collect --data {out}/data/train.jsonl --model {model} --adapter {out}/shipped --samples 1 --limit 3000 "
+            "--out {out}/responses",
+            "responses/responses.jsonl",
+        ),
+        Stage(
+            "features",
+            "train head features --data {out}/responses/responses.jsonl --model {model} --adapter {out}/shipped "
+            "--out {out}/features",
+            "features/states.bf16",
+        ),
+        *(stage for kind in HEADS for stage in _head_stages(kind)),
+    ),
 }
 
 
@@ -88,7 +126,7 @@ class StageError(Exception):
 def train_all(
     data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for every stage's results; a run there goes on.")],
-    recipe: Annotated[str, typer.Option("--recipe", help="What to run: cpu or gpu.")] = "cpu",
+    recipe: Annotated[str, typer.Option("--recipe", help="What to run: cpu, gpu, or heads after one of them.")] = "cpu",
     model: options.Model = "embedded",
 ) -> None:
     """Run every stage that has no result yet: data, training, export. Progress on stderr; the times on stdout as JSON.

@@ -6,8 +6,6 @@ sqlagent train jacobi collect --data GROUPS --adapter JF1/adapter --block-size 3
 sqlagent train jacobi --data ROUND2/trajectories.jsonl --init-adapter JF1/adapter --out JF2 --epochs 1
 """
 
-import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +15,7 @@ import typer
 
 from app import exits, options, output
 from app.arguments import spread
-from app.training import Recipe, run, stop_on_signals
+from app.training import Recipe, StopToken, allowed_tokens, report, run, shard_of, stop_on_signals
 
 if TYPE_CHECKING:
     from decoding.training.jacobi.config import JacobiConfig
@@ -40,10 +38,16 @@ class Jacobi:
 
     method: Annotated[Literal["cllm", "jacobi_forcing"], typer.Option("--method")] = "jacobi_forcing"
     ar_weight: Annotated[
-        float, typer.Option("--ar-weight", min=0.0, help="Of the cross-entropy of the model's own answers.")
-    ] = 1.0
+        float, typer.Option("--ar-weight", min=0.0, help="Of the cross-entropy of the answers, own and gold.")
+    ] = 10.0
     consistency_weight: Annotated[
         float, typer.Option("--consistency-weight", min=0.0, help="Of the soft cross-entropy from noisy to clean.")
+    ] = 1.0
+    consistency_warmup: Annotated[
+        float, typer.Option("--consistency-warmup", min=0.0, max=0.9, help="Part of the run in which its weight rises.")
+    ] = 0.1
+    gold_share: Annotated[
+        float, typer.Option("--gold-share", min=0.0, help="Gold answers per trajectory, at most, of those in --gold.")
     ] = 1.0
     draws: Annotated[int, typer.Option("--draws", min=1, help="Noisy chains per answer; its prompt is fed once.")] = 1
     window: Annotated[int, typer.Option("--window", min=2, help="Blocks over which noise grows (jacobi_forcing).")] = 16
@@ -76,6 +80,16 @@ def jacobi(
     data: Files = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for adapter, checkpoint and log.")] = None,
     held_out: HeldOut = None,
+    gold: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--gold",
+            help="Groups of pairs as `train sft` takes: their answers are learnt as well; repeatable.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    stop_token: StopToken = None,
     model: options.Model = "embedded",
 ) -> None:
     """Train on trajectories (Consistency LLM or Jacobi Forcing). Options, signals and output are those of `train sft`."""
@@ -84,6 +98,7 @@ def jacobi(
     if not data or out is None:
         raise typer.BadParameter("training needs --data and --out; `collect` makes the data", ctx)
     with exits.plain_errors():
+        from decoding.training.data import read_groups
         from decoding.training.jacobi.objective import jacobi_objective
         from decoding.training.jacobi.trajectory import read_trajectories
 
@@ -94,8 +109,11 @@ def jacobi(
             held_out or [],
             out,
             lambda path, base: read_trajectories(path, base.sha256),
-            objective=partial(jacobi_objective, how.config()),
-            notes={"jacobi": asdict(how)},
+            stop_token=stop_token,
+            objective=partial(
+                jacobi_objective, how.config(), gold=(g for path in gold or [] for g in read_groups(path))
+            ),
+            notes={"jacobi": asdict(how) | {"gold": [path.name for path in gold or []]}},
         )
 
 
@@ -120,6 +138,15 @@ def collect(
     shard: Annotated[
         str, typer.Option("--shard", help="i/n: the i-th of n parts, each for a process and a folder of its own.")
     ] = "1/1",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray", metavar="ADDRESS", help="Decode on a Ray cluster: host:port, auto, or local. The file is the same."
+        ),
+    ] = None,
+    ray_workers: Annotated[
+        int | None, typer.Option("--ray-workers", min=1, help="Models in all. Default: one for each GPU, or machine.")
+    ] = None,
     dtype: options.Dtype = "auto",
     device: options.Device = "auto",
     seed: options.Seed = 0,
@@ -131,46 +158,30 @@ def collect(
     with exits.plain_errors(), stop_on_signals() as stopped:
         from decoding.load import load_text_decoder
         from decoding.training.base import load_base
+        from decoding.training.collecting import gather
         from decoding.training.data import read_groups
-        from decoding.training.jacobi.collect import Collecting
+        from decoding.training.jacobi.collect import Collecting, Trajectories
         from decoding.training.jacobi.collect import collect as collect_trajectories
         from decoding.training.jacobi.trajectory import TrajectoryLog
+        from decoding.training.ray_batches import ray_decoded
 
-        parts = _shard(shard)
+        parts, base = shard_of(shard), load_base(model)
         origin: dict[str, Any] = {
             "block_size": block_size,
             "max_new_tokens": max_new_tokens,
             "only_right": only_right,
             "seed": seed,
         }
-        origin |= {"shard": shard, "adapter": adapter, "base": load_base(model).sha256}
+        origin |= {"shard": shard, "adapter": adapter, "base": base.sha256}
         log = TrajectoryLog(out, origin)
-        chosen: Any = adapter if adapter in ("auto", "none") else Path(adapter)
-        decoder = load_text_decoder(model, dtype=dtype, device=device, adapter=chosen)
-        how = Collecting(block_size, _allowed(max_new_tokens), batch, limit, seed, parts, only_right)
+        chosen: Any = adapter if adapter in ("auto", "none") else Path(adapter).absolute()
+        load = partial(load_text_decoder, model, dtype=dtype, device=device, adapter=chosen)
+        how = Collecting(block_size, allowed_tokens(max_new_tokens), batch, limit, seed, parts, only_right)
         groups = (group for path in data for group in read_groups(path))
-        counts = collect_trajectories(decoder, groups, log, how, _report, stopped)
+        if ray is None:
+            counts = collect_trajectories(load(), groups, log, how, report, stopped)
+        else:
+            decoded = partial(ray_decoded, ray, ray_workers, load, partial(Trajectories, how=how))
+            counts = gather(base.tokenizer, groups, log, how, decoded, "trajectories", report, stopped)
         log.close()
         output.print_json({"out": str(log.path), **counts, "finished": not counts["remaining"]})
-
-
-def _allowed(max_new_tokens: int | None) -> Callable[[str], int]:
-    """Most tokens of an answer, by step."""
-    from agent.profiles.compact import Compact
-
-    def agents(step: str) -> int:
-        return Compact().max_new_tokens("plan" if step == "plan" else "generate")
-
-    return agents if max_new_tokens is None else lambda step: max_new_tokens
-
-
-def _shard(text: str) -> tuple[int, int]:
-    """(which, from 0; of how many)."""
-    number, found, count = text.partition("/")
-    if not (found and number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise typer.BadParameter(f"{text!r} is not of the form i/n with 1 <= i <= n", param_hint="--shard")
-    return int(number) - 1, int(count)
-
-
-def _report(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

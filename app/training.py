@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -24,27 +25,14 @@ StopToken = Annotated[str | None, typer.Option("--stop-token", help="By name, wh
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """Options of every training run, as the command line has them."""
+class Schedule:
+    """Options of every training run, whatever is trained, as the command line has them."""
 
-    full: Annotated[bool, typer.Option("--full", help="Train all matrices instead of a low-rank adapter.")] = False
-    rank: Annotated[int, typer.Option("--rank", min=1)] = 32
-    alpha: Annotated[float | None, typer.Option("--alpha", help="Default: twice the rank.")] = None
-    targets: Annotated[str, typer.Option("--targets", help="Layers that get factors.")] = "all"
-    dropout: Annotated[float, typer.Option("--dropout", min=0.0, max=0.9, help="Before the low-rank factors.")] = 0.0
-    rank_stabilised: Annotated[bool, typer.Option("--rank-stabilised", help="rsLoRA's scale.")] = False
-    b_rate: Annotated[float, typer.Option("--b-rate", help="LoRA+: B's learning rate over A's.")] = 1.0
-    init_adapter: Annotated[
-        Path | None,
-        typer.Option("--init-adapter", help="Go on from this adapter, on any machine; the rate warms up anew."),
-    ] = None
     learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr")] = 5e-4
     warmup: Annotated[float, typer.Option("--warmup", min=0.0, max=0.9, help="Part of the run.")] = 0.03
     final_rate: Annotated[float, typer.Option("--final-rate", min=0.0, max=1.0, help="Last rate over peak.")] = 0.05
     weight_decay: Annotated[float, typer.Option("--weight-decay", min=0.0)] = 0.01
     clip: Annotated[float, typer.Option("--clip", min=0.0, help="Largest norm of the gradient; 0: any.")] = 1.0
-    label_smoothing: Annotated[float, typer.Option("--label-smoothing", min=0.0, max=0.9)] = 0.0
-    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens of a forward.")] = 1024
     accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Packs a step, per process.")] = 4
     steps: Annotated[int | None, typer.Option("--steps", min=1)] = None
     epochs: Annotated[float | None, typer.Option("--epochs")] = None
@@ -59,15 +47,42 @@ class Recipe:
 
     def config(self, stop_token: str | None = None) -> "TrainConfig":
         """Raises TrainingError."""
-        from decoding.training.config import LINEAR_LAYERS, LoraConfig, TrainConfig
+        return self._config(stop_token=stop_token, lora=None)
+
+    def _config(self, **more: Any) -> "TrainConfig":
+        from decoding.training.config import TrainConfig
+
+        given = asdict(self)
+        known = {field.name for field in fields(TrainConfig)} & given.keys()
+        return TrainConfig(**{name: given[name] for name in known}, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe(Schedule):
+    """Options of a run that trains the model itself."""
+
+    full: Annotated[bool, typer.Option("--full", help="Train all matrices instead of a low-rank adapter.")] = False
+    rank: Annotated[int, typer.Option("--rank", min=1)] = 32
+    alpha: Annotated[float | None, typer.Option("--alpha", help="Default: twice the rank.")] = None
+    targets: Annotated[str, typer.Option("--targets", help="Layers that get factors.")] = "all"
+    dropout: Annotated[float, typer.Option("--dropout", min=0.0, max=0.9, help="Before the low-rank factors.")] = 0.0
+    rank_stabilised: Annotated[bool, typer.Option("--rank-stabilised", help="rsLoRA's scale.")] = False
+    b_rate: Annotated[float, typer.Option("--b-rate", help="LoRA+: B's learning rate over A's.")] = 1.0
+    init_adapter: Annotated[
+        Path | None,
+        typer.Option("--init-adapter", help="Go on from this adapter, on any machine; the rate warms up anew."),
+    ] = None
+    label_smoothing: Annotated[float, typer.Option("--label-smoothing", min=0.0, max=0.9)] = 0.0
+    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens of a forward.")] = 1024
+
+    def config(self, stop_token: str | None = None) -> "TrainConfig":
+        """Raises TrainingError."""
+        from decoding.training.config import LINEAR_LAYERS, LoraConfig
 
         alpha = 2.0 * self.rank if self.alpha is None else self.alpha
         layers = LINEAR_LAYERS if self.targets == "all" else tuple(self.targets.split(","))
         lora = LoraConfig(self.rank, alpha, layers, self.dropout, self.rank_stabilised, self.b_rate)
-        given = asdict(self)
-        known = {field.name for field in fields(TrainConfig)} & given.keys()
-        values = {name: given[name] for name in known}
-        return TrainConfig(**values, stop_token=stop_token, lora=None if self.full else lora)
+        return self._config(stop_token=stop_token, lora=None if self.full else lora)
 
 
 def run(
@@ -102,13 +117,41 @@ def run(
             resume=recipe.resume,
             stopped=stopped,
             prompt_version=PROMPT_VERSION,
-            notes={"data": [path.name for path in data], "recipe": _plain(asdict(config)), **(notes or {})},
+            notes={"data": [path.name for path in data], "recipe": plain_values(asdict(config)), **(notes or {})},
         )
-    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, one speaks
-        output.print_json({"out": str(out), **asdict(outcome)})
+    print_outcome({"out": str(out), **asdict(outcome)})
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
+def print_outcome(outcome: dict[str, Any]) -> None:
+    """The last line on stdout; of torchrun's processes, one speaks."""
+    if os.environ.get("RANK", "0") == "0":
+        output.print_json(outcome)
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """(which, from 0; of how many) of `i/n`."""
+    number, found, count = text.partition("/")
+    if not (found and number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise typer.BadParameter(f"{text!r} is not of the form i/n with 1 <= i <= n", param_hint="--shard")
+    return int(number) - 1, int(count)
+
+
+def allowed_tokens(max_new_tokens: int | None) -> Callable[[str], int]:
+    """Most tokens of an answer, by step; None: what the agent allows."""
+    from agent.profiles.compact import Compact
+
+    def agents(step: str) -> int:
+        return Compact().max_new_tokens("plan" if step == "plan" else "generate")
+
+    return agents if max_new_tokens is None else lambda step: max_new_tokens
+
+
+def report(line: str) -> None:
+    """On stderr, at once."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def plain_values(values: dict[str, Any]) -> dict[str, Any]:
     """As JSON takes it; of a folder, its name: where it lay says nothing elsewhere."""
     return {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
 

@@ -17,13 +17,14 @@ import torch
 from decoding.adapter import About
 from decoding.load import DTYPES, auto_dtype
 from decoding.training import state
-from decoding.training.base import Base, initial_adapter, ready_model, write_result
+from decoding.training.base import Base
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.objective import Objective, Objectives, answers
 from decoding.training.optimizer import Optimizer
 from decoding.training.packing import Pack, pack_order
 from decoding.training.report import Reporter
 from decoding.training.schedule import learning_rate, length_of
+from decoding.training.subject import Subject, Subjects, language_model
 from decoding.training.world import World, join, leave
 
 Validator = Callable[[int, Path], Mapping[str, float]]
@@ -50,6 +51,7 @@ def train(
     *,
     held_out: Iterable[Any] = (),
     objective: Objectives = answers,
+    subject: Subjects = language_model,
     resume: bool = False,
     stopped: Callable[[], bool] = lambda: False,
     validator: Validator | None = None,
@@ -59,15 +61,18 @@ def train(
     """Train on `data` (what the objective takes: groups of pairs, if nothing is said), measure on `held_out`, and leave in
     `out`:
 
-    `adapter/` (peft's format) or `model/` (hub layout) with what is trained so far, `best/` with what had the lowest held-out
-    loss, `log.jsonl`, `checkpoint.pt`. `stopped` is asked after every step. Under torchrun, every process calls this.
+    `adapter/` (peft's format) or `model/` (hub layout) with what is trained so far (or what another `subject` leaves),
+    `best/` with what had the lowest held-out loss, `log.jsonl`, `checkpoint.pt`. `stopped` is asked after every step. Under
+    torchrun, every process calls this.
     Raises TrainingError, TrainingDataError, ModelError.
     """
     world, device = join(config.device)
     ended = False
     try:
         about = About(base.name, base.sha256, prompt_version, dict(notes or {}))
-        run = _Run(config, base, objective(config, base, data, held_out), out, world, device, about, validator)
+        learnt = objective(config, base, data, held_out)
+        dtype = DTYPES[config.dtype] or auto_dtype(device.type)
+        run = _Run(config, base, learnt, subject(config, base, about, dtype, device), out, world, validator)
         run.begin(resume)
         while not run.finished and not world.agree(stopped()):
             run.advance()
@@ -86,24 +91,20 @@ class _Run:
         config: TrainConfig,
         base: Base,
         objective: Objective[Any],
+        subject: Subject,
         out: Path,
         world: World,
-        device: torch.device,
-        about: About,
         validator: Validator | None,
     ) -> None:
-        self._config, self._base, self._objective, self._out = config, base, objective, out
-        self._world, self._validator = world, validator
-        self._adapter = initial_adapter(base, config, about)
-        dtype = DTYPES[config.dtype] or auto_dtype(device.type)
-        self._model = ready_model(base, self._adapter, config, dtype, device)
-        self._optimizer = Optimizer(self._model.trained, config)
+        self._config, self._base, self._objective, self._subject = config, base, objective, subject
+        self._out, self._world, self._validator = out, world, validator
+        self._optimizer = Optimizer(subject.trained, config)
         self._packs_per_step = config.accumulate * world.size
         self._length = length_of(config, len(objective.packs), self._packs_per_step)
         self._curve = {
             **config.curve(),
             **objective.curve,
-            "dtype": str(dtype),
+            "dtype": str(subject.dtype),
             "packs_per_step": str(self._packs_per_step),
             "base": base.sha256,
             "data": objective.digest(),
@@ -129,9 +130,10 @@ class _Run:
         self._began_at = self._saved_at - self._elapsed_s
 
     def _described(self) -> str:
-        packs, trained = self._objective.packs, sum(tensor.numel() for tensor in self._model.trained.values())
+        packs, subject = self._objective.packs, self._subject
+        trained = sum(tensor.numel() for tensor in subject.trained.values())
         return (
-            f"training {trained / 1e6:.1f} M parameters of {self._base.name} in {self._model.dtype} on {self._model.device}: "
+            f"training {trained / 1e6:.1f} M parameters of {self._base.name} in {subject.dtype} on {subject.device}: "
             f"{sum(len(each.pairs) for each in packs):,} pairs in {len(packs):,} packs, "
             f"{sum(each.rows for each in packs):,} tokens an epoch; {self._objective.left_out:,} pairs are too long; "
             f"from step {self._step}"
@@ -141,8 +143,10 @@ class _Run:
         """One step, and what is due after it."""
         start = monotonic()
         packs = self._batch()
-        rate = learning_rate(self._config, self._length.progress(self._step + 0.5, self._elapsed_s))
-        terms, norm = self._learn(packs, rate)
+        progress = self._length.progress(self._step + 0.5, self._elapsed_s)
+        rate = learning_rate(self._config, progress)
+        self._subject.at(progress)
+        terms, norm = self._learn(packs, rate, progress)
         self._loss = terms["loss"]
         record = {
             "step": self._step,
@@ -183,13 +187,16 @@ class _Run:
         places = (divmod(number, count) for number in range(first, first + self._packs_per_step))
         return [self._objective.packs[pack_order(count, self._config.seed, epoch)[place]] for epoch, place in places]
 
-    def _learn(self, packs: list[Pack], rate: float) -> tuple[dict[str, float], float]:
+    def _learn(self, packs: list[Pack], rate: float, progress: float) -> tuple[dict[str, float], float]:
         """Update from this step's packs; the mean loss and its terms, and the norm of the gradient."""
-        terms = torch.zeros(len(self._objective.terms), device=self._model.device)
+        terms = torch.zeros(len(self._objective.terms), device=self._subject.device)
+        factors = torch.tensor(
+            self._objective.factors(progress) if self._objective.factors else 1.0, device=terms.device
+        )
         with torch.random.fork_rng():
             for index in range(self._world.rank, len(packs), self._world.size):
                 torch.manual_seed(_seed(self._config.seed, self._step, index))  # of dropout
-                part = self._objective.loss(self._model, packs[index], packs)
+                part = self._objective.loss(self._subject.model, packs[index], packs) * factors
                 part.sum().backward()  # type: ignore[no-untyped-call]
                 terms += part.detach()
         norm = self._optimizer.step(rate, self._world, terms)
@@ -203,7 +210,9 @@ class _Run:
         if not self._world.leads or not (self._objective.held_out or self._validator):
             return
         values = (
-            dict(self._objective.evaluate(self._model, self._objective.held_out)) if self._objective.held_out else {}
+            dict(self._objective.evaluate(self._subject.model, self._objective.held_out))
+            if self._objective.held_out
+            else {}
         )
         if self._validator:
             self._write(self._result_folder)
@@ -228,24 +237,24 @@ class _Run:
         self._saved_at = monotonic()
         if not self._world.leads:
             return
-        weights = {name: tensor.detach().cpu() for name, tensor in self._model.trained.items()}
+        weights = {name: tensor.detach().cpu() for name, tensor in self._subject.trained.items()}
         optimizer, best = self._optimizer.state(), self._best_loss
         state.save(state.State(self._step, self._elapsed_s, self._curve, weights, optimizer, best), self._out)
-        if self._adapter:
+        if self._subject.small:
             self._write(self._result_folder)
 
     def _restore(self, stored: state.State) -> None:
         self._step, self._elapsed_s, self._best_loss = stored.step, stored.elapsed_s, stored.best_loss
-        for name, tensor in self._model.trained.items():
+        for name, tensor in self._subject.trained.items():
             tensor.data.copy_(stored.weights[name])
         self._optimizer.restore(stored.optimizer)
 
     @property
     def _result_folder(self) -> Path:
-        return self._out / ("adapter" if self._adapter else "model")
+        return self._out / self._subject.result
 
     def _write(self, folder: Path) -> None:
-        write_result(self._model, self._base, self._adapter, self._config, folder)
+        self._subject.write(folder)
 
 
 def _seed(seed: int, step: int, index: int) -> int:

@@ -96,19 +96,32 @@ class TrainModel:
 
         training: apply dropout, by torch's global generator.
         """
-        config, dropout = self.config, self._dropout if training else 0.0
+        for x in self._layers(rows, self._dropout if training else 0.0):  # noqa: B007  (the last is wanted)
+            pass
+        x = self._norm(functional.embedding(rows.sources, x), "model.norm.weight")  # see `_taken`
+        tied = self.config.tie_embeddings
+        head = self._weight("model.embed_tokens.weight" if tied else "lm_head.weight")
+        return functional.linear(x, head).float()
+
+    @torch.no_grad()
+    def states(self, rows: Rows, taps: Sequence[int]) -> Tensor:
+        """Hidden states [rows, taps, hidden] of every row; a tap is what `decoding.target.Target` says."""
+        found = dict(enumerate(self._layers(rows)))
+        found[self.config.layers] = self._norm(found[self.config.layers], "model.norm.weight")
+        return torch.stack([found[tap] for tap in taps], 1)
+
+    def _layers(self, rows: Rows, dropout: float = 0.0) -> Iterator[Tensor]:
+        """The embeddings [rows, hidden], then every layer's output."""
         cos, sin = self._rope.at(rows.positions, rows.deepest + 1)
-        embedding = self._weight("model.embed_tokens.weight")
-        x = functional.embedding(rows.tokens, embedding)
-        for index in range(config.layers):
+        x = functional.embedding(rows.tokens, self._weight("model.embed_tokens.weight"))
+        yield x
+        for index in range(self.config.layers):
             prefix = f"model.layers.{index}."
             normed = self._norm(x, f"{prefix}input_layernorm.weight")
             x = x + self._attention(f"{prefix}self_attn.", normed, cos, sin, rows, dropout)
             normed = self._norm(x, f"{prefix}post_attention_layernorm.weight")
             x = x + self._mlp(f"{prefix}mlp.", normed, dropout)
-        x = self._norm(functional.embedding(rows.sources, x), "model.norm.weight")  # see `_taken`
-        head = embedding if config.tie_embeddings else self._weight("lm_head.weight")
-        return functional.linear(x, head).float()
+            yield x
 
     def _attention(self, prefix: str, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows, dropout: float) -> Tensor:
         query, key, value = (

@@ -19,6 +19,7 @@ from decoding.training.packing import P, Pack, pack
 class Objective(Generic[P]):
     """Packs to learn from and to measure on, and how.
 
+    The model is what `Subject.model` is, a `TrainModel` if nothing is said.
     loss: (model, pack, all packs of the step) -> [terms]: the pack's part of the step's mean loss, which is their sum.
     evaluate: (model, packs) -> figures by name; the lowest `loss` is the best.
     """
@@ -26,9 +27,10 @@ class Objective(Generic[P]):
     packs: Sequence[P]
     held_out: Sequence[P]
     left_out: int  # texts that are longer than a pack
-    loss: Callable[[TrainModel, P, Sequence[P]], Tensor]
-    evaluate: Callable[[TrainModel, Sequence[P]], Mapping[str, float]]
+    loss: Callable[[Any, P, Sequence[P]], Tensor]
+    evaluate: Callable[[Any, Sequence[P]], Mapping[str, float]]
     terms: tuple[str, ...] = ("loss",)
+    factors: Callable[[float], Sequence[float]] | None = None  # of the terms, by the run's progress; None: 1 throughout
     curve: Mapping[str, str] = field(default_factory=dict)  # what the curve depends on beside `TrainConfig`
 
     def digest(self) -> str:

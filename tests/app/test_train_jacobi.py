@@ -41,7 +41,7 @@ def collected(tiny: str, groups: str, out: Path, *more: str) -> Result:
 def test_two_rounds(tiny: str, groups: str, tmp_path: Path) -> None:
     """The second collects with the first one's adapter and larger blocks, and trains on from it."""
     adapter: tuple[str, ...] = ()
-    start: tuple[str, ...] = ()
+    start: tuple[str, ...] = ("--gold", groups, "--stop-token", "<|im_end|>")
     for number, (size, method) in enumerate((("4", "cllm"), ("8", "jacobi_forcing"))):
         data, out = tmp_path / f"data{number}", tmp_path / f"run{number}"
         result = collected(tiny, groups, data, "--block-size", size, *adapter)
@@ -57,6 +57,7 @@ def test_two_rounds(tiny: str, groups: str, tmp_path: Path) -> None:
         assert "consistency" in read_log(out)[0]
         about = read_adapter(out / "adapter").about
         assert about.notes["jacobi"]["method"] == method
+        assert about.notes["jacobi"]["gold"] == (["groups.jsonl"] if number == 0 else [])
         adapter, start = ("--adapter", str(out / "adapter")), ("--init-adapter", str(out / "adapter"))
 
 

@@ -11,9 +11,10 @@ from decoding.engine import Request, decode
 from decoding.method import load_method
 from decoding.text import TextDecoder
 from decoding.training.base import load_base, ready_model
+from decoding.training.collecting import repeats
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.data import Group, Pair, TokenPair, TrainingDataError
-from decoding.training.jacobi.collect import Collecting, collect, repeats
+from decoding.training.jacobi.collect import Collecting, collect
 from decoding.training.jacobi.states import first_difference
 from decoding.training.jacobi.trajectory import FILE, Trajectory, TrajectoryLog, blocks_of, read_trajectories
 from decoding.training.model import TrainModel

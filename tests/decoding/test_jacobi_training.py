@@ -1,6 +1,8 @@
 """What Jacobi training learns and from whom, that a run goes on bit for bit, and that decoding gets faster by it."""
 
-from collections.abc import Callable
+import socket
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, multiprocessing
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
@@ -19,16 +21,19 @@ from decoding.metrics import measure
 from decoding.training.base import Base, load_base, ready_model
 from decoding.training.config import LoraConfig, TrainConfig, TrainingError
 from decoding.training.jacobi.config import JacobiConfig
-from decoding.training.jacobi.objective import examples, jacobi_loss, jacobi_objective, jacobi_values
+from decoding.training.jacobi.objective import examples, jacobi_loss, jacobi_objective, jacobi_values, risen
 from decoding.training.jacobi.packing import JacobiBuilder, JacobiPack
 from decoding.training.jacobi.states import chains, first_difference
 from decoding.training.jacobi.trajectory import Trajectory
 from decoding.training.loop import train
-from decoding.training.packing import fill
+from decoding.training.loss import pack_loss
+from decoding.training.objective import answers
+from decoding.training.packing import Pack, fill
 from decoding.training.report import read_log
 from decoding.weights import read_weights
 from tests.decoding.jacobi_data import collected, decoder_of, ending_checkpoint, invented_trajectories
 from tests.decoding.training_data import agent_groups
+from tests.decoding.training_process import train_as_rank
 from tests.tiny_models import tiny_checkpoint
 
 FULL = TrainConfig(lora=None, steps=1)
@@ -55,7 +60,7 @@ def trajectories() -> list[Trajectory]:
 
 
 def packed(trajectories: list[Trajectory], how: JacobiConfig, rows: int = 500) -> list[JacobiPack]:
-    packs, left_out = fill(examples(trajectories, how, seed=0), rows, 0, JacobiBuilder)
+    packs, left_out = fill(list(examples(trajectories, how, seed=0).values()), rows, 0, JacobiBuilder)
     assert left_out == 0 and all(one.rows <= rows for one in packs)
     return packs
 
@@ -172,6 +177,22 @@ def test_a_resumed_run_is_one_that_was_never_stopped(
         assert all(torch.equal(after[0][name], after[1][name]) for name in after[1])
 
 
+def test_two_processes_equal_one_that_accumulates_twice_as_much(
+    base: Base, tmp_path: Path, trajectories: list[Trajectory]
+) -> None:
+    """As under torchrun, over gloo. Both terms are means over the packs of all processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = (port, CONFIG, str(base.folder), str(tmp_path / "two"), METHODS["paper"])
+    multiprocessing.spawn(train_as_rank, arguments, nprocs=2)  # type: ignore[no-untyped-call]
+    one = run(base, tmp_path / "one", trajectories, METHODS["paper"], replace(CONFIG, accumulate=4))
+    two = [{key: value for key, value in record.items() if key != "seconds"} for record in read_log(tmp_path / "two")]
+    assert len(two) == 6 and all(record["consistency"] > 0 for record in two)
+    for ours, theirs in zip(two, one, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4)
+
+
 @pytest.mark.parametrize("change", [{"ar_weight": 2.0}, {"window": 4}, {"method": "cllm"}, {"consistency_weight": 0.1}])
 def test_another_recipe_is_not_resumed(
     base: Base, tmp_path: Path, trajectories: list[Trajectory], change: dict[str, Any]
@@ -193,6 +214,48 @@ def test_answers_that_are_too_long_are_counted_and_nothing_at_all_is_refused(
     assert 0 < objective.left_out < len(trajectories)
     with pytest.raises(TrainingError, match="nothing to train on"):
         jacobi_objective(how, replace(CONFIG, pack_tokens=clean), base, [long], [])
+
+
+def test_the_consistency_loss_comes_in_slowly(base: Base, tmp_path: Path, trajectories: list[Trajectory]) -> None:
+    """Its part of a step rises with the run; the same step without the warm-up has all of it."""
+    assert [risen(progress, 0.2) for progress in (0.0, 0.05, 0.1, 0.2, 0.9)] == [0.0, 0.25, 0.5, 1.0, 1.0]
+    assert risen(0.0, 0.0) == 1.0
+    slow = replace(METHODS["forcing"], consistency_warmup=0.5)
+    first, *_ = run(base, tmp_path / "slow", trajectories, slow, replace(CONFIG, steps=2, learning_rate=1e-9))
+    whole, *_ = run(
+        base,
+        tmp_path / "whole",
+        trajectories,
+        replace(slow, consistency_warmup=0.0),
+        replace(CONFIG, steps=2, learning_rate=1e-9),
+    )
+    assert first["ar"] == pytest.approx(whole["ar"]) and first["consistency"] == pytest.approx(whole["consistency"] / 2)
+    with pytest.raises(TrainingError, match="part of the run"):
+        JacobiConfig(consistency_warmup=1.0)
+
+
+def test_gold_answers_are_learnt_beside_the_models_own(base: Base, trajectories: list[Trajectory]) -> None:
+    """As `train sft` would learn them; at most so many; and what a group shares is fed once."""
+    groups, how = agent_groups(2, 3), replace(METHODS["forcing"], gold_share=1.0)
+    config = replace(CONFIG, pack_tokens=500)
+    alone = jacobi_objective(how, config, base, trajectories, [])
+    both = jacobi_objective(how, config, base, trajectories, [], gold=groups)
+    tuned = answers(config, base, groups, [])
+
+    def texts(packs: Sequence[Pack]) -> Counter[tuple[str, str]]:
+        return Counter(pair for pack in packs for pair in pack.pairs)
+
+    assert texts(both.packs) - texts(alone.packs) <= texts(tuned.packs)
+    assert sum(texts(both.packs).values()) == len(trajectories) + 8
+    assert sum(len(pack.teachers) for pack in both.packs) == sum(len(pack.teachers) for pack in alone.packs)
+    for share, more in ((0.5, 4), (0.0, 0), (9.0, 12)):
+        objective = jacobi_objective(replace(how, gold_share=share), config, base, trajectories, [], gold=groups)
+        assert sum(texts(objective.packs).values()) == len(trajectories) + more
+    model = ready_model(base, None, FULL, torch.float32, torch.device("cpu"))
+    gold = jacobi_objective(replace(how, gold_share=99.0), config, base, trajectories[:1], [], gold=groups)
+    own = jacobi_objective(how, config, base, trajectories[:1], [])
+    nats = [sum(float(pack_loss(model, pack).detach()) for pack in packs.packs) for packs in (gold, own, tuned)]
+    assert nats[0] == pytest.approx(nats[1] + nats[2], rel=1e-4)
 
 
 def tokens_per_forward(model: Path, trajectories: list[Trajectory]) -> tuple[float, float]:
@@ -217,7 +280,8 @@ def test_training_makes_jacobi_decoding_faster(tmp_path: Path) -> None:
     )
     after = {}
     for weight in (0.0, 1.0):
-        how, out = JacobiConfig(window=4, draws=4, consistency_weight=weight), tmp_path / str(weight)
+        how = JacobiConfig(window=4, draws=4, ar_weight=1.0, consistency_weight=weight, consistency_warmup=0.0)
+        out = tmp_path / str(weight)
         run(load_base(str(folder)), out, data, how, config)
         after[weight], same = tokens_per_forward(out / "model", data)
         assert same >= 0.9

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from decoding.training.base import Base
 from decoding.training.config import TrainConfig
+from decoding.training.data import Group, stop_token, tokenise
 from decoding.training.jacobi.config import JacobiConfig
 from decoding.training.jacobi.packing import Example, JacobiBuilder, JacobiPack
 from decoding.training.jacobi.states import chains
@@ -26,6 +27,8 @@ from decoding.training.model import TrainModel
 from decoding.training.objective import Objective, checked_rows, some
 from decoding.training.packing import fill
 
+Ids = tuple[int, ...]
+
 
 def jacobi_objective(
     jacobi: JacobiConfig,
@@ -33,12 +36,19 @@ def jacobi_objective(
     base: Base,
     trajectories: Iterable[Trajectory],
     held_out: Iterable[Trajectory],
+    gold: Iterable[Group] = (),
 ) -> Objective[JacobiPack]:
-    """What is learnt from trajectories. Which states, is drawn once, by the seed. Raises TrainingError."""
-    rows = checked_rows(config, base)
-    packs, left_out = fill(examples(trajectories, jacobi, config.seed), rows, config.seed, JacobiBuilder)
+    """What is learnt from trajectories. Which states, is drawn once, by the seed.
+
+    gold: pairs whose answers are learnt beside the trajectories' own, so that accuracy is kept; `gold_share` bounds how many.
+    Raises TrainingError, TrainingDataError.
+    """
+    rows, own = checked_rows(config, base), list(trajectories)
+    learnt = examples(own, jacobi, config.seed)
+    answered = gold_examples(gold, base, config, round(jacobi.gold_share * len(own)))
+    packs, left_out = fill(_merged(learnt, answered), rows, config.seed, JacobiBuilder)
     some(packs, rows)
-    measured, _ = fill(examples(held_out, jacobi, config.seed), rows, config.seed, JacobiBuilder)
+    measured, _ = fill(_merged(examples(held_out, jacobi, config.seed)), rows, config.seed, JacobiBuilder)
     return Objective(
         packs,
         measured,
@@ -46,17 +56,50 @@ def jacobi_objective(
         partial(jacobi_loss, jacobi, config.label_smoothing),
         partial(jacobi_values, jacobi),
         terms=("ar", "consistency"),
+        factors=lambda progress: (1.0, risen(progress, jacobi.consistency_warmup)),
         curve=jacobi.curve(),
     )
 
 
-def examples(trajectories: Iterable[Trajectory], jacobi: JacobiConfig, seed: int) -> list[list[Example]]:
+def risen(progress: float, warmup: float) -> float:
+    """The part of the consistency weight that counts: linear from 0 over the warm-up, then 1."""
+    return min(1.0, progress / warmup) if warmup else 1.0
+
+
+def gold_examples(groups: Iterable[Group], base: Base, config: TrainConfig, most: int) -> dict[Ids, list[Example]]:
+    """At most `most` pairs, drawn by the seed, by group, as examples without noise."""
+    listed = list(groups)
+    if not listed or not most:
+        return {}
+    tokenised = tokenise(listed, base.tokenizer, stop_token(base.tokenizer, config.stop_token))
+    pairs = [
+        (tuple(base.tokenizer.encode(group.prefix)), pair)
+        for group, own in zip(listed, tokenised, strict=True)
+        for pair in own
+    ]
+    chosen: dict[Ids, list[Example]] = defaultdict(list)
+    for index in np.random.default_rng([config.seed, 2]).permutation(len(pairs))[:most]:
+        prefix, pair = pairs[index]
+        chosen[prefix].append(Example(pair.step, pair.id, pair.tokens[: pair.prompt_tokens], pair.targets, ()))
+    return chosen
+
+
+def _merged(*parts: Mapping[Ids, list[Example]]) -> list[list[Example]]:
+    """Groups with the same beginning as one, so that it is fed once."""
+    merged: dict[Ids, list[Example]] = defaultdict(list)
+    for part in parts:
+        for prefix, own in part.items():
+            merged[prefix] += own
+    return list(merged.values())
+
+
+def examples(trajectories: Iterable[Trajectory], jacobi: JacobiConfig, seed: int) -> dict[Ids, list[Example]]:
     """By group. The states of an answer depend on the seed and on the answer's prompt alone."""
-    groups: dict[tuple[int, ...], list[Example]] = defaultdict(list)
+    groups: dict[Ids, list[Example]] = defaultdict(list)
     for trajectory in trajectories:
         chance = Random(f"{seed} {trajectory.prompt}")
         groups[trajectory.group].append(Example.of(trajectory, chains(trajectory, jacobi, chance)))
-    return list(groups.values())
+    return groups
 
 
 def jacobi_loss(

@@ -1,7 +1,7 @@
 """What a Jacobi trajectory is, and the file that holds them.
 
-A file of trajectories is JSON Lines, UTF-8. The first line says how they came about; each other line is a trajectory, or a
-prompt that was left out and why:
+A file of trajectories is JSON Lines, UTF-8, as `record_log` writes them. The first line says how they came about; each other
+line is a trajectory, or a prompt that was left out and why:
 
     {"block_size": 16, "base": "<SHA-256 of the base>", ...}
     {"id": "...", "step": "plan", "prompt": "...", "prompt_ids": [...], "prefix": 120, "answer_ids": [...], "right": true,
@@ -17,15 +17,13 @@ prompt that was left out and why:
 - `right`: the answer is the gold answer. `forwards`: of the target, for the whole answer.
 """
 
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from decoding.training.config import TrainingError
 from decoding.training.data import TrainingDataError
+from decoding.training.record_log import RecordLog, read_records
 
 FILE = "trajectories.jsonl"
 State = tuple[int, ...]
@@ -64,56 +62,16 @@ def blocks_of(answer: Sequence[int], seen: Mapping[int, Sequence[State]], n: int
     return tuple(blocks)
 
 
-class TrajectoryLog:
-    """The file of a folder under construction, written so that a collection that was killed goes on where it stopped."""
+class TrajectoryLog(RecordLog):
+    """The file of a folder under construction."""
 
     def __init__(self, out: Path, origin: Mapping[str, Any]) -> None:
-        """Open or create it. `done`: prompts that are in it. Raises TrainingError where it has another `origin`."""
-        out.mkdir(parents=True, exist_ok=True)
-        self.path = out / FILE
-        self.done = {record["prompt"] for record in self._continue(json.loads(json.dumps(origin)))}
-        self._file = self.path.open("ab")
-
-    def append(self, record: Trajectory) -> None:
-        """Write one trajectory through to the disk."""
-        self._write(asdict(record))
-
-    def leave_out(self, prompt: str, reason: str) -> None:
-        """Note that a prompt was tried and gave nothing to learn from."""
-        self._write({"prompt": prompt, "left_out": reason})
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _write(self, record: Mapping[str, Any]) -> None:
-        self._file.write(_line(record))
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def _continue(self, origin: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The records that are there; a last line that a kill cut short is cut off the file. A new file gets its origin."""
-        if self.path.exists():
-            data = self.path.read_bytes()
-            os.truncate(self.path, data.rfind(b"\n") + 1)
-        if not self.path.exists() or self.path.stat().st_size == 0:
-            self.path.write_bytes(_line(origin))
-            return []
-        [found, *records] = [record for _, record in _records(self.path)]
-        changed = sorted(name for name in found.keys() | origin.keys() if found.get(name) != origin.get(name))
-        if changed:
-            raise TrainingError(
-                f"{self.path} was collected with another {', '.join(changed)}: collect as before, or choose another folder"
-            )
-        return records
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        super().__init__(out / FILE, origin)
 
 
 def read_trajectories(path: Path, base_sha256: str) -> Iterator[Trajectory]:
     """The trajectories of a file, in order. Raises TrainingDataError that names the line, or where the base is another."""
-    records = _records(path)
+    records = read_records(path, "trajectory")
     _, origin = next(records, ("", {}))
     if "block_size" not in origin:
         raise TrainingDataError(f"{path} holds no trajectories: make them with `sqlagent train jacobi collect`")
@@ -122,27 +80,6 @@ def read_trajectories(path: Path, base_sha256: str) -> Iterator[Trajectory]:
     for where, record in records:
         if "left_out" not in record:
             yield _trajectory(record, where)
-
-
-def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, record) of every line. A last line that a kill cut short is no record."""
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.endswith("\n"):
-                    yield f"{path}, line {number}", _object(line, f"{path}, line {number}")
-    except OSError as error:
-        raise TrainingDataError(f"{path} cannot be read: {error}") from error
-
-
-def _object(line: str, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise TrainingDataError(f"{where}: no trajectory ({error})") from error
-    if not isinstance(record, dict):
-        raise TrainingDataError(f"{where}: no trajectory")
-    return record
 
 
 def _trajectory(record: Mapping[str, Any], where: str) -> Trajectory:

@@ -1,0 +1,1 @@
+"""Training of draft heads on a frozen target: its own answers, its hidden states on disk, one objective per kind of head."""

@@ -1,0 +1,59 @@
+"""From a trained head to the one that is shipped: 4 bits a weight, and what that costs, measured by decoding."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from decoding.engine import Request, decode
+from decoding.heads.head import Head, load_head, save_head
+from decoding.method import load_method
+from decoding.metrics import measure
+from decoding.text import TextDecoder
+from decoding.training.config import TrainingError
+from decoding.training.heads.responses import Response
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The shipped folder. Tokens per forward are of the same greedy answers; None where nothing was decoded.
+
+    lost: part of the accepted draft tokens that quantisation costs.
+    """
+
+    bytes: int
+    prompts: int
+    fp32_tokens_per_forward: float | None = None
+    int4_tokens_per_forward: float | None = None
+    lost: float | None = None
+
+
+def export_head(
+    trained: Path, out: Path, decoder: TextDecoder, responses: Iterable[Response], *, limit: int, most_bytes: int
+) -> Exported:
+    """Write `trained` in int4 to `out`, and decode `limit` prompts with both. Raises TrainingError where it is too large."""
+    head = load_head(trained)
+    if head.identity is None:
+        raise TrainingError(f"{trained} does not say which target it belongs to: train it anew")
+    size = save_head(head, out, head.identity, storage="int4")
+    if size > most_bytes:
+        raise TrainingError(
+            f"the head takes {size / 1e6:.2f} MB, more than {most_bytes / 1e6:.2f}: train a smaller one, or raise --most-mb"
+        )
+    asked = list(islice(responses, limit))
+    if not asked:
+        return Exported(size, 0)
+    whole, small = (tokens_per_forward(decoder, each, asked) for each in (head, load_head(out)))
+    lost = (whole - small) / (whole - 1) if whole > 1 else 0.0
+    return Exported(size, len(asked), round(whole, 4), round(small, 4), round(lost, 4))
+
+
+def tokens_per_forward(decoder: TextDecoder, head: Head, responses: Iterable[Response]) -> float:
+    """Of greedy answers to the responses' prompts, with the method of the head's kind and its defaults."""
+    rounds = []
+    for response in responses:
+        limit = max(len(answer) for answer in response.answers)
+        method = load_method(head.config.kind, head=head)
+        request = Request(response.prompt_ids, method, limit, stop=decoder.tokenizer.stop_ids)
+        rounds += list(decode(decoder.target, [request]))
+    return measure(rounds).tokens_per_forward

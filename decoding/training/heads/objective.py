@@ -1,0 +1,106 @@
+"""How a kind of head learns: what it is given, and the table of objectives.
+
+The target is frozen. Its hidden states of whole texts (prompt and the target's own answer) are computed once and lie on disk
+(`features`); a head of any kind is trained on them. Texts come in forests (`decoding.training.packing`): what several texts
+share is one row, and a row sees its ancestors and itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from decoding.heads.head import Head
+from decoding.model_config import ModelConfig
+from decoding.training.config import TrainingError
+
+
+@dataclass(frozen=True, slots=True)
+class HeadBatch:
+    """One forest on the head's device; floats are fp32, ids int64.
+
+    `sources`, `targets` and `owners` are the answers, one after another, each in order: the target's own token after row
+    `sources[j]` is `targets[j]`, and `tokens[sources[j + 1]] == targets[j]` where `owners[j + 1] == owners[j]`. So every j is
+    an anchor: its token is `tokens[sources[j]]`, its context the rows that this row sees, its truth `targets[j:]` of the same
+    owner. An answer's last target is the stop token, which has no row. Two answers may share their first rows.
+    """
+
+    tokens: Tensor  # [rows]
+    positions: Tensor  # [rows] place in the text, from 0
+    parents: Tensor  # [rows] the row before in the same text, or -1
+    sees: Tensor  # [rows, rows] bool: row i attends to row j (its ancestors and itself)
+    hidden: Tensor  # [rows, taps, hidden] the target's states at the head's own taps, in their order
+    final: Tensor  # [rows, hidden] after the target's last norm: the target's logits are final @ lm_head.T
+    sources: Tensor  # [targets] rows
+    targets: Tensor  # [targets] token ids
+    owners: Tensor  # [targets] which answer
+    embedding: Tensor  # the target's [vocab, hidden], frozen
+    lm_head: Tensor  # the target's [vocab, hidden], frozen
+    progress: float = 1.0  # of the run, 0 to 1, for curricula; 1 where nothing is learnt
+
+    def ahead(self, count: int) -> tuple[Tensor, Tensor]:
+        """What follows every anchor: (index [targets, count] into `targets`, whether it is of the same answer [.., count]).
+
+        index[j, i] is j + i where that is valid, so that column 0 is the anchor's own target; else j.
+        """
+        places = torch.arange(len(self.targets), device=self.targets.device)
+        index = places[:, None] + torch.arange(count, device=places.device)
+        inside = index < len(places)
+        index = torch.where(inside, index, places[:, None])
+        valid = inside & (self.owners[index] == self.owners[:, None])
+        return torch.where(valid, index, places[:, None]), valid
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """The target's own logits after some rows, [*rows, vocab]."""
+        return self.final[rows] @ self.lm_head.T
+
+
+class HeadObjective(Protocol):
+    """How one kind of head is made and taught: a frozen dataclass whose fields are its options, with the paper's defaults.
+
+    Chance (anchors, noise) comes from torch's global generator, which the loop seeds anew for every pack.
+    """
+
+    def new(self, target: ModelConfig, counts: Tensor) -> Head:
+        """An untrained head, sized for the target. counts [vocab]: how often each token stands in the answers."""
+        ...
+
+    def loss(self, head: Any, batch: HeadBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The mean loss over the batch's anchors, with gradient, and figures for the log (means, without gradient)."""
+        ...
+
+
+@runtime_checkable
+class FromTarget(Protocol):
+    """An objective whose heads begin with something of the target's; most begin at random."""
+
+    def start(self, head: Any, weights: Mapping[str, Tensor]) -> None:
+        """weights: the target's, adapter included, with transformers' names."""
+        ...
+
+
+OBJECTIVES: Mapping[str, str] = {
+    "draft_model": "decoding.training.heads.draft_model:DraftModelObjective",
+    "medusa": "decoding.training.heads.medusa:MedusaObjective",
+    "eagle3": "decoding.training.heads.eagle3:Eagle3Objective",
+    "falcon": "decoding.training.heads.falcon:FalconObjective",
+    "dflash": "decoding.training.heads.dflash:DFlashObjective",
+    "domino": "decoding.training.heads.domino:DominoObjective",
+    "jetspec": "decoding.training.heads.jetspec:JetSpecObjective",
+    "path_tree": "decoding.training.heads.path_tree:PathTreeObjective",
+}
+
+
+def load_objective(kind: str, **options: Any) -> HeadObjective:
+    """The objective of a kind of head, with some of its options set. Raises TrainingError that lists what there is."""
+    if kind not in OBJECTIVES:
+        raise TrainingError(f"no head of kind {kind!r} can be trained; choose one of: {', '.join(OBJECTIVES)}")
+    module, name = OBJECTIVES[kind].split(":")
+    objective = getattr(import_module(module), name)
+    known = [field.name for field in fields(objective)]
+    if unknown := sorted(set(options) - set(known)):
+        raise TrainingError(f"{kind} has no option {unknown[0]}; it has: {', '.join(known) or 'none'}")
+    return objective(**options)  # type: ignore[no-any-return]

@@ -1,0 +1,131 @@
+"""What draft heads learn to guess: the frozen target's own answers to the prompts of training data.
+
+A file of responses is a `record_log`: its first line names the target, each other line is a prompt with its answers, greedy
+first, then sampled ones (a head drafts for sampled text, too), each with its stop token:
+
+    {"id": "...", "step": "plan", "prompt": "...", "prompt_ids": [...], "prefix": 120, "answers": [[...], [...]]}
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decoding.engine import Request
+from decoding.heads.head import TargetIdentity
+from decoding.method import load_method
+from decoding.rounds import Round
+from decoding.sampling import Sampler
+from decoding.text import TextDecoder
+from decoding.tokenizer import Tokenizer
+from decoding.training.collecting import Asked, answer_of, collect_answers, fault
+from decoding.training.data import Group, TokenPair, TrainingDataError
+from decoding.training.record_log import RecordLog, read_records
+
+FILE = "responses.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """How to collect. `max_new_tokens`: by step. `samples`: sampled answers beside the greedy one."""
+
+    max_new_tokens: Callable[[str], int]
+    samples: int = 0
+    temperature: float = 1.0  # of the sampled answers
+    decoder: str = "plain"  # any method: the text is the same
+    batch: int = 8  # prompts decoded together
+    limit: int | None = None  # prompts tried, those of earlier runs included
+    seed: int = 0
+    shard: tuple[int, int] = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A prompt and the target's answers. See above."""
+
+    id: str
+    step: str
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    prefix: int
+    answers: tuple[tuple[int, ...], ...]
+
+    @property
+    def group(self) -> tuple[int, ...]:
+        """What the prompts of its group begin with."""
+        return self.prompt_ids[: self.prefix]
+
+    def pairs(self) -> list[TokenPair]:
+        """Its answers as texts to be packed."""
+        prompt = np.array(self.prompt_ids, dtype=np.int32)
+        found = []
+        for answer in self.answers:
+            targets = np.array(answer, dtype=np.int32)
+            found.append(TokenPair(np.concatenate([prompt, targets[:-1]]), targets, self.step, self.id, 1.0))
+        return found
+
+
+def collect(
+    decoder: TextDecoder,
+    groups: Iterable[Group],
+    log: RecordLog,
+    how: Collecting,
+    report: Callable[[str], None] = lambda line: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> dict[str, int]:
+    """Let the target answer what `log` does not hold yet; counts as `collect_answers` says.
+
+    Answers to be left out are those of `collecting.fault`; a prompt whose greedy answer is left out goes with it.
+    """
+    return collect_answers(decoder, groups, log, how, _Responses(decoder.tokenizer, how), "responses", report, stopped)
+
+
+@dataclass(frozen=True, slots=True)
+class _Responses:
+    tokenizer: Tokenizer
+    how: Collecting
+
+    def requests(self, asked: Asked) -> list[Request]:
+        seeded = Sampler(self.how.temperature, self.how.seed)
+        samplers = [Sampler(), *(seeded.derive(asked.prompt, i) for i in range(self.how.samples))]
+        limit, stop = self.how.max_new_tokens(asked.pair.step), self.tokenizer.stop_ids
+        return [Request(asked.ids, load_method(self.how.decoder), limit, each, stop) for each in samplers]
+
+    def record(self, asked: Asked, requests: Sequence[Request], rounds: Sequence[Sequence[Round]]) -> Response | str:
+        if why := fault(self.tokenizer, rounds[0]):
+            return why
+        answers = dict.fromkeys(answer_of(each) for each in rounds if not fault(self.tokenizer, each))
+        return Response(asked.pair.id, asked.pair.step, asked.prompt, asked.ids, asked.prefix, tuple(answers))
+
+
+def read_responses(paths: Iterable[Path]) -> tuple[TargetIdentity, Iterator[Response]]:
+    """The target that answered, and its responses, file after file.
+
+    Raises TrainingDataError that names the line, or where the files are of several targets.
+    """
+    listed = [(path, read_records(path, "response")) for path in paths]
+    targets = {_target(path, next(records, ("", {}))[1]) for path, records in listed}
+    if len(targets) != 1:
+        raise TrainingDataError("the responses are not all of one target: collect them anew with one model and adapter")
+    return targets.pop(), (
+        _response(record, where) for _, records in listed for where, record in records if "id" in record
+    )
+
+
+def _target(path: Path, origin: Mapping[str, Any]) -> TargetIdentity:
+    try:
+        return TargetIdentity(**origin["target"])
+    except (KeyError, TypeError) as error:
+        raise TrainingDataError(f"{path} holds no responses: make them with `sqlagent train head collect`") from error
+
+
+def _response(record: Mapping[str, Any], where: str) -> Response:
+    try:
+        values = {field.name: record[field.name] for field in fields(Response)}
+        values["prompt_ids"] = tuple(record["prompt_ids"])
+        values["answers"] = tuple(tuple(answer) for answer in record["answers"])
+        return Response(**values)
+    except (KeyError, TypeError) as error:
+        raise TrainingDataError(f"{where}: no response ({error!r})") from error

@@ -1,0 +1,87 @@
+"""The two long steps on the way to a head, each resumable: the target's states of its responses, and training on them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from decoding.adapter import Adapter, merged_weights
+from decoding.heads.identity import target_identity
+from decoding.heads.taps import all_taps
+from decoding.load import DTYPES, auto_dtype
+from decoding.training.base import Base
+from decoding.training.config import TrainConfig, TrainingError
+from decoding.training.heads.features import Features, Origin, digest_of, packs_of, write_features
+from decoding.training.heads.objective import HeadObjective
+from decoding.training.heads.responses import read_responses
+from decoding.training.heads.training import HeadLesson
+from decoding.training.loop import Outcome, train
+from decoding.training.model import TrainModel
+from decoding.training.world import join
+from decoding.weights import read_weights
+
+
+def make_features(
+    base: Base,
+    adapter: Adapter | None,
+    responses: Iterable[Path],
+    folder: Path,
+    *,
+    taps: Sequence[int] | None = None,
+    pack_tokens: int = 1024,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    report: Callable[[str], None] = lambda line: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> bool:
+    """One pass of the frozen target over its responses; whether it is through. The same call goes on where it was stopped.
+
+    taps: None stores what any kind of head reads. Raises TrainingError, TrainingDataError.
+    """
+    target, listed = read_responses(responses)
+    mine = replace(target_identity(base.sha256, adapter), prompt_hash=target.prompt_hash)
+    if difference := target.difference(mine):
+        raise TrainingError(f"the responses are of another target ({difference}): collect them with this one")
+    packs, left_out = packs_of(listed, pack_tokens, seed)
+    if not packs:
+        raise TrainingError(f"there is nothing to learn from: no answer has at most pack_tokens = {pack_tokens} tokens")
+    report(f"{sum(len(each.pairs) for each in packs):,} answers in {len(packs):,} packs; {left_out:,} are too long")
+    config = base.config
+    wanted = tuple(sorted({*(all_taps(config.layers) if taps is None else taps), config.layers}))
+    origin = Origin(target, wanted, config.hidden_size, config.vocab_size, pack_tokens, seed, digest_of(packs))
+    weights = merged_weights(read_weights(base.folder), adapter)
+    _, where = join(device)
+    model = TrainModel(config, weights, {}, None, DTYPES[dtype] or auto_dtype(where.type), where)
+    return write_features(model, packs, origin, folder, report, stopped)
+
+
+def train_head(
+    config: TrainConfig,
+    base: Base,
+    features: Features,
+    objective: HeadObjective,
+    out: Path,
+    *,
+    adapter: Adapter | None = None,
+    held_out_part: float = 0.02,
+    resume: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    prompt_version: int | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Train a head; `out` is left as by `loop.train`, with the head in `head/` and the best one in `best/`."""
+    lesson = HeadLesson(objective, features, base, adapter)
+    learnt = lesson.objective(held_out_part)
+    return train(
+        config,
+        base,
+        (),
+        out,
+        objective=lambda *_: learnt,
+        subject=lesson.subject,
+        resume=resume,
+        stopped=stopped,
+        prompt_version=prompt_version,
+        notes=notes,
+    )

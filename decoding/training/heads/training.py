@@ -1,0 +1,137 @@
+"""One head on features: what the training loop needs to teach it."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decoding.adapter import About, Adapter, merged_weights
+from decoding.heads.head import Head, HeadMismatch, TargetIdentity, save_head
+from decoding.heads.identity import target_identity
+from decoding.training.base import Base
+from decoding.training.config import TrainConfig
+from decoding.training.heads.features import FeaturePack, Features
+from decoding.training.heads.objective import FromTarget, HeadBatch, HeadObjective
+from decoding.training.objective import Objective
+from decoding.training.subject import Subject
+from decoding.weights import read_weights
+
+_EMBEDDING, _LM_HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+class HeadLesson:
+    """A head, the features that it learns from, and how: all that the loop's callbacks share.
+
+    Raises HeadMismatch where the features are of another target than `base`.
+    """
+
+    def __init__(
+        self, objective: HeadObjective, features: Features, base: Base, adapter: Adapter | None = None
+    ) -> None:
+        target = features.origin.target
+        mine = replace(target_identity(base.sha256, adapter), prompt_hash=target.prompt_hash)
+        if difference := target.difference(mine):
+            raise HeadMismatch(f"the features are of another target ({difference}): make them anew with this one")
+        self._objective, self._features, self._base, self._adapter = objective, features, base, adapter
+        self._progress = 0.0
+
+    def objective(self, held_out_part: float) -> Objective[FeaturePack]:
+        """What is learnt; the last packs are held out."""
+        packs = self._features.packs
+        held_out = min(round(held_out_part * len(packs)), len(packs) - 1)
+        return Objective(
+            packs[: len(packs) - held_out],
+            packs[len(packs) - held_out :],
+            left_out=0,
+            loss=self._loss,
+            evaluate=self._evaluate,
+            curve={"objective": repr(self._objective), "features": repr(self._features.origin)},
+        )
+
+    def subject(
+        self, config: TrainConfig, base: Base, about: About, dtype: torch.dtype, device: torch.device
+    ) -> Subject:
+        """A new head in fp32; `dtype` is that of its arithmetic on CUDA."""
+        with torch.random.fork_rng():
+            torch.manual_seed(config.seed)
+            head = self._objective.new(base.config, self._features.counts())
+        stored = read_weights(base.folder)
+        if isinstance(self._objective, FromTarget):
+            weights = dict(merged_weights(stored, self._adapter))
+            self._objective.start(head, weights)
+        else:
+            weights = {name: tensor for name, tensor in stored if name in (_EMBEDDING, _LM_HEAD)}
+        head.to(device).train().requires_grad_()
+        self._embedding = weights[_EMBEDDING].to(device, torch.float32)
+        tied = base.config.tie_embeddings
+        self._lm_head = self._embedding if tied else weights[_LM_HEAD].to(device, torch.float32)
+        self._device, self._dtype = device, dtype
+        identity = self._features.origin.target
+        return Subject(
+            head,
+            dict(head.named_parameters()),
+            dtype,
+            device,
+            result="head",
+            small=True,
+            write=lambda folder: _write(head, folder, identity),
+            at=self._at,
+        )
+
+    def batch(self, pack: FeaturePack, taps: Sequence[int], progress: float = 1.0) -> HeadBatch:
+        """A pack on the device."""
+        layers = self._base.config.layers
+        states = self._features.states(pack, (*taps, layers)).to(self._device)
+        ids = {
+            name: torch.from_numpy(getattr(pack, name)).long().to(self._device)
+            for name in ("tokens", "parents", "sources", "targets", "owners")
+        }
+        return HeadBatch(
+            **ids,
+            positions=torch.from_numpy(pack.positions()).long().to(self._device),
+            sees=torch.from_numpy(pack.mask()).to(self._device),
+            hidden=states[:, :-1],
+            final=states[:, -1],
+            embedding=self._embedding,
+            lm_head=self._lm_head,
+            progress=progress,
+        )
+
+    def _at(self, progress: float) -> None:
+        self._progress = progress
+
+    def _loss(self, head: Head, pack: FeaturePack, step: Sequence[FeaturePack]) -> Tensor:
+        part = len(pack.targets) / sum(len(each.targets) for each in step)
+        with self._arithmetic():
+            loss, _ = self._objective.loss(head, self.batch(pack, head.config.taps, self._progress))
+        return part * loss[None]
+
+    @torch.no_grad()
+    def _evaluate(self, head: Head, packs: Sequence[FeaturePack]) -> Mapping[str, float]:
+        """Means over the targets of `loss` and of the objective's own figures, chance fixed."""
+        sums: dict[str, float] = defaultdict(float)
+        head.eval()
+        with torch.random.fork_rng(), self._arithmetic():
+            torch.manual_seed(0)
+            for pack in packs:
+                loss, figures = self._objective.loss(head, self.batch(pack, head.config.taps))
+                for name, value in {"loss": loss, **figures}.items():
+                    sums[name] += float(value) * len(pack.targets)
+        head.train()
+        targets = sum(len(pack.targets) for pack in packs)
+        return {name: value / targets for name, value in sums.items()}
+
+    def _arithmetic(self) -> AbstractContextManager[Any]:
+        """Half precision where it is fast and asked for; weights stay in fp32."""
+        if self._dtype == torch.bfloat16 and self._device.type == "cuda":
+            return torch.autocast("cuda", torch.bfloat16)
+        return nullcontext()
+
+
+def _write(head: Head, folder: Path, identity: TargetIdentity) -> None:
+    save_head(head, folder, identity)

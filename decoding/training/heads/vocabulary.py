@@ -1,0 +1,38 @@
+"""The draft vocabulary while a head learns: frequent tokens and the batch's, as `decoding.heads.vocabulary` has it."""
+
+import torch
+from torch import Tensor
+
+from decoding.heads.head import HeadConfig
+from decoding.training.heads.objective import HeadBatch
+
+
+def frequent_tokens(counts: Tensor, size: int) -> tuple[int, ...]:
+    """The `size` most frequent tokens that stand in the answers at all, ascending; 0: none, for the whole vocabulary."""
+    if not size:
+        return ()
+    best = counts.topk(min(size, len(counts)))
+    return tuple(
+        sorted(token for token, count in zip(best.indices.tolist(), best.values.tolist(), strict=True) if count)
+    )
+
+
+def batch_vocabulary(config: HeadConfig, batch: HeadBatch) -> Tensor:
+    """Ids [size], ascending: all of them where the head names no frequent ones."""
+    device = batch.tokens.device
+    if not config.frequent:
+        return torch.arange(config.vocab, device=device)
+    ids: Tensor = torch.unique(torch.cat([torch.tensor(config.frequent, device=device), batch.tokens]))
+    return ids
+
+
+def places(ids: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """(place in `ids` of each token, whether it is there); 0 where it is not."""
+    found = torch.searchsorted(ids, tokens).clamp_max(len(ids) - 1)
+    inside = ids[found] == tokens
+    return found.where(inside, 0), inside
+
+
+def soft_cross_entropy(logits: Tensor, teacher: Tensor) -> Tensor:
+    """[...] from logits [..., size] to the distribution of `teacher` [..., size], which gets no gradient."""
+    return -(teacher.detach().softmax(-1) * logits.log_softmax(-1)).sum(-1)
