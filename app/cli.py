@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from app import ask, data, doctor, evaluate, models, sql, train, train_all
+from app import ablate, ask, bench, data, doctor, evaluate, models, sql, train, train_all, ui
 
 app = typer.Typer(
     name="sqlagent",
@@ -16,11 +16,13 @@ app = typer.Typer(
 )
 app.command("ask")(ask.ask)
 app.command("chat")(ask.chat)
+app.command("ui")(ui.ui)
 app.command("sql")(sql.sql)
 app.command("eval")(evaluate.evaluate)
-app.command("bench")(evaluate.bench)
+app.command("ablate")(ablate.ablate)
 data.app.command("linking")(evaluate.linking)
 train.app.command("all")(train_all.train_all)
+app.add_typer(bench.app, name="bench")
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")

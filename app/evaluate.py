@@ -1,10 +1,10 @@
-"""`sqlagent eval DATASET`, `sqlagent data linking` and `sqlagent bench`: accuracy and speed, measured and written to files."""
+"""`sqlagent eval DATASET` and `sqlagent data linking`: accuracy, measured and written to files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,7 +14,6 @@ from app.arguments import Asking, Decoding, spread
 if TYPE_CHECKING:
     from eval.agent_predict import AgentPredict
 
-Data = Annotated[Path, typer.Option("--data", help="The dataset's official folder.", exists=True, file_okay=False)]
 AnyData = Annotated[
     Path,
     typer.Option(
@@ -40,6 +39,15 @@ Shard = Annotated[
     ),
 ]
 
+AtOnce = Annotated[
+    int,
+    typer.Option(
+        "--at-once",
+        min=1,
+        help="Questions that are asked together and share the model's forwards: sooner done, single times mean little.",
+    ),
+]
+
 
 @spread
 def evaluate(
@@ -55,6 +63,7 @@ def evaluate(
     questions: Wording = "spider",
     first_turn: FirstTurn = "own",
     shard: Shard = None,
+    at_once: AtOnce = 1,
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     timeout: options.Timeout = 30.0,
@@ -71,7 +80,7 @@ def evaluate(
     from eval.gold import check_gold
     from eval.run import evaluate as run_evaluation
 
-    part = _part(shard)
+    part = shard_of(shard)
     with exits.plain_errors():
         name = dataset if questions == "spider" else f"{dataset}/{questions}"
         examples = load_dataset(name, data, limit=limit, sample=sample, db=db_id)
@@ -82,6 +91,7 @@ def evaluate(
             output.print_json(asdict(check_gold(examples, rules, timeout_s=timeout)))
             return
         settings = asdict(decoding) | asdict(asking) | {"no_evidence": no_evidence, "first_turn": first_turn}
+        settings |= {"at_once": at_once}
         with _predictor(decoding, asking, engine, timeout, first_turn) as predict:
             summary = run_evaluation(
                 examples,
@@ -96,11 +106,12 @@ def evaluate(
                 settings=settings | {"profile": decoding.choice().profile_name},
                 timeout_s=timeout,
                 shard=part,
+                at_once=at_once,
             )
         output.print_json(summary)
 
 
-def _part(shard: str | None) -> tuple[int, int] | None:
+def shard_of(shard: str | None) -> tuple[int, int] | None:
     """(number from 1, count) of "1/2"."""
     if shard is None:
         return None
@@ -156,48 +167,3 @@ def linking(
             ]
     output.print_rows(list(rows[0]), [list(row.values()) for row in rows])
     output.print_json(rows)
-
-
-@spread
-def bench(
-    data: Data,
-    out: options.Out,
-    decoders: Annotated[str, typer.Option("--decoders", help="Names with commas between them, or all.")] = "all",
-    questions: Annotated[int, typer.Option("--questions", min=1, help="Spider dev questions to decode SQL for.")] = 30,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1)] = 96,
-    decoding: Decoding = Decoding(),
-    seed: options.Seed = 0,
-    peers: Annotated[bool, typer.Option("--peers", help="Also transformers' generate, on the same weights.")] = False,
-    as_json: options.Json = False,
-) -> None:
-    """Compare decoding methods: same target, same prompts, one run. The last line on stdout is the summary as JSON."""
-    from decoding.method import METHODS, load_method
-    from decoding.text import Settings
-    from eval.bench_run import benchmark
-    from eval.datasets import load_dataset
-
-    with exits.plain_errors():
-        names = list(METHODS) if decoders == "all" else [name.strip() for name in decoders.split(",")]
-        names = ["plain", *(name for name in names if name != "plain")]
-        for name in names:
-            load_method(name)
-        settings = [Settings(name, {}, decoding.temperature, seed, max_new_tokens) for name in names]
-        examples = load_dataset("spider", data, limit=questions)
-        with output.stderr.status("loading the model") as status:
-            summary = benchmark(decoding.choice(), examples, settings, out, peers=peers, say=status.update)
-    if not as_json:
-        _print_rows(summary["rows"])
-    output.print_json(summary)
-
-
-def _print_rows(rows: list[dict[str, Any]]) -> None:
-    columns = {
-        "decoder": "decoder",
-        "tokens": "tokens",
-        "tok/fwd": "tokens_per_forward",
-        "tok/s": "tokens_per_s",
-        "x plain": "speedup_vs_plain",
-        "equal": "equal_to_plain",
-    }
-    shown = [[f"{row[c]:.2f}" if isinstance(row[c], float) else row[c] for c in columns.values()] for row in rows]
-    output.print_rows(list(columns), shown)

@@ -21,6 +21,12 @@ class Recall:
         while sum(map(len, self._sequences)) > self._max_tokens and len(self._sequences) > 1:
             self._sequences.popitem(last=False)
 
+    def copy(self) -> "Recall":
+        """What it holds now, unmoved by what is added later."""
+        other = Recall(self._max_tokens)
+        other._sequences = self._sequences.copy()
+        return other
+
     @property
     def sequences(self) -> tuple[tuple[int, ...], ...]:
         """All remembered sequences, newest first."""

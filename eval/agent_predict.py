@@ -1,8 +1,10 @@
-"""The agent as a `Predict`: one conversation per question, one open database at a time."""
+"""The agent as a `Predict`: one conversation per question, and as few open databases as there are threads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 
 from agent.assemble import LoadedModel
@@ -20,8 +22,8 @@ FirstTurn = Literal["own", "gold"]
 
 
 class AgentPredict:
-    """Answers examples with a model that `load` gives when the first one comes. Questions come grouped by database, so one
-    open database suffices.
+    """Answers examples with a model that `load` gives when the first one comes; several threads may ask at once. Questions
+    come grouped by database, so a thread needs one open database at a time.
 
     `first_turn`: "own" has the agent answer the questions before an example's own itself, and fail where it fails; "gold"
     puts their gold SQL into its memory. Time and tokens are those of the example's own question.
@@ -38,11 +40,15 @@ class AgentPredict:
         self._load, self._engine, self._options, self._limits = load, engine, options, limits
         self._first_turn = first_turn
         self._loaded: LoadedModel | None = None
-        self._open: tuple[Path, Database] | None = None
+        self._lock = Lock()
+        self._free: list[tuple[Path, Database]] = []  # open, and used by no question
 
     def __call__(self, example: Example) -> Prediction:
+        if example.database is None:
+            raise ValueError(f"question {example.id} has no database")
         try:
-            answer = self._after_history(example).ask(example.question, example.evidence)
+            with self._database(example.database) as database:
+                answer = self._after_history(example, database).ask(example.question, example.evidence)
         except PromptTooLong as error:
             return Prediction("", str(error))
         return Prediction(
@@ -55,17 +61,16 @@ class AgentPredict:
         )
 
     def close(self) -> None:
-        """Close the database that is open."""
-        if self._open:
-            self._open[1].close()
-            self._open = None
+        """Close the databases that no question uses."""
+        with self._lock:
+            free, self._free = self._free, []
+        for _, database in free:
+            database.close()
 
-    def _after_history(self, example: Example) -> Conversation:
+    def _after_history(self, example: Example, database: Database) -> Conversation:
         """A conversation that has had the questions before the example's."""
-        if example.database is None:
-            raise ValueError(f"question {example.id} has no database")
-        self._loaded = self._loaded or self._load()
-        database = self._database(example.database)
+        with self._lock:
+            self._loaded = self._loaded or self._load()
         seeded = replace(self._options, seed=Sampler(seed=self._options.seed).derive(example.id).seed)
         conversation = Conversation(self._loaded.toolbox(database, seeded, self._limits))
         for question, gold in example.history:
@@ -75,11 +80,25 @@ class AgentPredict:
                 conversation.remember(question, _in_dialect(gold, database))
         return conversation
 
-    def _database(self, path: Path) -> Database:
-        if self._open is None or self._open[0] != path:
+    @contextmanager
+    def _database(self, path: Path) -> Iterator[Database]:
+        """An open database for one question; the free ones of other paths are closed."""
+        database = self._taken(path)
+        if database is None:
             self.close()
-            self._open = path, open_database(path, engine=self._engine)
-        return self._open[1]
+            database = open_database(path, engine=self._engine)
+        try:
+            yield database
+        finally:
+            with self._lock:
+                self._free.append((path, database))
+
+    def _taken(self, path: Path) -> Database | None:
+        with self._lock:
+            found = next((one for one in self._free if one[0] == path), None)
+            if found:
+                self._free.remove(found)
+        return found[1] if found else None
 
 
 def _in_dialect(gold: str, database: Database) -> str:

@@ -3,9 +3,9 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from eval.dataset import Example
 
@@ -67,18 +67,33 @@ class ResumeError(Exception):
     """The folder holds another run, or a damaged one; the message is one line that says what to do."""
 
 
-class RecordLog:
+class Line(Protocol):
+    """A dataclass that is a line of a log. No two lines of a log have the same `id`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def id(self) -> str: ...
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self: ...
+
+
+R = TypeVar("R", bound=Line)
+
+
+class RecordLog(Generic[R]):
     """records.jsonl of a folder, written so that a run that was killed goes on where it stopped."""
 
-    def __init__(self, out: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, out: Path, settings: Mapping[str, Any], kind: type[R]) -> None:
         """Open or create the run of `out`. Raises `ResumeError` when it was made with other `settings`."""
         out.mkdir(parents=True, exist_ok=True)
-        self._path, self._settings = out / "records.jsonl", settings
+        self._path, self._settings, self._kind = out / "records.jsonl", settings, kind
         _check_settings(out / "settings.json", settings)
-        self.records = _read(self._path)
+        self.records = read_records(self._path, kind)
         self._file = self._path.open("ab")
 
-    def append(self, record: Record) -> None:
+    def append(self, record: R) -> None:
         """Write one record through to the disk."""
         self._file.write(json.dumps(asdict(record), ensure_ascii=False).encode("utf-8", "replace") + b"\n")
         self._file.flush()
@@ -90,12 +105,12 @@ class RecordLog:
         for folder in folders:
             _check_settings(folder / "settings.json", self._settings)
             known = {record.id for record in self.records}
-            for record in _read(folder / "records.jsonl"):
+            for record in read_records(folder / "records.jsonl", self._kind):
                 if record.id not in known:
                     self.append(record)
         return len(folders)
 
-    def in_order(self, ids: Sequence[str]) -> list[Record]:
+    def in_order(self, ids: Sequence[str]) -> list[R]:
         """The records of these questions, in this order."""
         by_id = {record.id: record for record in self.records}
         return [by_id[each] for each in ids]
@@ -124,7 +139,7 @@ def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
-def _read(path: Path) -> list[Record]:
+def read_records(path: Path, kind: type[R]) -> list[R]:
     """The records there are. A last line that was torn by a crash is cut off the file."""
     if not path.exists():
         return []
@@ -133,6 +148,6 @@ def _read(path: Path) -> list[Record]:
     if len(whole) < len(data):
         os.truncate(path, len(whole))
     try:
-        return [Record.from_json(json.loads(line)) for line in whole.splitlines()]
+        return [kind.from_json(json.loads(line)) for line in whole.splitlines()]
     except (ValueError, KeyError, TypeError) as error:
         raise ResumeError(f"{path} is damaged ({error}): delete its folder to start anew") from error

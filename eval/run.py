@@ -1,11 +1,13 @@
 """Runs a benchmark: asks for a prediction, has it scored, keeps the record. What answers is a callable from outside.
 
-Scoring waits for the prediction and the other way round, so that neither disturbs the other's time on a small machine.
+With one question at a time, scoring waits for the prediction and the other way round, so that neither disturbs the other's
+time on a small machine. With several at once, the answers come sooner and each one's time says little.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,6 +44,7 @@ def evaluate(
     timeout_s: float = 30.0,
     timed_runs: int = 100,
     shard: tuple[int, int] | None = None,
+    at_once: int = 1,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Score `predict` on the examples and return the summary; `out` gets records.jsonl, settings.json, summary.json
@@ -52,19 +55,21 @@ def evaluate(
     measures BIRD's R-VES on SQLite. An example without database is recorded as not executed and not asked.
 
     `shard` (number from 1, count): only that part of the examples (`eval.datasets.shard`), in a folder of its own inside
-    `out`, so that processes share the work; a call without it takes over all parts' records. Raises `ResumeError` when `out`
-    holds another run, `WorkerError` when scoring cannot start; what `predict` raises passes.
+    `out`, so that processes share the work; a call without it takes over all parts' records. `at_once` > 1: so many threads
+    call `predict`. Raises `ResumeError` when `out` holds another run, `WorkerError` when scoring cannot start; what `predict`
+    raises passes.
     """
     timed_runs = timed_runs if rules == "bird" and engine == "sqlite" else 0
     names = {"dataset": dataset, "engine": engine, "model": model, "decoder": decoder}
-    figures = {"timeout_s": timeout_s, "timed_runs": timed_runs, "questions": _fingerprint(examples)}
+    figures = {"timeout_s": timeout_s, "timed_runs": timed_runs, "questions": fingerprint(examples)}
     every_setting = {**(settings or {}), **names, **figures}
     asked = part(examples, *shard) if shard else examples
     folder = out / f"shard-{shard[0]}-of-{shard[1]}" if shard else out
-    log = RecordLog(folder, every_setting)
+    log = RecordLog(folder, every_setting, Record)
     try:
         shards = log.take_over(sorted(folder.glob("shard-*")))
-        _ask(asked, predict, log, Scorer(rules, engine, tables, timeout_s, timed_runs), progress)
+        scorer = Scorer(rules, engine, tables, timeout_s, timed_runs)
+        _ask(asked, predict, log, scorer, at_once, progress)
     finally:
         log.close()
     records = log.in_order([example.id for example in asked])
@@ -73,17 +78,40 @@ def evaluate(
     return summary
 
 
-def _ask(examples: Sequence[Example], predict: Predict, log: RecordLog, scorer: "Scorer", progress: bool) -> None:
+def _ask(
+    examples: Sequence[Example],
+    predict: Predict,
+    log: RecordLog[Record],
+    scorer: "Scorer",
+    at_once: int,
+    progress: bool,
+) -> None:
     """Ask, score and record every example that has no record."""
     done = {record.id for record in log.records}
+    missing = [example for example in examples if example.id not in done]
     try:
         with _Bar(len(examples), log.records, progress) as bar:
-            for example in examples:
-                if example.id not in done:
-                    log.append(_record(example, predict, scorer))
-                    bar.show(log.records)
+            for example, prediction in _predictions(missing, predict, at_once):
+                log.append(_record(example, prediction, scorer))
+                bar.show(log.records)
     finally:
         scorer.close()
+
+
+def _predictions(
+    examples: Sequence[Example], predict: Predict, at_once: int
+) -> Iterator[tuple[Example, Prediction | None]]:
+    """Each example with its prediction, as soon as it is there; None where the database is not."""
+    if at_once == 1:
+        yield from ((example, predict(example) if example.executable else None) for example in examples)
+        return
+    with ThreadPoolExecutor(at_once, "question") as pool:
+        asked = {pool.submit(predict, example): example for example in examples if example.executable}
+        try:
+            yield from ((example, None) for example in examples if not example.executable)
+            yield from ((asked[future], future.result()) for future in as_completed(asked))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def task_for(
@@ -127,10 +155,9 @@ class Scorer:
         self._worker.close()
 
 
-def _record(example: Example, predict: Predict, scorer: Scorer) -> Record:
-    if not example.executable:
+def _record(example: Example, prediction: Prediction | None, scorer: Scorer) -> Record:
+    if prediction is None:
         return _make_record(example, Prediction(""), Verdict(gold_error=_NO_DATABASE), None)
-    prediction = predict(example)
     verdict = scorer.verdict(example, prediction.sql)
     return _make_record(example, prediction, verdict, scorer.exact_match(example, prediction.sql))
 
@@ -158,7 +185,7 @@ def _make_record(example: Example, prediction: Prediction, verdict: Verdict, em:
     )
 
 
-def _fingerprint(examples: Sequence[Example]) -> str:
+def fingerprint(examples: Sequence[Example]) -> str:
     """Number and digest of the questions, so that a run goes on only with the same ones in the same order."""
     keys = [[example.id, example.db_id, example.gold] for example in examples]
     return f"{len(examples)}:{hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]}"

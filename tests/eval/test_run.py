@@ -1,6 +1,7 @@
 """Runs from end to end: records, resuming, summaries, prediction files. What answers is a function of this file."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,32 @@ def test_records_hold_what_is_promised(invented: Path, tmp_path: Path) -> None:
     assert (summary["n"], summary["executed"], summary["ex"], summary["em"]) == (4, 3, 1.0, 1.0)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     assert len((tmp_path / "pred.txt").read_text().splitlines()) == 4
+
+
+def test_questions_asked_at_once_leave_the_same_records(invented: Path, tmp_path: Path) -> None:
+    """The barrier opens only when three threads are inside."""
+    barrier = threading.Barrier(3, timeout=20)
+
+    def predict(example: Example) -> Prediction:
+        barrier.wait()
+        return _gold(example)
+
+    summary = _run(invented, tmp_path / "together", predict, at_once=3)
+    assert summary == _run(invented, tmp_path / "alone")
+    assert sorted(_lines(tmp_path / "together"), key=str) == sorted(_lines(tmp_path / "alone"), key=str)
+    for name in ("pred.txt", "gold.txt"):
+        assert (tmp_path / "together" / name).read_text() == (tmp_path / "alone" / name).read_text()
+
+
+def test_what_fails_at_once_ends_the_run_and_keeps_what_is_done(invented: Path, tmp_path: Path) -> None:
+    def predict(example: Example) -> Prediction:
+        if example.id == "1":
+            raise RuntimeError("the model is gone")
+        return _gold(example)
+
+    with pytest.raises(RuntimeError, match="model is gone"):
+        _run(invented, tmp_path, predict, at_once=2)
+    assert _run(invented, tmp_path, at_once=2)["executed"] == 3
 
 
 def test_every_kind_of_wrong_prediction_is_told_apart(invented: Path, tmp_path: Path) -> None:

@@ -1,0 +1,299 @@
+"""`sqlagent bench`: how fast decoding is, method by method, and a look inside it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from app import exits, options, output
+from app.arguments import Asking, Decoding, Query, Source, spread
+from app.evaluate import FirstTurn, Shard, shard_of
+
+if TYPE_CHECKING:
+    from eval.bench_methods import MethodSpec
+    from eval.dataset import Example
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+@spread
+def bench(
+    ctx: typer.Context,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Spider's official folder.", exists=True, file_okay=False)
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
+    decoders: Annotated[str, typer.Option("--decoders", help="Names with commas between, or all ready ones.")] = "all",
+    questions: Annotated[int, typer.Option("--questions", min=1, help="Spider dev questions to decode SQL for.")] = 30,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1)] = 96,
+    decoding: Decoding = Decoding(),
+    seed: options.Seed = 0,
+    peers: Annotated[bool, typer.Option("--peers", help="Also transformers' generate, on the same weights.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Compare decoding methods: same target, same prompts, one run. The last line on stdout is the summary as JSON."""
+    if ctx.invoked_subcommand:
+        return
+    if data is None or out is None:
+        raise typer.BadParameter("the comparison needs --data and --out", ctx)
+    from decoding.method import load_method, ready_methods
+    from decoding.text import Settings
+    from eval.bench_run import benchmark
+    from eval.datasets import load_dataset
+
+    with exits.plain_errors():
+        names = ready_methods() if decoders == "all" else [name.strip() for name in decoders.split(",")]
+        names = ["plain", *(name for name in names if name != "plain")]
+        for name in names:
+            load_method(name)
+        settings = [Settings(name, {}, decoding.temperature, seed, max_new_tokens) for name in names]
+        examples = load_dataset("spider", data, limit=questions)
+        with output.stderr.status("loading the model") as status:
+            summary = benchmark(decoding.choice(), examples, settings, out, peers=peers, say=status.update)
+    if not as_json:
+        _print_rows(summary["rows"])
+    output.print_json(summary)
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    columns = {
+        "decoder": "decoder",
+        "tokens": "tokens",
+        "tok/fwd": "tokens_per_forward",
+        "tok/s": "tokens_per_s",
+        "x plain": "speedup_vs_plain",
+        "equal": "equal_to_plain",
+    }
+    shown = [[f"{row[c]:.2f}" if isinstance(row[c], float) else row[c] for c in columns.values()] for row in rows]
+    output.print_rows(list(columns), shown)
+
+
+@app.command("trajectory")
+@spread
+def trajectory(
+    question: Annotated[str, typer.Argument(help="What the agent is asked.")],
+    source: Source = Source(),
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Also draw it: a .svg, or an .html page.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Show a decoding iteration by iteration: what was guessed, what of it was right, and what came of it.
+
+    The default decoder is jacobi_forcing.
+    """
+    from dataclasses import replace
+
+    if out and out.suffix not in (".svg", ".html"):
+        raise typer.BadParameter(f"{out.name} ends neither in .svg nor in .html", param_hint="--out")
+    if asking.samples > 1:
+        raise typer.BadParameter("a trajectory is one sample's", param_hint="--samples")
+    with exits.plain_errors():
+        choice = replace(decoding, decoder=decoding.decoder or "jacobi_forcing").choice()
+        database = source.open()
+        try:
+            from agent.assemble import load_model
+            from agent.conversation import Conversation
+            from eval.agent_calls import recording
+            from eval.trajectory import of_calls
+            from eval.trajectory_figure import write_figure
+            from eval.trajectory_text import print_trajectory
+
+            loaded, recorder = recording(load_model(choice))
+            toolbox = loaded.toolbox(database, asking.agent_options(), Query().limits())
+            toolbox.estimate_plain = None
+            answer = Conversation(toolbox).ask(question)
+            steps = of_calls(recorder.take(answer.steps), loaded.decoder.tokenizer)
+        finally:
+            database.close()
+        print_trajectory(steps, output.stdout)
+        if out:
+            write_figure(steps, question, out, _panel_size(choice.decoder_name, choice.decoder_options))
+            output.stderr.print(f"drawn in {out}")
+
+
+def _panel_size(decoder: str, given: Any) -> int:
+    """Positions of a panel: the decoder's block, where it has one."""
+    from decoding.method import method_options
+
+    size: int = given.get("block_size") or method_options(decoder).get("block_size") or 16
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Which questions."""
+
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data",
+            help="Spider's official folder; for held_back and follow_ups the one that holds spider/ and spider_syn/.",
+            exists=True,
+            file_okay=False,
+        ),
+    ]
+    dataset: Annotated[
+        Literal["spider", "held_back", "follow_ups"], typer.Option("--dataset", help="Which questions.")
+    ] = "spider"
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N.")] = None
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Only N, random but always the same.")] = None
+
+    def load(self) -> "list[Example]":
+        """Raises DatasetError."""
+        from eval.datasets import load_dataset
+
+        return load_dataset(self.dataset, self.data, limit=self.limit, sample=self.sample)
+
+
+@app.command("methods")
+@spread
+def methods(
+    asked: Questions,
+    out: options.Out,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="[NAME=]ADAPTER",
+            help="An adapter's folder, 'none' or 'auto'; repeatable, the first is what others are compared with.",
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method", metavar="NAME[:OPTION=VALUE,...]", help="Repeatable; plain is always there. Default: all rows."
+        ),
+    ] = None,
+    step: Annotated[
+        list[str] | None, typer.Option("--step", help="Decode only these steps again: plan, generate, refine.")
+    ] = None,
+    first_turn: FirstTurn = "own",
+    shard: Shard = None,
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    timeout: options.Timeout = 30.0,
+    as_json: options.Json = False,
+) -> None:
+    """Compare checkpoints and decoding methods on what the agent asks: tokens per forward, time, and accuracy.
+
+    `out` gets records.jsonl, summary.json and table.md; the last line on stdout is the summary as JSON. Of cross-step
+    recycling: `--dataset follow_ups --method jacobi_forcing --method jacobi_forcing:from_recall=false`.
+    """
+    from dataclasses import replace
+
+    with exits.plain_errors():
+        from eval.bench_methods import DEFAULT_METHODS, PLAIN, Study, run_methods
+        from eval.bench_table import markdown, to_dict
+
+        if decoding.decoder or decoding.decoder_option:
+            raise typer.BadParameter("name what is compared with --method", param_hint="--decoder")
+        if asking.samples > 1:
+            raise typer.BadParameter("methods are compared on single samples", param_hint="--samples")
+        part = shard_of(shard)
+        named = dict(_checkpoint(text) for text in checkpoint or [decoding.adapter])
+        study = Study(
+            {name: replace(decoding.choice(), adapter=adapter) for name, adapter in named.items()},
+            [PLAIN, *(method_spec(text) for text in dict.fromkeys(method or DEFAULT_METHODS) if text != PLAIN.name)],
+            asked.dataset,
+            asking.agent_options(),
+            tuple(step or ()),
+            first_turn,
+            timeout,
+        )
+        with output.stderr.status("") as status:
+            records = run_methods(study, asked.load(), out, shard=part, say=status.update)
+        summary = to_dict(records) | {"model": decoding.model, "dataset": asked.dataset, "shard": shard} | machine()
+        write_summary(out / f"shard-{part[0]}-of-{part[1]}" if part else out, summary, markdown(summary))
+        if not as_json:
+            output.stdout.print(markdown(summary), markup=False, highlight=False, soft_wrap=True)
+        output.print_json(summary)
+
+
+def _checkpoint(text: str) -> tuple[str, str]:
+    """(name, adapter) of "name=adapter"; without a name the adapter is its own."""
+    name, found, adapter = text.partition("=")
+    return (name, adapter) if found else (text, text)
+
+
+def method_spec(text: str) -> "MethodSpec":
+    """A method with options from "name:option=value,option=value". Raises UnknownMethod."""
+    from decoding.method import load_method
+    from eval.bench_methods import MethodSpec
+
+    name, _, rest = text.partition(":")
+    given = options.decoder_options([pair for pair in rest.split(",") if pair])
+    load_method(name, **given)
+    return MethodSpec(text, name, given)
+
+
+def machine() -> dict[str, Any]:
+    """What times depend on beside the software."""
+    import platform
+
+    import torch
+
+    return {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
+
+
+def write_summary(folder: Path, summary: dict[str, Any], table: str) -> None:
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    (folder / "table.md").write_text(table, encoding="utf-8")
+
+
+@app.command("tune")
+@spread
+def tune(
+    asked: Questions,
+    out: options.Out,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option("--vary", metavar="OPTION=VALUE,VALUE,...", help="Repeatable. Default: all that matter to speed."),
+    ] = None,
+    sweeps: Annotated[int, typer.Option("--sweeps", min=1, help="Most sweeps over the options.")] = 2,
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    as_json: options.Json = False,
+) -> None:
+    """Find the fastest options of a decoding method on this machine, on what the agent asks. Default: jacobi_forcing's.
+
+    An interrupted search in --out goes on. The last line on stdout is the summary as JSON.
+    """
+    with exits.plain_errors():
+        from eval.bench_tune import SPACE, Tuning
+        from eval.bench_tune import tune as search
+
+        decoder = decoding.decoder or "jacobi_forcing"
+        space = _space(decoder, vary) or SPACE.get(decoder, {})
+        if not space:
+            known = ", ".join(SPACE)
+            raise typer.BadParameter(f"what of {decoder} shall vary? Without --vary: {known}", param_hint="--vary")
+        if asking.samples > 1:
+            raise typer.BadParameter("options are tuned on single samples", param_hint="--samples")
+        tuning = Tuning(decoder, space, decoding.choice(), asking.agent_options(), sweeps)
+        with output.stderr.status("") as status:
+            summary = search(tuning, asked.load(), out, status.update) | machine()
+        (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        if not as_json:
+            shown = [[t["trial"], t["options"], t["forwards"], f"{t['tokens_per_s']:.1f}"] for t in summary["trials"]]
+            output.print_rows(["trial", "options", "forwards", "tok/s"], shown)
+            flags = " ".join(f"-o {name}={value}" for name, value in summary["best"].items())
+            output.stdout.print(f"--decoder {decoder} {flags}", style="bold", highlight=False, soft_wrap=True)
+        output.print_json(summary)
+
+
+def _space(decoder: str, vary: list[str] | None) -> dict[str, list[Any]]:
+    """Values by option from "option=value,value". Raises UnknownMethod."""
+    from decoding.method import load_method
+
+    space: dict[str, list[Any]] = {}
+    for text in vary or []:
+        name, _, values = text.partition("=")
+        space[name] = [options.decoder_options([f"{name}={value}"])[name] for value in values.split(",") if value]
+        for value in space[name]:
+            load_method(decoder, **{name: value})
+    return space
