@@ -2,7 +2,10 @@
 #
 #   make ask                                  a default question on the bundled database
 #   make ask Q="Who sold most?" DB=shop.db    your question, your database (file, folder or URL)
+#   make ui                                   the web chat on DB (default: the bundled database), at 127.0.0.1
 #   make test                                 the tests        make check     ruff, mypy, import-linter
+#   make test-ui                              the chat in a headless browser; installs Chromium where it can
+#   make screenshots OUT=folder               pictures of the chat's main states
 #   make retrain DATA=folder OUT=folder       the shipped adapter anew, every stage; RECIPE=cpu or gpu; goes on when stopped
 #   make lock                                 constraints.txt anew, from a clean environment
 #   make clean                                remove .venv and caches of tools
@@ -27,7 +30,7 @@ export QUESTION DATABASE
 unexport Q DB
 MAKEOVERRIDES :=
 
-.PHONY: help ask test check retrain lock clean
+.PHONY: help ask ui test test-ui screenshots check retrain lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,/^JOBS/p'
@@ -36,8 +39,17 @@ ask: $(VENV)/.ready
 	@[ -n "$$QUESTION" ] || exec </dev/null; \
 		exec $(BIN)/sqlagent ask $${DATABASE:+--db "$$DATABASE"} $${QUESTION:+-- "$$QUESTION"}
 
+ui: $(VENV)/.ready-ui
+	@exec $(BIN)/sqlagent ui $${DATABASE:+--db "$$DATABASE"}
+
 test: $(VENV)/.ready-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+
+test-ui: $(VENV)/.ready-browser
+	@SQLAGENT_BROWSER=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ui
+
+screenshots: $(VENV)/.ready-browser
+	@$(BIN)/python -m tests.ui.screenshots "$(if $(filter file,$(origin OUT)),out/screenshots,$(OUT))"
 
 check: $(VENV)/.ready-dev
 	@$(BIN)/ruff check .
@@ -63,10 +75,22 @@ $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(INSTALL) -e .
 	@touch $@
 
+$(VENV)/.ready-ui: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) with what the chat needs (once; a few minutes) ..." >&2
+	@$(INSTALL) -e '.[ui]'
+	@touch $(VENV)/.ready $@
+
+$(VENV)/.ready-browser: $(VENV)/.ready-dev
+	@$(INSTALL) -e '.[dev,browser]'
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get update -qq && apt-get install -y -qq chromium; } >&2 || \
+		{ echo "the browser tests need Chromium; on Debian and Ubuntu: apt install chromium" >&2; exit 1; }
+	@touch $@
+
 $(VENV)/.ready-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing into $(VENV) with what the tests need (once; a few minutes) ..." >&2
 	@$(INSTALL) -e '.[dev]'
-	@touch $(VENV)/.ready $@
+	@touch $(VENV)/.ready $(VENV)/.ready-ui $@
 
 # torch is pinned by hand, for not every index has a CPU build of the newest release.
 # Local version labels such as +cpu say which build of torch this machine has; every build may satisfy the pin.
@@ -74,7 +98,7 @@ lock:
 	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check "pip>=24"
 	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check \
-		$(if $(TORCH_INDEX_URL),--extra-index-url "$(TORCH_INDEX_URL)") '.[dev]' torch==$(TORCH)
+		$(if $(TORCH_INDEX_URL),--extra-index-url "$(TORCH_INDEX_URL)") '.[dev,browser]' torch==$(TORCH)
 	@{ echo "# What the tests use. Made by: make lock"; \
 		$(VENV)-lock/bin/python -m pip freeze --exclude sqlagent | sed 's/+[a-z0-9.]*$$//'; } > constraints.txt
 	@rm -rf $(VENV)-lock

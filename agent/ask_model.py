@@ -8,15 +8,15 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langgraph.config import get_stream_writer
 
 from agent.grammar.constraint import plan_constraint, sql_constraint
+from agent.grammar.facts import Said
 from agent.profiles import ModelStep
 from agent.slots import Slots
 from agent.steps import PlainTime, Step, model_step
-from agent.toolbox import Toolbox
+from agent.toolbox import Call, Toolbox
 from decoding.chat_model import FastChatModel, log_likelihood, rounds_of
 from decoding.constraint import Constraint, ConstraintError
 from decoding.metrics import measure
 from decoding.sampling import Sampler
-from tools.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,21 @@ def ask_model(
     attempt: int = 0,
     temperature: float | None = None,
 ) -> Reply:
-    """Put a step to the model. Emits `start`, then `text` events while one sample is written; remembers the tokens for
-    later drafts. Where the grammar comes to a dead end, the step starts again without it, and its record says so.
+    """Put a step to the model when it is this asker's turn. Emits `waiting` while it is not, then `start`, then `text` events
+    while one sample is written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step
+    starts again without it, and its record says so. Raises Stopped.
     """
     messages = toolbox.profile.messages(name, slots)
-    options = _call_options(toolbox, name, slots.schema, attempt, temperature)
+    options = _call_options(toolbox, name, slots, attempt, temperature)
+    toolbox.calls[name] = Call(tuple(messages), options)
+    writer = get_stream_writer()
+    with toolbox.seat.turn(lambda ahead: writer({"event": "waiting", "step": name, "ahead": ahead})):
+        return _answered(toolbox, name, messages, options, samples)
+
+
+def _answered(
+    toolbox: Toolbox, name: ModelStep, messages: list[BaseMessage], options: dict[str, Any], samples: int
+) -> Reply:
     start, detail = perf_counter(), ""
     try:
         replies = _replies(toolbox, name, messages, options, samples)
@@ -78,7 +88,7 @@ def _race(
 
 
 def _call_options(
-    toolbox: Toolbox, name: ModelStep, schema: Schema, attempt: int, temperature: float | None
+    toolbox: Toolbox, name: ModelStep, slots: Slots, attempt: int, temperature: float | None
 ) -> dict[str, Any]:
     options: dict[str, Any] = {"stop": list(toolbox.profile.stop(name))}
     if not isinstance(toolbox.model, FastChatModel):
@@ -86,7 +96,7 @@ def _call_options(
     options |= {
         "recall": toolbox.recall,
         "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
-        "constraint": _constraint(toolbox, toolbox.model, name, schema),
+        "constraint": _constraint(toolbox, toolbox.model, name, slots),
     }
     options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
     if temperature is not None:
@@ -94,22 +104,29 @@ def _call_options(
     return options
 
 
-def _constraint(toolbox: Toolbox, model: FastChatModel, name: ModelStep, schema: Schema) -> Constraint[Any] | None:
-    """A plan, or SQL alone, over the schema that the prompt shows, where the profile's answers are nothing else."""
+def _constraint(toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots) -> Constraint[Any] | None:
+    """A plan, or SQL alone, over the schema that the prompt shows and what was said, where the profile's answers are nothing
+    else."""
     dialect = toolbox.database.dialect
     if not (toolbox.options.constrain and toolbox.profile.raw and dialect in ("sqlite", "duckdb")):
         return None
     decoder = model.decoder
-    stop = decoder.tokenizer.stop_ids
+    stop, size, said = decoder.tokenizer.stop_ids, decoder.target.vocab_size, _said(slots)
     if name == "plan":
-        return plan_constraint(schema, decoder.tokenizer, stop, newline=True, size=decoder.target.vocab_size)
-    return sql_constraint(schema, dialect, decoder.tokenizer, stop, newline=True, size=decoder.target.vocab_size)
+        return plan_constraint(slots.schema, decoder.tokenizer, stop, newline=True, size=size, said=said)
+    return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, newline=True, size=size, said=said)
+
+
+def _said(slots: Slots) -> Said:
+    turns = (part for turn in slots.history for part in turn)
+    return Said(slots.question, slots.values, (slots.evidence, *slots.knowledge, *turns))
 
 
 def _stream(toolbox: Toolbox, messages: list[BaseMessage], options: dict[str, Any], name: str) -> AIMessage:
     writer = get_stream_writer()
     whole: AIMessageChunk | None = None
     for chunk in toolbox.model.stream(messages, **options):
+        toolbox.seat.check()
         if not isinstance(chunk, AIMessageChunk):
             continue
         if chunk.text:

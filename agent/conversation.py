@@ -54,14 +54,20 @@ class Conversation:
 
     def events(self, question: str, evidence: str = "") -> Iterator[dict[str, Any]]:
         """Events as they happen: `start` of a step, `text` with its rounds, `step` records; last the `answer`."""
+        yield from (item for mode, item in self.happenings(question, evidence) if mode == "custom")
+
+    def happenings(self, question: str, evidence: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+        """The events under "custom", and in between, under "updates", what each node found: {node: its update of the state}.
+        Raises Stopped when the toolbox's seat was given up.
+        """
         self.toolbox.keep(None)
         start = perf_counter()
         stream = self._graph.stream(
-            opening(question, evidence), config=self._config, context=self.toolbox, stream_mode="custom"
+            opening(question, evidence), config=self._config, context=self.toolbox, stream_mode=["custom", "updates"]
         )
         yield from stream
         state = self._graph.get_state(self._config).values
-        yield {"event": "answer", **self._answer(state, 1e3 * (perf_counter() - start)).to_dict()}
+        yield "custom", {"event": "answer", **self._answer(state, 1e3 * (perf_counter() - start)).to_dict()}
 
     def ask(self, question: str, evidence: str = "") -> Answer:
         """The answer alone."""

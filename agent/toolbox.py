@@ -1,12 +1,15 @@
 """What the nodes work with besides the state: database, model, options. One per conversation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
 
 from agent.profiles import Profile
 from agent.steps import PlainTime
+from agent.turns import Seat
 from decoding.recall import Recall
 from tools.database import Database
 from tools.result import Limits, Result
@@ -38,6 +41,14 @@ class AgentOptions:
     knowledge: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a model was asked in a step: enough to ask it again."""
+
+    messages: tuple[BaseMessage, ...]
+    options: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class Toolbox:
     database: Database
@@ -47,6 +58,8 @@ class Toolbox:
     limits: Limits = field(default_factory=Limits)
     recall: Recall = field(default_factory=Recall)
     estimate_plain: PlainTime | None = None
+    seat: Seat = field(default_factory=Seat)  # turns at a model that others use too, and the way to stop
+    calls: dict[str, Call] = field(default_factory=dict)  # the newest call of each step
     result: Result | None = None  # of the SQL that stands; written by the execute node
 
     def keep(self, result: Result | None) -> None:

@@ -12,13 +12,18 @@ _PACKAGES = ("torch", "transformers", "triton", "duckdb", "sqlglot", "sqlalchemy
 
 def doctor(as_json: options.Json = False) -> None:
     """Say what is here and what will be used."""
-    facts = {**_machine(), **_decoding(), **_packages()}
+    found = facts()
     if as_json:
-        output.print_json(facts)
+        output.print_json(found)
     else:
-        output.print_rows(["what", "found"], [[key, _text(value)] for key, value in facts.items()])
-        if not facts["embedded_model_ready"]:
+        output.print_rows(["what", "found"], [[key, _text(value)] for key, value in found.items()])
+        if not found["embedded_model_ready"]:
             output.stdout.print("The embedded model is not here yet: `sqlagent models pull` fetches it (93 MB).")
+
+
+def facts() -> dict[str, Any]:
+    """Everything that is known, by name."""
+    return {**_machine(), **_decoding(), **_packages()}
 
 
 def _machine() -> dict[str, Any]:

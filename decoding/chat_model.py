@@ -113,7 +113,7 @@ class FastChatModel(BaseChatModel):
 def rounds_of(message: BaseMessage) -> list[Round]:
     """The decode records of a message made by `FastChatModel`; empty for another model's."""
     records = message.response_metadata.get("rounds", [])
-    return [_round(record) for record in records]
+    return [read_round(record) for record in records]
 
 
 def log_likelihood(message: BaseMessage) -> float:
@@ -121,7 +121,8 @@ def log_likelihood(message: BaseMessage) -> float:
     return sum(r.log_prob or 0.0 for r in rounds_of(message))
 
 
-def _round(record: Mapping[str, Any]) -> Round:
+def read_round(record: Mapping[str, Any]) -> Round:
+    """A record from its dict, also after a way through JSON."""
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
     return Round(**values)
 

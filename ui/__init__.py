@@ -1,1 +1,1 @@
-"""The web chat; reads event records and computes no metric."""
+"""The web chat: components, and a thin controller that turns event records into what is on the page."""

@@ -1,0 +1,75 @@
+"""What a node of the graph took and found, in words for a person: from its update of the state."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MOST_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A labelled text; `language` is a highlighter's word for it, or empty."""
+
+    label: str
+    text: str
+    language: str = ""
+
+
+def notes_of(node: str, update: Mapping[str, Any]) -> tuple[Note, ...]:
+    """The notes of one node's update; none for nodes that have nothing to tell."""
+    told = _TELL[node](update) if node in _TELL else []
+    return tuple(note for note in told if note.text)
+
+
+def _link(update: Mapping[str, Any]) -> list[Note]:
+    links = [_name(link) for link in update.get("links", [])]
+    values = [f"{_name(value)} = {value['value']!r}" for value in update.get("values", [])]
+    return [Note("tables and columns that the question may mean", _lines(links)), Note("values found", _lines(values))]
+
+
+def _plan(update: Mapping[str, Any]) -> list[Note]:
+    return [Note("plan", str(update.get("plan", "")))]
+
+
+def _written(update: Mapping[str, Any]) -> list[Note]:
+    return [Note("SQL", str(update.get("candidate", "")), "sql"), *_trouble(update)]
+
+
+def _check(update: Mapping[str, Any]) -> list[Note]:
+    return [Note("SQL that will run", str(update.get("checked", "")), "sql"), *_trouble(update)]
+
+
+def _execute(update: Mapping[str, Any]) -> list[Note]:
+    preview = update.get("preview")
+    ran = update["attempts"][-1]["sql"] if update.get("attempts") else ""
+    rows = f"{preview['row_count']:,} rows: {', '.join(preview['columns'])}" if preview else ""
+    return [Note("ran", ran, "sql"), Note("result", rows), *_trouble(update)]
+
+
+def _trouble(update: Mapping[str, Any]) -> list[Note]:
+    error = update["attempts"][-1]["error"] if update.get("attempts") else None
+    if not error:
+        return []
+    candidates = ", ".join(error.get("candidates") or ())
+    return [Note("error", error["message"]), Note("there is", candidates)]
+
+
+def _name(found: Mapping[str, Any]) -> str:
+    return f"{found['table']}.{found['column']}" if found.get("column") else str(found["table"])
+
+
+def _lines(texts: list[str]) -> str:
+    unique = list(dict.fromkeys(texts))
+    more = [f"and {len(unique) - MOST_LINES} more"] if len(unique) > MOST_LINES else []
+    return "\n".join([*unique[:MOST_LINES], *more])
+
+
+_TELL: Mapping[str, Callable[[Mapping[str, Any]], list[Note]]] = {
+    "link": _link,
+    "plan": _plan,
+    "generate": _written,
+    "check": _check,
+    "execute": _execute,
+    "refine": _written,
+}

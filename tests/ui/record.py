@@ -1,0 +1,31 @@
+"""Records the conversation that the page's tests play back: python -m tests.ui.record. Needs the embedded model."""
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from agent.archive import Archive
+from agent.assemble import ModelChoice, load_model
+from app.databases import open_named
+from ui.house import House
+
+QUESTIONS = (
+    ("How many concerts were there per year?", "lookahead"),
+    ("How many albums are there for each genre?", "prompt_lookup"),
+)
+
+
+def main(path: Path) -> None:
+    with TemporaryDirectory() as scratch:
+        house = House(ModelChoice(), Archive(Path(scratch) / "chats.sqlite"), load_model, lambda: open_named(None))
+        session = house.session("recording", "recorder")
+        for question, decoder in QUESTIONS:
+            session.settings = replace(session.settings, decoder=decoder)
+            for _ in session.ask(question):
+                pass
+        path.write_bytes(session.share().read_bytes())
+        house.close()
+
+
+if __name__ == "__main__":
+    main(Path(__file__).parent / "recorded" / "albums.jsonl")

@@ -1,0 +1,92 @@
+"""A query in words, from its tree: what it takes, from where, under which conditions, in which order."""
+
+from collections.abc import Iterator
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+_FUNCTIONS: dict[type[exp.Expr], str] = {
+    exp.Sum: "the sum of", exp.Avg: "the average of", exp.Min: "the smallest", exp.Max: "the largest",
+}  # fmt: skip
+
+
+def in_words(sql: str, dialect: str) -> str:
+    """One to a few sentences; empty when the text cannot be read as one query."""
+    try:
+        tree = parse_one(sql, dialect=dialect)
+    except (SqlglotError, RecursionError):
+        return ""
+    return " ".join(_query(tree, dialect))
+
+
+def _query(tree: exp.Expr, dialect: str) -> Iterator[str]:
+    if isinstance(tree, exp.SetOperation):
+        joined = {"union": "Together with", "except": "Without", "intersect": "Only where also in"}
+        yield from _query(tree.left, dialect)
+        yield f"{joined.get(tree.key, 'And')} this:"
+        yield from _query(tree.right, dialect)
+        return
+    if isinstance(tree, exp.Subquery):
+        yield from _query(tree.this, dialect)
+        return
+    if isinstance(tree, exp.Select):
+        yield from _select(tree, dialect)
+
+
+def _select(select: exp.Select, dialect: str) -> Iterator[str]:
+    columns = _listed([_column(each, dialect) for each in select.expressions])
+    tables = _listed(_tables(select, dialect))
+    different = "different " if select.args.get("distinct") else ""
+    yield f"Takes {different}{columns}{f' from {tables}' if tables else ''}."
+    if where := select.args.get("where"):
+        yield f"Only rows where {where.this.sql(dialect)}."
+    if group := select.args.get("group"):
+        yield f"One row for each {_listed([each.sql(dialect) for each in group.expressions])}."
+    if having := select.args.get("having"):
+        yield f"Only groups where {having.this.sql(dialect)}."
+    if order := select.args.get("order"):
+        yield f"Sorted by {_listed([_sorting(each, dialect) for each in order.expressions])}."
+    if limit := select.args.get("limit"):
+        yield f"At most {limit.expression.sql(dialect) if limit.expression else 'some'} rows."
+
+
+def _tables(select: exp.Select, dialect: str) -> list[str]:
+    origin = select.args.get("from_")
+    sources = [origin.this] if origin else []
+    names = [_source(each, dialect) for each in sources]
+    for join in select.args.get("joins") or []:
+        condition = join.args.get("on")
+        matched = f" (matched where {condition.sql(dialect)})" if condition else ""
+        kept = ", keeping rows without a match" if join.side in ("LEFT", "FULL") else ""
+        names.append(_source(join.this, dialect) + matched + kept)
+    return names
+
+
+def _source(source: exp.Expr, dialect: str) -> str:
+    if isinstance(source, exp.Table):
+        return source.name
+    return "a query of its own" if isinstance(source, exp.Subquery) else source.sql(dialect)
+
+
+def _column(column: exp.Expr, dialect: str) -> str:
+    inner = column.unalias()
+    if isinstance(inner, exp.Star):
+        return "all columns"
+    if isinstance(inner, exp.Count):
+        of = inner.this
+        if of is None or isinstance(of, exp.Star):
+            return "the number of rows"
+        different = isinstance(of, exp.Distinct)
+        counted = ", ".join(each.sql(dialect) for each in of.expressions) if different else of.sql(dialect)
+        return f"the number of {'different ' if different else ''}{counted}"
+    word = _FUNCTIONS.get(type(inner))
+    return f"{word} {inner.this.sql(dialect)}" if word else inner.sql(dialect)
+
+
+def _sorting(ordered: exp.Expr, dialect: str) -> str:
+    descending = isinstance(ordered, exp.Ordered) and ordered.args.get("desc")
+    return f"{_column(ordered.this, dialect)}, {'largest' if descending else 'smallest'} first"
+
+
+def _listed(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""

@@ -1,0 +1,63 @@
+"""Questions to begin with, made from the schema of a database. No model, and no query is run."""
+
+import re
+from collections.abc import Iterator
+
+from tools.schema import Column, Schema, Table
+
+_NUMBER = re.compile(r"INT|DEC|NUM|DOUBLE|FLOAT|REAL", re.IGNORECASE)
+_NAMES = ("name", "title", "label")
+
+
+def starters(schema: Schema, most: int = 4) -> list[str]:
+    """At most `most` different questions, each about another table where there are enough."""
+    tables = sorted(schema.tables, key=lambda table: -len(table.columns))
+    rounds = [list(_questions(table)) for table in tables]
+    longest = max(map(len, rounds), default=0)
+    # The first question of the first table, the second of the second, and so on: no two alike.
+    order = [rounds[i][(i + turn) % len(rounds[i])] for turn in range(longest) for i in range(len(rounds)) if rounds[i]]
+    return list(dict.fromkeys(order))[:most]
+
+
+def _questions(table: Table) -> Iterator[str]:
+    name = _words(table.name)
+    yield f"How many {name} are there?"
+    group = _grouping(table)
+    if group:
+        yield f"How many {name} are there for each {_words(group.name)}?"
+    number = _measure(table)
+    if number:
+        yield f"What is the average {_words(number.name)} of the {name}?"
+        label = next((column for column in table.columns if _is_label(column)), None)
+        if label:
+            yield f"Which 5 {name} have the highest {_words(number.name)}?"
+
+
+def _keys(table: Table) -> set[str]:
+    foreign = {name.casefold() for key in table.foreign_keys for name in key.columns}
+    return foreign | {column.name.casefold() for column in table.columns if column.primary_key}
+
+
+def _grouping(table: Table) -> Column | None:
+    """A column of text that is neither a key nor a name: its samples are short."""
+    return next((column for column in table.columns if _groups(table, column)), None)
+
+
+def _groups(table: Table, column: Column) -> bool:
+    short = bool(column.samples) and max(map(len, column.samples)) <= 16
+    is_text = re.search("CHAR|TEXT|STRING", column.type, re.IGNORECASE) is not None
+    return is_text and short and not _is_label(column) and column.name.casefold() not in _keys(table)
+
+
+def _measure(table: Table) -> Column | None:
+    keys = _keys(table)
+    numbers = [c for c in table.columns if _NUMBER.search(c.type) and c.name.casefold() not in keys]
+    return next((c for c in numbers if not re.search(r"(^|_)(id|year|code|no|number)$", c.name.casefold())), None)
+
+
+def _is_label(column: Column) -> bool:
+    return any(word in column.name.casefold() for word in _NAMES)
+
+
+def _words(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()

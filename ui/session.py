@@ -1,0 +1,276 @@
+"""One person at the chat: the open database, the conversation, and what is asked of them. No component, no HTML."""
+
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.conversation import Conversation
+from agent.events import Asked, Event, EventError, Failed, Judged, Ran, from_json, records, to_json
+from agent.plain_values import plain_rows
+from agent.race import Lane, NoRace, race
+from agent.toolbox import Toolbox
+from agent.turns import Seat, Stopped
+from decoding.chat_model import FastChatModel
+from decoding.engine import PromptTooLong
+from decoding.errors import ModelError
+from decoding.recall import Recall
+from tools.database import Database, open_database
+from tools.export import Format, export
+from tools.result import OpenError, QueryError, Result
+from ui.fold import Conversed, TurnView
+
+if TYPE_CHECKING:
+    from ui.house import House
+
+STORED_ROWS = 200  # of a result, in the archive and in a shared file
+REMEMBERED_TURNS = 4
+EXAMPLE = "example"
+
+
+class Busy(RuntimeError):
+    """One question at a time."""
+
+
+class Session:
+    """Owner of its database, of the events of its conversation, and of the newest result."""
+
+    def __init__(self, house: "House", owner: str, folder: Path) -> None:
+        self.house, self.owner, self.folder = house, owner, folder
+        self.settings = house.default_settings()
+        self.database: Database = house.open_default()
+        self.source = EXAMPLE
+        self.conversation: str | None = None
+        self.view = Conversed()
+        self.results: dict[int, Result] = {}  # the newest turn's result, whole
+        self._files: list[Path] = []
+        self._seat = Seat(house.turns)
+        self._recall = Recall()
+        self._toolbox: Toolbox | None = None
+        self._busy = threading.Lock()
+
+    def ask(self, question: str, evidence: str = "", again: bool = False) -> Iterator[Event]:
+        """Answer, event by event; closing the iterator stops the answering. `again`: another try at the last question, so
+        that it is sampled and the last answer not remembered.
+        """
+        happened: list[Event] = []
+        with self._occupied():
+            try:
+                for event in self._asked(question, evidence, again):
+                    self._happens(event, happened)
+                    yield event
+            finally:
+                if happened and not self.view.turns[-1].is_over:
+                    self._happens(Failed("Stopped.", stopped=True), happened)
+                self._store(happened)
+
+    @contextmanager
+    def _occupied(self) -> Iterator[None]:
+        """One thing at a time, and not for ever. Raises Busy."""
+        if not self._busy.acquire(blocking=False):
+            raise Busy("still at work on the last question; stop that first")
+        self._seat.go()
+        late = threading.Timer(self.house.rules.question_s, self.stop)
+        late.start()
+        try:
+            yield
+        finally:
+            late.cancel()
+            self.stop()
+            self._busy.release()
+
+    def _happens(self, event: Event, happened: list[Event]) -> None:
+        happened.append(event)
+        self.view.apply(event)
+
+    def _asked(self, question: str, evidence: str, again: bool) -> Iterator[Event]:
+        started = False
+        try:
+            conversation = self._conversation(again)
+            for event in records(conversation, question, evidence, STORED_ROWS):
+                started = True
+                yield event
+            if conversation.toolbox.result is not None:
+                self.results = {len(self.view.turns) - 1: conversation.toolbox.result}
+        except (Stopped, ModelError, OpenError, PromptTooLong, ValueError) as error:
+            if not started:
+                yield Asked(question, evidence, self.database.name)
+            stopped = isinstance(error, Stopped)
+            yield Failed("Stopped." if stopped else f"{error}", stopped)
+
+    def stop(self) -> None:
+        """Stop decoder and query; what runs ends soon after."""
+        self._seat.stop()
+        self.database.interrupt()
+
+    def run_sql(self, sql: str, turn: int) -> Ran:
+        """Run SQL by hand under the same guard and limits as the model's."""
+        outcome = self.database.execute(sql, self.settings.limits())
+        if isinstance(outcome, QueryError):
+            ran = Ran(turn, sql, error=asdict(outcome))
+        else:
+            rows = tuple(map(tuple, plain_rows(outcome.rows[:STORED_ROWS])))
+            count = len(outcome.rows)
+            ran = Ran(turn, sql, outcome.columns, rows, count, outcome.truncated, outcome.wall_ms)
+            self.results = {turn: outcome}
+        self.view.apply(ran)
+        self._store([ran])
+        return ran
+
+    def judge(self, turn: int, liked: bool | None) -> None:
+        judged = Judged(turn, liked)
+        self.view.apply(judged)
+        self._store([judged])
+
+    def export(self, sql: str, kind: Format) -> Path:
+        """Every row of the query as a file. Raises OpenError, ExportError."""
+        limits = replace(self.settings.limits(), max_rows=self.house.rules.most_rows)
+        outcome = self.database.execute(sql, limits)
+        if isinstance(outcome, QueryError):
+            raise OpenError(outcome.message)
+        path = self.folder / f"result.{kind}"
+        export(outcome, path, kind)
+        return path
+
+    def race(self, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:
+        """Race the newest answer's step. Raises NoRace, Stopped, Busy."""
+        if self._toolbox is None:
+            raise NoRace("ask a question first: the race decodes a step of its answer again")
+        with self._occupied():
+            yield from race(self._toolbox, step, methods)
+
+    def open_files(self, paths: Sequence[Path]) -> None:
+        """Open files beside those that are open already. Raises OpenError, and then nothing has changed."""
+        copies = [self.folder / path.name for path in paths]
+        total = sum(path.stat().st_size for path in [*paths, *self._files])
+        if total > self.house.rules.upload_mb << 20:
+            raise OpenError(f"these files are more than the {self.house.rules.upload_mb} MiB allowed here")
+        for path, copy in zip(paths, copies, strict=True):
+            shutil.copyfile(path, copy)
+        files = list(dict.fromkeys([*self._files, *copies]))
+        self._opened(open_database(list(files)), "files: " + ", ".join(path.name for path in files))
+        self._files = files
+
+    def open_url(self, url: str) -> None:
+        """Raises OpenError."""
+        if not self.house.rules.urls:
+            raise OpenError("this server opens no database URLs; put the data into files")
+        if "://" not in url:
+            raise OpenError(
+                "a database URL looks like postgresql://user:password@host/name; drop files instead of paths"
+            )
+        database = open_database(url)
+        self._opened(database, f"url: {database.name}")
+        self._files = []
+
+    def open_example(self) -> None:
+        self._opened(self.house.open_default(), EXAMPLE)
+        self._files = []
+
+    def _opened(self, database: Database, source: str) -> None:
+        try:
+            database.schema()
+        except OpenError:
+            database.close()
+            raise
+        self.stop()
+        self.database.close()
+        self.database, self.source = database, source
+        self._recall, self._toolbox = Recall(), None
+        self.begin()
+
+    def begin(self) -> None:
+        """A new conversation; it is stored once something is asked."""
+        self.conversation, self.view, self.results = None, Conversed(), {}
+
+    def resume(self, conversation: str) -> bool:
+        """Go on with a stored conversation; whether its database is the one that is open."""
+        entry = self.house.archive.entry(self.owner, conversation)
+        if entry is None:
+            return True
+        if entry.source == EXAMPLE and self.source != EXAMPLE:
+            self.open_example()
+        self.conversation, self.results = conversation, {}
+        self.view = Conversed(self.house.archive.events(self.owner, conversation))
+        return entry.source == self.source
+
+    def branch(self, turns: int) -> None:
+        """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is."""
+        kept: list[Event] = []
+        if self.conversation is not None:
+            kept = _first_turns(self.house.archive.events(self.owner, self.conversation), turns)
+        self.begin()
+        for event in kept:
+            self.view.apply(event)
+        self._store(kept)
+
+    def delete(self, conversation: str) -> None:
+        self.house.archive.delete(self.owner, conversation)
+        if conversation == self.conversation:
+            self.begin()
+
+    def share(self) -> Path:
+        """The conversation as a file of events, one a line."""
+        events = self.house.archive.events(self.owner, self.conversation) if self.conversation else []
+        path = self.folder / "conversation.jsonl"
+        path.write_text("".join(to_json(event) + "\n" for event in events), encoding="utf-8")
+        return path
+
+    def replay(self, path: Path) -> None:
+        """Show a shared file as a new conversation of one's own. Raises EventError."""
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError) as error:
+            raise EventError(f"cannot read {path.name}: it is not a text file") from error
+        events = [from_json(line) for line in lines if line.strip()]
+        if not any(isinstance(event, Asked) for event in events):
+            raise EventError(f"{path.name} holds no conversation")
+        self.begin()
+        for event in events:
+            self.view.apply(event)
+        self._store(events, source=f"shared file: {path.name}")
+
+    def close(self) -> None:
+        self.stop()
+        self.database.close()
+
+    def _conversation(self, again: bool) -> Conversation:
+        settings = self.settings
+        if again:
+            settings = replace(settings, temperature=max(settings.temperature, 0.7), seed=len(self.view.turns))
+        toolbox = self.house.toolbox(settings, self.database)
+        toolbox.seat, toolbox.recall = self._seat, self._recall
+        if isinstance(toolbox.model, FastChatModel):
+            toolbox.model = toolbox.model.model_copy(update={"cancelled": self._seat.stopped})
+        self._toolbox = toolbox
+        conversation = Conversation(toolbox)
+        turns = self.view.turns[:-1] if again else self.view.turns
+        for turn in [turn for turn in turns if _answered(turn)][-REMEMBERED_TURNS:]:
+            conversation.remember(turn.question, turn.sql)
+        return conversation
+
+    def _store(self, events: Sequence[Event], source: str | None = None) -> None:
+        if not events:
+            return
+        if self.conversation is None:
+            self.conversation = self.house.archive.begin(self.owner, source or self.source)
+        self.house.archive.add(self.owner, self.conversation, events)
+
+
+def _answered(turn: TurnView) -> bool:
+    return turn.answer is not None and turn.answer["error"] is None
+
+
+def _first_turns(events: Sequence[Event], turns: int) -> list[Event]:
+    """The events of the first turns, with what was later said of them."""
+    kept: list[Event] = []
+    turn = -1
+    for event in events:
+        turn += isinstance(event, Asked)
+        late = isinstance(event, Judged | Ran)
+        if (event.turn if isinstance(event, Judged | Ran) else turn) < turns and (late or turn < turns):
+            kept.append(event)
+    return kept
