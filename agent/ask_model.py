@@ -34,13 +34,15 @@ def ask_model(
     samples: int = 1,
     attempt: int = 0,
     temperature: float | None = None,
+    bound: bool = True,
 ) -> Reply:
     """Put a step to the model when it is this asker's turn. Emits `waiting` while it is not, then `start`, then `text` events
     while one sample is written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step
-    starts again without it, and its record says so. Raises Stopped.
+    starts again without it, and its record says so. `bound`: to what schema and question tell, not to the bare grammar alone.
+    Raises Stopped.
     """
     messages = toolbox.profile.messages(name, slots)
-    options = _call_options(toolbox, name, slots, attempt, temperature)
+    options = _call_options(toolbox, name, slots, attempt, temperature, bound)
     toolbox.calls[name] = Call(tuple(messages), options)
     writer = get_stream_writer()
     with toolbox.seat.turn(lambda ahead: writer({"event": "waiting", "step": name, "ahead": ahead})):
@@ -88,7 +90,7 @@ def _race(
 
 
 def _call_options(
-    toolbox: Toolbox, name: ModelStep, slots: Slots, attempt: int, temperature: float | None
+    toolbox: Toolbox, name: ModelStep, slots: Slots, attempt: int, temperature: float | None, bound: bool
 ) -> dict[str, Any]:
     options: dict[str, Any] = {"stop": list(toolbox.profile.stop(name))}
     if not isinstance(toolbox.model, FastChatModel):
@@ -96,7 +98,7 @@ def _call_options(
     options |= {
         "recall": toolbox.recall,
         "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
-        "constraint": _constraint(toolbox, toolbox.model, name, slots),
+        "constraint": _constraint(toolbox, toolbox.model, name, slots, _said(slots) if bound else None),
     }
     options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
     if temperature is not None:
@@ -104,14 +106,16 @@ def _call_options(
     return options
 
 
-def _constraint(toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots) -> Constraint[Any] | None:
-    """A plan, or SQL alone, over the schema that the prompt shows and what was said, where the profile's answers are nothing
+def _constraint(
+    toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, said: Said | None
+) -> Constraint[Any] | None:
+    """A plan, or SQL alone, over the schema that the prompt shows and what was `said`, where the profile's answers are nothing
     else."""
     dialect = toolbox.database.dialect
     if not (toolbox.options.constrain and toolbox.profile.raw and dialect in ("sqlite", "duckdb")):
         return None
     decoder = model.decoder
-    stop, size, said = decoder.tokenizer.stop_ids, decoder.target.vocab_size, _said(slots)
+    stop, size = decoder.tokenizer.stop_ids, decoder.target.vocab_size
     if name == "plan":
         return plan_constraint(slots.schema, decoder.tokenizer, stop, newline=True, size=size, said=said)
     return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, newline=True, size=size, said=said)

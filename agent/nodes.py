@@ -102,7 +102,9 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
     """The model corrects itself, told what went wrong. SQL that was tried before is not tried again."""
     toolbox, attempts = runtime.context, state["attempts"]
     temperature = toolbox.options.vote_temperature if len(attempts) > 1 else None  # greedy repeats itself
-    reply = ask_model(toolbox, "refine", slots(state, toolbox), attempt=len(attempts), temperature=temperature)
+    lost = (attempts[-1]["error"] or {}).get("kind") == "syntax"  # driven off its way until it found no end
+    now = slots(state, toolbox)
+    reply = ask_model(toolbox, "refine", now, attempt=len(attempts), temperature=temperature, bound=not lost)
     sql = toolbox.profile.read_sql(reply.texts[0])
     if not any(same_sql(sql, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
         return Command(update={"candidate": sql} | _recorded(state, runtime, reply.step), goto="check")

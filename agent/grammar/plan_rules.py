@@ -28,7 +28,7 @@ calc = '+' | '-' | '/' | '//' | '%' | '||'
 
 MOST_COLUMNS, MOST_TABLES = 3, 3  # of a table, and in all, while a value is missing
 _WORDS = """
-    _ all and any any_value as asc between bigint boolean by case cast cross current_date current_timestamp date datetime
+    _ all and any as asc between bigint boolean by case cast cross current_date current_timestamp date datetime
     day decimal desc distinct double else end escape except exists extract false filter first float following from full
     glob group having hour ilike in inner int integer intersect interval is join last left like limit minute month not
     null nulls numeric offset or order outer over partition preceding quarter real recursive right rows second select
@@ -42,7 +42,7 @@ def plan_catalog(schema: Schema, facts: Facts | None = None) -> Catalog:
     return Catalog(
         tuple(Relation(name, names, len(names)) for name, names in columns),
         "plan",
-        FUNCTIONS["sqlite"] | FUNCTIONS["duckdb"],
+        FUNCTIONS.get(schema.dialect) or FUNCTIONS["sqlite"] | FUNCTIONS["duckdb"],
         facts,
     )
 

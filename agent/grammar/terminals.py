@@ -76,7 +76,7 @@ class Fresh:
         return (self.letters - letters if letters == len(text) else 0), self.digits - (len(text) - letters)
 
 
-LONG, SHORT = (40, None), (3, 2)
+LONG, SHORT = (40, None), (1, 1)
 
 
 def named(keys: Callable[[Scope], frozenset[str]]) -> Callable[[Scope], WordSet]:
@@ -164,7 +164,9 @@ def _placed(relation: Relation) -> Choice:
         ways: list[tuple[Symbol, ...]] = [(Action(lambda now: now.bound(relation, relation.key)),)]
         if not relation.key or relation.key not in dict(scope.owed):
             owed, new, short = _owed_alias(relation), _new_alias(relation, *LONG), _new_alias(relation, *SHORT)
-            ways += [(Fixed("as"), owed), (Fixed("as"), new), (owed,), (short,)]
+            plain = scope.catalog.facts is not None  # bound to one way of writing: AS T1, and never by accident
+            ways += [(Fixed("as"), owed), (Fixed("as"), short if plain else new)]
+            ways += [] if plain else [(owed,), (short,)]
         return ways
 
     return Choice(expand)
