@@ -93,6 +93,7 @@ def test_a_question_called_off_while_it_decodes_does_not_go_on() -> None:
 def test_stop_reaches_a_model_in_the_middle_of_its_answer(talk: Talk) -> None:
     """Any chat model that streams, not only the decoder of this project."""
     conversation = talk("p", "SELECT name FROM singer")
+    conversation.toolbox.model.sleep = 0.1  # type: ignore[attr-defined]  # a letter: who listens keeps up
     written: list[str] = []
 
     def listen() -> None:
