@@ -54,21 +54,12 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for the results; an int
 
 def decoder_options(pairs: list[str] | None) -> dict[str, Any]:
     """`name=value` pairs with values read as int, float, true / false, or text."""
+    from decoding.method import option_value
+
     options: dict[str, Any] = {}
     for pair in pairs or []:
         name, found, value = pair.partition("=")
         if not found or not name:
             raise typer.BadParameter(f"{pair!r} is not of the form name=value", param_hint="--decoder-option")
-        options[name.strip()] = _value(value.strip())
+        options[name.strip()] = option_value(value.strip())
     return options
-
-
-def _value(text: str) -> bool | int | float | str:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -106,6 +106,18 @@ def method_options(name: str) -> dict[str, Any]:
     return {key: value.default for key, value in parameters.items()}
 
 
+def option_value(text: str) -> bool | int | float | str:
+    """An option's value from what a person writes: int, float, true / false, or text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def method_class(name: str) -> Any:
     """The class of a registered method. Raises UnknownMethod."""
     if name not in METHODS:

@@ -5,7 +5,7 @@ from typing import Any
 
 from agent.assemble import DEFAULT_DECODER, ModelChoice
 from agent.toolbox import AgentOptions
-from decoding.method import METHODS, UnknownMethod, load_method, method_options
+from decoding.method import METHODS, UnknownMethod, load_method, method_options, option_value
 from tools.result import Limits
 
 
@@ -41,7 +41,7 @@ class Settings:
                 raise ValueError(f"{pair!r} is not of the form name=value")
             if name not in known:
                 raise UnknownMethod(f"{self.decoder} has no option {name}; it has: {', '.join(known) or 'none'}")
-            given[name] = _like(known[name], text)
+            given[name] = option_value(text)
         return given
 
     def choice(self, base: ModelChoice) -> ModelChoice:
@@ -74,15 +74,3 @@ def options_hint(decoder: str) -> str:
     """The decoder's options with their defaults, as one would write them."""
     known = method_options(decoder) if decoder in METHODS else {}
     return " ".join(f"{name}={value}" for name, value in known.items()) or "no options"
-
-
-def _like(default: Any, text: str) -> Any:
-    """Text as a value of the default's kind."""
-    if isinstance(default, bool):
-        return text.lower() in ("true", "1", "yes")
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
