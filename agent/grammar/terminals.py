@@ -133,7 +133,7 @@ def _starrable(scope: Scope) -> frozenset[str]:
 
 
 def _is_new(scope: Scope, text: str) -> bool:
-    taken = text in dict(scope.owed) or scope.relation(text) is not None or scope.source(text) is not None
+    taken = text in dict(scope.owed) or scope.relation(text) or scope.source(text)
     return not taken and makes_alias(text, scope.catalog.dialect)
 
 
@@ -142,9 +142,8 @@ def _if_new(accept: Callable[[Scope, str], Step | None]) -> Callable[[Scope, str
 
 
 def _accept_output_alias(scope: Scope, text: str) -> Step | None:
-    if not makes_alias(text, scope.catalog.dialect):
-        return None
-    return (), replace(scope, outputs=(*scope.outputs[:-1], replace(scope.outputs[-1], name=text, alias=True)))
+    called = replace(scope, outputs=(*scope.outputs[:-1], replace(scope.outputs[-1], name=text, alias=True)))
+    return ((), called) if makes_alias(text, scope.catalog.dialect) else None
 
 
 def _accept_cte_name(scope: Scope, text: str) -> Step | None:
@@ -164,9 +163,9 @@ def _placed(relation: Relation) -> Choice:
         ways: list[tuple[Symbol, ...]] = [(Action(lambda now: now.bound(relation, relation.key)),)]
         if not relation.key or relation.key not in dict(scope.owed):
             owed, new, short = _owed_alias(relation), _new_alias(relation, *LONG), _new_alias(relation, *SHORT)
-            plain = scope.catalog.facts is not None  # bound to one way of writing: AS T1, and never by accident
-            ways += [(Fixed("as"), owed), (Fixed("as"), short if plain else new)]
-            ways += [] if plain else [(owed,), (short,)]
+            if scope.catalog.facts:  # bound to one way of writing: AS T1, and never by accident
+                return [*ways, (Fixed("as"), owed), (Fixed("as"), short)]
+            ways += [(Fixed("as"), owed), (Fixed("as"), new), (owed,), (short,)]
         return ways
 
     return Choice(expand)
@@ -274,7 +273,7 @@ def _outputs(scope: Scope) -> frozenset[str]:
 
 
 def _output_positions(scope: Scope) -> frozenset[str]:
-    return frozenset(str(number + 1) for number in range(len(scope.outputs)))
+    return frozenset(map(str, range(1, len(scope.outputs) + 1)))
 
 
 TERMINALS: dict[str, Symbol] = {
