@@ -10,14 +10,13 @@ from langgraph.types import Command
 
 from agent.answering import sentence
 from agent.ask_model import ask_model
+from agent.mend import mend
 from agent.slots import Slots, Try
 from agent.state import Attempt, State
 from agent.steps import Step, tool_step
 from agent.toolbox import Toolbox
 from agent.vote import Candidate, elect, same_sql
 from tools.linking import Link, join_path, link, shortlist
-from tools.misplaced import move_literals
-from tools.repair import repair
 from tools.result import QueryError, Result
 from tools.schema import Schema
 from tools.values import ValueMatch, match_values
@@ -161,22 +160,12 @@ def shown(schema: Schema, links: tuple[Link, ...], column_budget: int) -> Schema
 
 
 def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch]) -> tuple[str, QueryError | None]:
-    """The SQL, repaired where one rule suffices and with misplaced literals moved, and what is still wrong with it."""
+    """The SQL, mended where that is asked for, and what is still wrong with it."""
     if not sql:
         return sql, QueryError("syntax", "the model wrote no SQL")
-    error = toolbox.database.explain(sql, toolbox.limits)
-    if not toolbox.options.repair or (error is not None and error.kind == "refused"):
-        return sql, error
-    schema = toolbox.database.schema()
-    fixed = sql if error is None else _running(toolbox, repair(sql, error, schema))
-    if fixed is None:
-        return sql, error
-    return _running(toolbox, move_literals(fixed, schema, values)) or fixed, None
-
-
-def _running(toolbox: Toolbox, sql: str | None) -> str | None:
-    """The statement, if it would run."""
-    return sql if sql is not None and toolbox.database.explain(sql, toolbox.limits) is None else None
+    if not toolbox.options.repair:
+        return sql, toolbox.database.explain(sql, toolbox.limits)
+    return mend(sql, toolbox.database, values, toolbox.limits)
 
 
 def _outcome(result: Result | QueryError) -> str:

@@ -9,6 +9,7 @@ from typing import cast
 from langchain_core.language_models import FakeListChatModel
 from sqlglot import exp
 
+from agent.mend import mend
 from agent.nodes import slots
 from agent.profiles.compact import Compact, schema_text
 from agent.profiles.profile import ModelStep
@@ -25,8 +26,7 @@ from eval.training_data.variants import UNNAMED, Variant
 from eval.training_data.verify import LIMITS, Dialect, Target
 from tools.database import Database
 from tools.linking import link
-from tools.repair import repair
-from tools.result import QueryError, Result
+from tools.result import Result
 from tools.schema import Schema
 from tools.values import ValueMatch
 
@@ -119,9 +119,7 @@ class _Shown:
 
 def prompt_slots(item: Item, setting: Setting, attempts: Sequence[Attempt] = (), plan: str = "") -> Slots:
     """The slots that the agent would have in this state, `link_schema` done."""
-    schema = setting.schema
-    values = rename_values(item.values.get(setting.dialect, ()), setting.variant.naming)
-    values = tuple(value for value in values if _has(schema, value.table, value.column))
+    schema, values = setting.schema, _values(item, setting)
     links = link(schema, item.text, values)
     turns = [{"question": text, "sql": _sql(target.trees[setting.dialect], setting)} for text, target in item.history]
     state = opening(item.text, item.evidence) | {
@@ -133,6 +131,12 @@ def prompt_slots(item: Item, setting: Setting, attempts: Sequence[Attempt] = (),
     }
     shown = cast(Database, _Shown(schema, setting.dialect))
     return slots(cast(State, state), Toolbox(shown, FakeListChatModel(responses=[]), PROFILE))
+
+
+def _values(item: Item, setting: Setting) -> tuple[ValueMatch, ...]:
+    """The item's values under the setting's names."""
+    values = rename_values(item.values.get(setting.dialect, ()), setting.variant.naming)
+    return tuple(value for value in values if _has(setting.schema, value.table, value.column))
 
 
 def pairs(item: Item, setting: Setting, refine: float, rng: Random) -> Iterator[Placed]:
@@ -178,17 +182,10 @@ def _unbound(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Atte
     wrong = corrupted(tree, setting.schema, list(BINDING.values()), rng)
     if wrong is None:
         return None
-    sql = sql_text(wrong, setting.dialect)
-    error = setting.bare.explain(sql)
-    if error is None or error.kind == "refused" or _is_repaired(sql, error, setting.bare):
+    sql, error = mend(sql_text(wrong, setting.dialect), setting.bare, _values(item, setting), LIMITS)
+    if error is None or error.kind == "refused":
         return None
     return Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)
-
-
-def _is_repaired(sql: str, error: QueryError, database: Database) -> bool:
-    """Whether the agent mends it itself."""
-    fixed = repair(sql, error, database.schema())
-    return fixed is not None and database.explain(fixed) is None
 
 
 def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
@@ -196,8 +193,12 @@ def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attemp
         return None
     original = item.target.trees[setting.dialect]
     wrong = corrupted(original, setting.engine.schema(), list(EMPTYING.values()), rng)
-    result = setting.engine.execute(sql_text(wrong, setting.dialect), LIMITS) if wrong is not None else None
-    if wrong is None or not isinstance(result, Result) or result.rows:
+    if wrong is None:
+        return None
+    sql = sql_text(wrong, setting.dialect)
+    mended, _ = mend(sql, setting.engine, item.values.get(setting.dialect, ()), LIMITS)
+    result = setting.engine.execute(sql, LIMITS) if mended == sql else None
+    if not isinstance(result, Result) or result.rows:
         return None
     try:
         return Attempt(sql=_sql(wrong, setting), repaired=False, error=None, row_count=0)

@@ -1,0 +1,26 @@
+"""What the agent does to a query by itself, before the model is asked: no guesses, and nothing that would not run."""
+
+from collections.abc import Sequence
+
+from tools.database import Database
+from tools.misplaced import move_literals
+from tools.repair import repair
+from tools.result import Limits, QueryError
+from tools.values import ValueMatch
+
+
+def mend(sql: str, database: Database, values: Sequence[ValueMatch], limits: Limits) -> tuple[str, QueryError | None]:
+    """The query, repaired where one rule suffices and with misplaced literals moved, and what is still wrong with it."""
+    error = database.explain(sql, limits)
+    if error is not None and error.kind == "refused":
+        return sql, error
+    schema = database.schema()
+    fixed = sql if error is None else _running(database, repair(sql, error, schema), limits)
+    if fixed is None:
+        return sql, error
+    return _running(database, move_literals(fixed, schema, values), limits) or fixed, None
+
+
+def _running(database: Database, sql: str | None, limits: Limits) -> str | None:
+    """The query, if it would run."""
+    return sql if sql is not None and database.explain(sql, limits) is None else None
