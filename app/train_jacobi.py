@@ -4,6 +4,8 @@ sqlagent train jacobi collect --data GROUPS --adapter SFT --block-size 16 --out 
 sqlagent train jacobi --data ROUND1/trajectories.jsonl --init-adapter SFT --out JF1 --epochs 1
 sqlagent train jacobi collect --data GROUPS --adapter JF1/adapter --block-size 32 --out ROUND2
 sqlagent train jacobi --data ROUND2/trajectories.jsonl --init-adapter JF1/adapter --out JF2 --epochs 1
+
+Without a collection, where decoding is dear: sqlagent train jacobi --data GROUPS --sweeps 1 --init-adapter SFT --out JF
 """
 
 from dataclasses import asdict, dataclass
@@ -49,6 +51,13 @@ class Jacobi:
     gold_share: Annotated[
         float, typer.Option("--gold-share", min=0.0, help="Gold answers per trajectory, at most, of those in --gold.")
     ] = 1.0
+    sweeps: Annotated[
+        int,
+        typer.Option(
+            "--sweeps", min=0, help="Make the noise while training, by N sweeps: --data then takes groups of pairs."
+        ),
+    ] = 0
+    block_size: Annotated[int, typer.Option("--block-size", min=2, help="Tokens of a block (with --sweeps).")] = 16
     draws: Annotated[int, typer.Option("--draws", min=1, help="Noisy chains per answer; its prompt is fed once.")] = 1
     window: Annotated[int, typer.Option("--window", min=2, help="Blocks over which noise grows (jacobi_forcing).")] = 16
     schedule: Annotated[
@@ -108,7 +117,7 @@ def jacobi(
             data,
             held_out or [],
             out,
-            lambda path, base: read_trajectories(path, base.sha256),
+            lambda path, base: read_groups(path) if how.sweeps else read_trajectories(path, base.sha256),
             stop_token=stop_token,
             objective=partial(
                 jacobi_objective, how.config(), gold=(g for path in gold or [] for g in read_groups(path))

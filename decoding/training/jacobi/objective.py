@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from decoding.training.base import Base
 from decoding.training.config import TrainConfig
 from decoding.training.data import Group, stop_token, tokenise
 from decoding.training.jacobi.config import JacobiConfig
+from decoding.training.jacobi.guesses import guessed, swept
 from decoding.training.jacobi.packing import Example, JacobiBuilder, JacobiPack
 from decoding.training.jacobi.states import chains
 from decoding.training.jacobi.trajectory import Trajectory
@@ -34,21 +36,22 @@ def jacobi_objective(
     jacobi: JacobiConfig,
     config: TrainConfig,
     base: Base,
-    trajectories: Iterable[Trajectory],
-    held_out: Iterable[Trajectory],
+    data: Iterable[Any],
+    held_out: Iterable[Any],
     gold: Iterable[Group] = (),
 ) -> Objective[JacobiPack]:
-    """What is learnt from trajectories. Which states, is drawn once, by the seed.
+    """What is learnt from trajectories, or with `sweeps` from groups of pairs. Which states, is drawn once, by the seed.
 
     gold: pairs whose answers are learnt beside the trajectories' own, so that accuracy is kept; `gold_share` bounds how many.
     Raises TrainingError, TrainingDataError.
     """
-    rows, own = checked_rows(config, base), list(trajectories)
-    learnt = examples(own, jacobi, config.seed)
-    answered = gold_examples(gold, base, config, round(jacobi.gold_share * len(own)))
+    rows, read = checked_rows(config, base), partial(_trajectories, jacobi, config, base)
+    learnt = examples(read(data), jacobi, config.seed)
+    own = sum(map(len, learnt.values()))
+    answered = gold_examples(gold, base, config, round(jacobi.gold_share * own))
     packs, left_out = fill(_merged(learnt, answered), rows, config.seed, JacobiBuilder)
     some(packs, rows)
-    measured, _ = fill(_merged(examples(held_out, jacobi, config.seed)), rows, config.seed, JacobiBuilder)
+    measured, _ = fill(_merged(examples(read(held_out), jacobi, config.seed)), rows, config.seed, JacobiBuilder)
     return Objective(
         packs,
         measured,
@@ -59,6 +62,12 @@ def jacobi_objective(
         factors=lambda progress: (1.0, risen(progress, jacobi.consistency_warmup)),
         curve=jacobi.curve(),
     )
+
+
+def _trajectories(jacobi: JacobiConfig, config: TrainConfig, base: Base, data: Iterable[Any]) -> Iterable[Trajectory]:
+    if not jacobi.sweeps:
+        return data
+    return guessed(data, base.tokenizer, stop_token(base.tokenizer, config.stop_token), jacobi.block_size)
 
 
 def risen(progress: float, warmup: float) -> float:
@@ -106,6 +115,7 @@ def jacobi_loss(
     jacobi: JacobiConfig, label_smoothing: float, model: TrainModel, pack: JacobiPack, step: Sequence[JacobiPack]
 ) -> Tensor:
     """[2] the pack's part of the step's `ar` and `consistency`, weighted."""
+    pack = swept(model, pack, jacobi.sweeps)
     logits = model.logits(model.rows(pack), training=True)
     answers = target_loss(logits[: len(pack.targets)], pack, label_smoothing) / total_weight(step)
     shares = torch.from_numpy(pack.shares).to(logits.device)
@@ -133,7 +143,7 @@ def jacobi_values(jacobi: JacobiConfig, model: TrainModel, packs: Sequence[Jacob
     """
     found = dict(evaluate(model, packs))
     total, right, terms = 0.0, 0, 0
-    for pack in packs:
+    for pack in (swept(model, pack, jacobi.sweeps) for pack in packs):
         logits = model.logits(model.rows(pack))
         total += float(soft_losses(logits, pack).cpu() @ torch.from_numpy(pack.shares))
         best, first = logits.argmax(-1).cpu(), len(pack.targets)

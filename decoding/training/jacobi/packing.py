@@ -64,6 +64,12 @@ class JacobiPack(Pack):
     teachers: Tokens  # [terms] index into sources
     shares: Floats  # [terms] 1 / terms of the same block
 
+    @property
+    def students(self) -> Tokens:
+        """[terms] the rows of wrong tokens and of those behind them in their blocks."""
+        first = len(self.targets)
+        return self.sources[first : first + len(self.teachers)]
+
     def arrays(self) -> tuple[np.ndarray, ...]:
         return (*Pack.arrays(self), self.teachers, self.shares)
 

@@ -1,0 +1,65 @@
+"""States without a collection: the data's own answers behind first guesses, which the model in training sweeps.
+
+Decoding the prompts first costs a small machine more than the training: 38 sweeps an answer. Here a block's states are its
+first tokens, as far as they are accepted, and the decoder's initial guess behind them; `swept` lets the model of the moment
+answer to that guess, as a sweep of decoding does, before anything is learnt from it. So the noise is always the current
+model's (a round that never ends), and what is learnt is the data's answer instead of the model's own.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from decoding.methods.first_guess import PromptDraws
+from decoding.tokenizer import Tokenizer
+from decoding.training.data import Group, tokenise
+from decoding.training.jacobi.packing import JacobiPack
+from decoding.training.jacobi.trajectory import State, Trajectory
+from decoding.training.model import TrainModel
+
+
+def guessed(groups: Iterable[Group], tokenizer: Tokenizer, stop: int, n: int) -> Iterator[Trajectory]:
+    """A trajectory for each pair, in blocks of `n`. Raises TrainingDataError."""
+    for group in groups:
+        prefix = len(tokenizer.encode(group.prefix))
+        [own] = tokenise([group], tokenizer, stop)
+        for pair, tokens in zip(group.pairs, own, strict=True):
+            prompt, answer = tokens.tokens[: tokens.prompt_tokens].tolist(), tokens.targets.tolist()
+            yield Trajectory(
+                id=pair.id,
+                step=pair.step,
+                prompt=group.prefix + pair.prompt,
+                prompt_ids=tuple(prompt),
+                prefix=prefix,
+                answer_ids=tuple(answer),
+                right=True,
+                forwards=0,
+                blocks=_blocks(prompt, answer, n),
+            )
+
+
+def _blocks(prompt: list[int], answer: list[int], n: int) -> tuple[tuple[State, ...], ...]:
+    draws = PromptDraws(prompt)
+    blocks = [tuple(answer[start : start + n]) for start in range(0, len(answer), n)]
+    guesses = [draws.take(n) for _ in blocks]
+    return tuple(
+        (*((*fixed[:done], *guess[done : len(fixed)]) for done in range(len(fixed))), fixed)
+        for fixed, guess in zip(blocks, guesses, strict=True)
+    )
+
+
+@torch.no_grad()
+def swept(model: TrainModel, pack: JacobiPack, sweeps: int) -> JacobiPack:
+    """The pack after `sweeps` Jacobi sweeps: each noisy token is the model's choice after the noisy tokens before it."""
+    if not sweeps or not len(pack.students):
+        return pack
+    before = pack.parents[pack.students]
+    rows = model.rows(replace(pack, sources=before))
+    tokens = pack.tokens
+    for _ in range(sweeps):
+        best = model.logits(replace(rows, tokens=torch.from_numpy(tokens).long().to(model.device))).argmax(-1)
+        tokens = tokens.copy()
+        tokens[pack.students] = best.cpu().numpy().astype(np.int32)
+    return replace(pack, tokens=tokens)
