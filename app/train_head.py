@@ -14,7 +14,8 @@ import typer
 
 from app import exits, options, output
 from app.arguments import spread
-from app.training import Schedule, allowed_tokens, plain_values, print_outcome, report, shard_of, stop_on_signals
+from app.collection import Collection
+from app.training import Schedule, plain_values, print_outcome, report, stop_on_signals
 
 app = typer.Typer()
 
@@ -73,28 +74,12 @@ def head(
 
 
 @app.command("collect")
+@spread
 def collect(
-    data: Annotated[
-        list[Path],
-        typer.Option("--data", help="Groups of pairs (JSON Lines); repeatable.", exists=True, dir_okay=False),
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Folder for responses.jsonl; a collection there goes on.")],
-    model: options.Model = "embedded",
-    adapter: options.Adapter = "auto",
+    of: Collection,
     samples: Annotated[int, typer.Option("--samples", min=0, help="Sampled answers beside the greedy one.")] = 0,
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="Of the sampled answers.")] = 1.0,
     decoder: Annotated[str, typer.Option("--decoder", help="Any method: the text is the same.")] = "prompt_lookup",
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Prompts in all (of the shard).")] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Prompts decoded together.")] = 8,
-    max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", min=1, help="Default: what the agent allows each step.")
-    ] = None,
-    shard: Annotated[
-        str, typer.Option("--shard", help="i/n: the i-th of n parts, each for a process and a folder of its own.")
-    ] = "1/1",
-    dtype: options.Dtype = "auto",
-    device: options.Device = "auto",
-    seed: options.Seed = 0,
 ) -> None:
     """Let the frozen target answer the prompts of training data. Progress on stderr; counts on stdout.
 
@@ -103,29 +88,16 @@ def collect(
     with exits.plain_errors(), stop_on_signals() as stopped:
         from agent.profiles.compact import PROMPT_VERSION
         from decoding.heads.identity import target_identity
-        from decoding.load import load_text_decoder
         from decoding.training.base import load_base
-        from decoding.training.data import read_groups
         from decoding.training.heads.responses import FILE, Collecting
         from decoding.training.heads.responses import collect as collect_responses
         from decoding.training.record_log import RecordLog
 
-        parts = shard_of(shard)
-        chosen: Any = adapter if adapter in ("auto", "none") else Path(adapter)
-        running = load_text_decoder(model, dtype=dtype, device=device, adapter=chosen)
-        target = target_identity(load_base(model).sha256, running.adapter, PROMPT_VERSION)
-        origin = {
-            "target": asdict(target),
-            "samples": samples,
-            "temperature": temperature,
-            "seed": seed,
-            "shard": shard,
-        }
-        log = RecordLog(out / FILE, origin | {"max_new_tokens": max_new_tokens})
-        allowed = allowed_tokens(max_new_tokens)
-        how = Collecting(allowed, samples, temperature, decoder, batch, limit, seed, parts)
-        groups = (group for path in data for group in read_groups(path))
-        counts = collect_responses(running, groups, log, how, report, stopped)
+        how, running = Collecting(samples=samples, temperature=temperature, decoder=decoder, **of.share()), of.load()()
+        target = target_identity(load_base(of.model).sha256, running.adapter, PROMPT_VERSION)
+        origin = of.origin() | {"samples": samples, "temperature": temperature}
+        log = RecordLog(of.out / FILE, origin | {"target": asdict(target)})
+        counts = collect_responses(running, of.groups(), log, how, report, stopped)
         log.close()
         output.print_json({"out": str(log.path), **counts, "finished": not counts["remaining"]})
 

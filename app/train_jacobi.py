@@ -11,13 +11,14 @@ Without a collection, where decoding is dear: sqlagent train jacobi --data GROUP
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from app import exits, options, output
 from app.arguments import spread
-from app.training import Recipe, StopToken, allowed_tokens, report, run, shard_of, stop_on_signals
+from app.collection import Collection
+from app.training import Recipe, StopToken, report, run, stop_on_signals
 
 if TYPE_CHECKING:
     from decoding.training.jacobi.config import JacobiConfig
@@ -127,26 +128,13 @@ def jacobi(
 
 
 @app.command("collect")
+@spread
 def collect(
-    data: Annotated[
-        list[Path],
-        typer.Option("--data", help="Groups of pairs (JSON Lines); repeatable.", exists=True, dir_okay=False),
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Folder for trajectories.jsonl; a collection there goes on.")],
-    model: options.Model = "embedded",
-    adapter: options.Adapter = "auto",
+    of: Collection,
     block_size: Annotated[int, typer.Option("--block-size", min=2, help="Tokens of a block.")] = 16,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Prompts in all (of the shard).")] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Prompts decoded together.")] = 8,
-    max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", min=1, help="Default: what the agent allows each step.")
-    ] = None,
     only_right: Annotated[
         bool, typer.Option("--only-right", help="Leave out answers that are not the gold one.")
     ] = False,
-    shard: Annotated[
-        str, typer.Option("--shard", help="i/n: the i-th of n parts, each for a process and a folder of its own.")
-    ] = "1/1",
     ray: Annotated[
         str | None,
         typer.Option(
@@ -156,41 +144,26 @@ def collect(
     ray_workers: Annotated[
         int | None, typer.Option("--ray-workers", min=1, help="Models in all. Default: one for each GPU, or machine.")
     ] = None,
-    dtype: options.Dtype = "auto",
-    device: options.Device = "auto",
-    seed: options.Seed = 0,
 ) -> None:
     """Decode the prompts greedily with Jacobi's method and keep every state. Progress on stderr; counts on stdout.
 
     Ctrl-C or SIGTERM ends it after a batch; the same command goes on from there.
     """
     with exits.plain_errors(), stop_on_signals() as stopped:
-        from decoding.load import load_text_decoder
         from decoding.training.base import load_base
         from decoding.training.collecting import gather
-        from decoding.training.data import read_groups
         from decoding.training.jacobi.collect import Collecting, Trajectories
         from decoding.training.jacobi.collect import collect as collect_trajectories
         from decoding.training.jacobi.trajectory import TrajectoryLog
         from decoding.training.ray_batches import ray_decoded
 
-        parts, base = shard_of(shard), load_base(model)
-        origin: dict[str, Any] = {
-            "block_size": block_size,
-            "max_new_tokens": max_new_tokens,
-            "only_right": only_right,
-            "seed": seed,
-        }
-        origin |= {"shard": shard, "adapter": adapter, "base": base.sha256}
-        log = TrajectoryLog(out, origin)
-        chosen: Any = adapter if adapter in ("auto", "none") else Path(adapter).absolute()
-        load = partial(load_text_decoder, model, dtype=dtype, device=device, adapter=chosen)
-        how = Collecting(block_size, allowed_tokens(max_new_tokens), batch, limit, seed, parts, only_right)
-        groups = (group for path in data for group in read_groups(path))
+        how, base = Collecting(block_size=block_size, only_right=only_right, **of.share()), load_base(of.model)
+        origin = of.origin() | {"block_size": block_size, "only_right": only_right, "adapter": of.adapter}
+        log = TrajectoryLog(of.out, origin | {"base": base.sha256})
         if ray is None:
-            counts = collect_trajectories(load(), groups, log, how, report, stopped)
+            counts = collect_trajectories(of.load()(), of.groups(), log, how, report, stopped)
         else:
-            decoded = partial(ray_decoded, ray, ray_workers, load, partial(Trajectories, how=how))
-            counts = gather(base.tokenizer, groups, log, how, decoded, "trajectories", report, stopped)
+            decoded = partial(ray_decoded, ray, ray_workers, of.load(), partial(Trajectories, how=how))
+            counts = gather(base.tokenizer, of.groups(), log, how, decoded, "trajectories", report, stopped)
         log.close()
         output.print_json({"out": str(log.path), **counts, "finished": not counts["remaining"]})

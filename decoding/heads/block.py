@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from decoding.heads.head import Head, HeadConfig
-from decoding.heads.layer import DecoderLayer, KeysValues, LayerShape
+from decoding.heads.layer import LAYER_SIZES, DecoderLayer, KeysValues, LayerShape
 
 
 class BlockHead(Head):
@@ -25,13 +25,7 @@ class BlockHead(Head):
     """
 
     sizes: ClassVar[Mapping[str, Any]] = {
-        "layers": 1,
-        "heads": 9,
-        "kv_heads": 3,
-        "head_dim": 64,
-        "intermediate": 1536,
-        "rope_theta": 1e5,
-        "eps": 1e-5,
+        **LAYER_SIZES,
         "block_size": 8,
         "causal": False,
         "shift": False,

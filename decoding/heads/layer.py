@@ -5,8 +5,9 @@ nodes of a draft tree, and all anchors of a training text alike. Rows may also c
 of several anchors, which share what they know and do not see each other. Weights have transformers' names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,17 @@ from decoding.fast_ops import inverse_frequencies
 from decoding.model_config import Rope
 
 KeysValues = tuple[Tensor, Tensor]  # [kv_heads, rows, head_dim] each, keys rotated
+
+# The embedded model's own layer.
+LAYER_SIZES: Mapping[str, Any] = {
+    "layers": 1,
+    "heads": 9,
+    "kv_heads": 3,
+    "head_dim": 64,
+    "intermediate": 1536,
+    "rope_theta": 1e5,
+    "eps": 1e-5,
+}
 
 
 @dataclass(frozen=True, slots=True)

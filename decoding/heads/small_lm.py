@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from decoding.heads.head import Head, HeadConfig
-from decoding.heads.layer import DecoderLayer, LayerShape
+from decoding.heads.layer import LAYER_SIZES, DecoderLayer, LayerShape
 from decoding.model_config import ModelConfig, Rope
 
 MAX_POSITIONS = 1 << 20  # rotary positions have no end of their own
@@ -20,13 +20,7 @@ class SmallLm(Head):
     """layers: how many. bias: of queries, keys and values (Qwen2). qk_norm: as in Qwen3."""
 
     sizes: ClassVar[Mapping[str, Any]] = {
-        "layers": 1,
-        "heads": 9,
-        "kv_heads": 3,
-        "head_dim": 64,
-        "intermediate": 1536,
-        "rope_theta": 1e5,
-        "eps": 1e-5,
+        **LAYER_SIZES,
         "bias": False,
         "qk_norm": False,
     }
