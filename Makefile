@@ -6,7 +6,10 @@
 #   make test                                 the tests        make check     ruff, mypy, import-linter
 #   make test-ui                              the chat in a headless browser; installs Chromium where it can
 #   make screenshots OUT=folder               pictures of the chat's main states
+#   make measure-ui                           how fast the chat is: first paint, first token, much data, ten people at once
 #   make retrain DATA=folder OUT=folder       the shipped adapter anew, every stage; RECIPE=cpu or gpu; goes on when stopped
+#   make fuzz minutes=60                      the guard against statements nobody thought of, on engines without locks
+#   make wheel                                dist/*.whl, tried in a clean environment and another folder
 #   make lock                                 constraints.txt anew, from a clean environment
 #   make clean                                remove .venv and caches of tools
 #
@@ -30,7 +33,7 @@ export QUESTION DATABASE
 unexport Q DB
 MAKEOVERRIDES :=
 
-.PHONY: help ask ui test test-ui screenshots check retrain lock clean
+.PHONY: help ask ui test fuzz test-ui measure-ui screenshots check retrain wheel lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,/^JOBS/p'
@@ -45,8 +48,14 @@ ui: $(VENV)/.ready-ui
 test: $(VENV)/.ready-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
+fuzz: $(VENV)/.ready-dev
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.tools.fuzz $(or $(minutes),10)
+
 test-ui: $(VENV)/.ready-browser
-	@SQLAGENT_BROWSER=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ui
+	@SQLAGENT_BROWSER=1 SQLAGENT_ALLOWED_SKIPS='^$$' OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ui/test_browser.py
+
+measure-ui: $(VENV)/.ready-browser
+	@$(BIN)/python -m tests.ui.measure
 
 screenshots: $(VENV)/.ready-browser
 	@$(BIN)/python -m tests.ui.screenshots "$(if $(filter file,$(origin OUT)),out/screenshots,$(OUT))"
@@ -83,7 +92,8 @@ $(VENV)/.ready-ui: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.ready-browser: $(VENV)/.ready-dev
 	@$(INSTALL) -e '.[dev,browser]'
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-		apt-get update -qq && apt-get install -y -qq chromium; } >&2 || \
+		apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >&2 || \
 		{ echo "the browser tests need Chromium; on Debian and Ubuntu: apt install chromium" >&2; exit 1; }
 	@touch $@
 
@@ -91,6 +101,14 @@ $(VENV)/.ready-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing into $(VENV) with what the tests need (once; a few minutes) ..." >&2
 	@$(INSTALL) -e '.[dev]'
 	@touch $(VENV)/.ready $(VENV)/.ready-ui $@
+
+wheel: $(VENV)/bin/python
+	@rm -rf $(VENV)-wheel dist && $(PYTHON) -m venv $(VENV)-wheel
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		$(if $(TORCH_INDEX_URL),--extra-index-url "$(TORCH_INDEX_URL)") dist/*.whl
+	@cd / && "$(CURDIR)/$(VENV)-wheel/bin/sqlagent" sql "SELECT count(*) AS albums FROM albums"
+	@rm -rf $(VENV)-wheel
 
 # torch is pinned by hand, for not every index has a CPU build of the newest release.
 # Local version labels such as +cpu say which build of torch this machine has; every build may satisfy the pin.
@@ -104,4 +122,4 @@ lock:
 	@rm -rf $(VENV)-lock
 
 clean:
-	@rm -rf $(VENV) $(VENV)-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-lock $(VENV)-wheel .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,8 +1,10 @@
 """The one-sentence answer, templated from result and SQL: a 135M model must not re-type rows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from agent.state import State
+from tools.unclear import Meaning
 
 _REASONS = {
     "refused": "The query was refused: only reading is allowed",
@@ -32,6 +34,12 @@ def sentence(state: State) -> str:
         return f"{_label(columns[0])}: " + ", ".join(_cell(row[0]) for row in rows) + "."
     first = ", ".join(_cell(cell) for cell in rows[0])
     return f"{amount} rows ({', '.join(map(_label, columns))}); the first is {first}."
+
+
+def asked_back(meanings: Sequence[Meaning]) -> str:
+    """The question to the asker."""
+    *others, last = [one.label for one in meanings]
+    return f"What does “{meanings[0].phrase}” mean: {', '.join(others)} or {last}?"
 
 
 def _failure(state: State) -> str:

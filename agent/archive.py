@@ -2,7 +2,7 @@
 
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
@@ -58,7 +58,9 @@ class Archive:
             connection.execute("BEGIN")
             count = "SELECT COALESCE(MAX(position) + 1, 0) FROM events WHERE conversation = ?"
             (start,) = connection.execute(count, (conversation,)).fetchone()
-            rows = [(conversation, start + i, to_json(event)) for i, event in enumerate(events)]
+            # SQLite takes no half characters
+            lines = (to_json(event).encode(errors="replace").decode() for event in events)
+            rows = [(conversation, start + i, line) for i, line in enumerate(lines)]
             connection.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
             change = "UPDATE conversations SET changed_s = ?, title = IIF(title = '', ?, title) WHERE id = ?"
             connection.execute(change, (time(), title, conversation))
@@ -69,6 +71,11 @@ class Archive:
             return []
         lines = "SELECT line FROM events WHERE conversation = ? ORDER BY position"
         return [from_json(line) for (line,) in self._do(lines, conversation)]
+
+    def every(self, source: str) -> Iterator[list[Event]]:
+        """The events of each conversation on `source`, whoever had it: for the keeper of the file, not for those who ask."""
+        for owner, conversation in self._do("SELECT owner, id FROM conversations WHERE source = ?", source):
+            yield self.events(owner, conversation)
 
     def entry(self, owner: str, conversation: str) -> Entry | None:
         """What the list says of one conversation."""

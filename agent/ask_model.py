@@ -1,5 +1,6 @@
 """The one way from a node to the model: prompt, call, progress events, record."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -18,12 +19,15 @@ from decoding.constraint import Constraint, ConstraintError
 from decoding.metrics import measure
 from decoding.sampling import Sampler
 
+Prompts = Sequence[list[BaseMessage]]
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     texts: tuple[str, ...]
     step: Step
     log_likelihoods: tuple[float, ...]  # 0 where they are not known
+    rounds: tuple[list[dict[str, Any]], ...]  # of each text; empty where they are not known
 
 
 def ask_model(
@@ -32,48 +36,51 @@ def ask_model(
     slots: Slots,
     *,
     samples: int = 1,
+    beside: Sequence[Slots] = (),
     attempt: int = 0,
     temperature: float | None = None,
     bound: bool = True,
 ) -> Reply:
-    """Put a step to the model when it is this asker's turn. Emits `waiting` while it is not, then `start`, then `text` events
+    """Put a step to the model when it is this asker's turn: `samples` texts of one prompt, or with `beside` one text of each
+    prompt (of the same schema), decoded together. Emits `waiting` while it is not, then `start`, then `text` events
     while one sample is written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step
     starts again without it, and its record says so. `bound`: to what schema and question tell, not to the bare grammar alone.
     Raises Stopped.
     """
-    messages = toolbox.profile.messages(name, slots)
+    prompts = [toolbox.profile.messages(name, each) for each in (slots, *beside)]
     options = _call_options(toolbox, name, slots, attempt, temperature, bound)
-    toolbox.calls[name] = Call(tuple(messages), options)
+    toolbox.calls[name] = Call(tuple(prompts[0]), options)
     writer = get_stream_writer()
     with toolbox.seat.turn(lambda ahead: writer({"event": "waiting", "step": name, "ahead": ahead})):
-        return _answered(toolbox, name, messages, options, samples)
+        return _answered(toolbox, name, prompts, options, samples)
 
 
-def _answered(
-    toolbox: Toolbox, name: ModelStep, messages: list[BaseMessage], options: dict[str, Any], samples: int
-) -> Reply:
+def _answered(toolbox: Toolbox, name: ModelStep, prompts: Prompts, options: dict[str, Any], samples: int) -> Reply:
     start, detail = perf_counter(), ""
     try:
-        replies = _replies(toolbox, name, messages, options, samples)
+        replies = _replies(toolbox, name, prompts, options, samples)
     except ConstraintError:
         options, detail = options | {"constraint": None}, "without the grammar, which came to a dead end"
-        replies = _replies(toolbox, name, messages, options, samples)
+        replies = _replies(toolbox, name, prompts, options, samples)
     wall_ms = 1e3 * (perf_counter() - start)
     for reply in replies:
         toolbox.remember([token for r in rounds_of(reply) for token in r.text_tokens])
-    plain = _race(toolbox, messages, options, replies) if toolbox.options.race else None
+    plain = _race(toolbox, prompts[0], options, replies) if toolbox.options.race else None
     step = model_step(name, replies, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
     likelihoods = tuple(map(log_likelihood, replies))
-    return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), likelihoods)
+    rounds = tuple(reply.response_metadata.get("rounds", []) for reply in replies)
+    return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), likelihoods, rounds)
 
 
 def _replies(
-    toolbox: Toolbox, name: ModelStep, messages: list[BaseMessage], options: dict[str, Any], samples: int
+    toolbox: Toolbox, name: ModelStep, prompts: Prompts, options: dict[str, Any], samples: int
 ) -> list[AIMessage]:
     get_stream_writer()({"event": "start", "step": name})
+    if len(prompts) > 1:
+        return _each(toolbox, prompts, options)
     if samples == 1:
-        return [_stream(toolbox, messages, options, name)]
-    return _samples(toolbox, messages, options, samples)
+        return [_stream(toolbox, prompts[0], options, name)]
+    return _samples(toolbox, prompts[0], options, samples)
 
 
 def _race(
@@ -148,6 +155,14 @@ def _samples(toolbox: Toolbox, messages: list[BaseMessage], options: dict[str, A
         return [_message(toolbox.model.invoke(messages, **options)) for _ in range(count)]
     result = toolbox.model.generate([messages], n=count, likelihood=True, **options)
     return [_message(generation.message) for generation in result.generations[0]]  # type: ignore[union-attr]
+
+
+def _each(toolbox: Toolbox, prompts: Prompts, options: dict[str, Any]) -> list[AIMessage]:
+    """One text of each prompt; the decoder's threads share its forwards."""
+    fast = isinstance(toolbox.model, FastChatModel)
+    options = options | {"likelihood": True} if fast else options
+    many: Any = {"max_concurrency": len(prompts) if fast else 1}
+    return [_message(message) for message in toolbox.model.batch(list(prompts), many, **options)]
 
 
 def _message(message: BaseMessage) -> AIMessage:

@@ -1,9 +1,11 @@
 """Putting an agent together from names: model, decoder, database, profile. The one place where defaults are chosen."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import torch
 
 from agent.profiles import load_profile
 from agent.profiles.compact import PROMPT_VERSION
@@ -11,11 +13,13 @@ from agent.toolbox import AgentOptions, Toolbox
 from decoding.adapter import About, AdapterMismatch
 from decoding.chat_model import FastChatModel
 from decoding.embedded import EMBEDDED_NAMES
-from decoding.load import load_text_decoder
+from decoding.load import chosen_dtype, load_text_decoder
+from decoding.machine import would_run_as
 from decoding.method import load_method
 from decoding.plain_cost import PlainCost
 from decoding.progress import Progress, on_stderr
 from decoding.text import Settings, TextDecoder
+from decoding.tuned import load_tuned
 from tools.database import Database
 from tools.result import DEFAULT_LIMITS, Limits
 
@@ -98,6 +102,21 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
     )
     _check_prompts(choice, decoder.adapter.about if decoder.adapter else None)
     return LoadedModel(choice, decoder, PlainCost(decoder))
+
+
+def tuned_key(choice: ModelChoice) -> str:
+    """What `sqlagent tune` keeps its result under. Raises ValueError for an unknown dtype."""
+    return would_run_as(f"{choice.model} {choice.adapter}", choice.dtype, choice.device)
+
+
+def with_tuned_decoder(choice: ModelChoice) -> ModelChoice:
+    """Where no decoder is named: the one tuned for this machine, in fp32 alone, where it cannot change the text.
+
+    Raises ValueError for an unknown dtype.
+    """
+    is_exact = chosen_dtype(choice.dtype, choice.device)[0] == torch.float32
+    tuned = load_tuned(tuned_key(choice)) if is_exact and not (choice.decoder or choice.decoder_options) else None
+    return replace(choice, decoder=tuned.decoder, decoder_options=tuned.options) if tuned else choice
 
 
 def _check_prompts(choice: ModelChoice, adapter: About | None) -> None:

@@ -17,7 +17,8 @@ from agent.toolbox import Toolbox
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `sqlagent ask --json` prints; times in milliseconds. `error`: kind and message, or None when SQL ran."""
+    """What `sqlagent ask --json` prints; times in milliseconds. `error`: kind and message, or None when SQL ran. Of the kind
+    "unclear", its message asks what is meant, and its candidates are what may be."""
 
     question: str
     sql: str | None
@@ -53,7 +54,8 @@ class Conversation:
         self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
 
     def events(self, question: str, evidence: str = "") -> Iterator[dict[str, Any]]:
-        """Events as they happen: `start` of a step, `text` with its rounds, `step` records; last the `answer`."""
+        """Events as they happen: `start` of a step, `text` with its rounds, `step` records, `unclear` with the options where
+        the asker is asked back; last the `answer`."""
         yield from (item for mode, item in self.happenings(question, evidence) if mode == "custom")
 
     def happenings(self, question: str, evidence: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -61,6 +63,8 @@ class Conversation:
         Raises Stopped when the toolbox's seat was given up.
         """
         self.toolbox.keep(None)
+        if self.toolbox.trail:
+            self.toolbox.trail.asked(question, self.toolbox.database.name)
         start = perf_counter()
         stream = self._graph.stream(
             opening(question, evidence), config=self._config, context=self.toolbox, stream_mode=["custom", "updates"]
@@ -96,8 +100,20 @@ class Conversation:
             steps=state["steps"],
             total_ms=total_ms,
             plain_total_ms=None if None in plain else sum(plain) + around_ms,
-            error=None if result else _last_error(state),
+            error=None if result else _unclear(state) or _last_error(state),
         )
+
+
+def _unclear(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    if not state["unclear"]:
+        return None
+    return {
+        "kind": "unclear",
+        "message": state["answer"],
+        "name": None,
+        "position": None,
+        "candidates": [*state["unclear"]],
+    }
 
 
 def _last_error(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,6 +66,16 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
+class Unclear:
+    """The asker is asked back: `phrase` of the question may mean any of `options` (what it is called -> the evidence that it
+    makes). The turn ends with an `Answered` of the error kind "unclear"; the choice is asked as evidence of the same question.
+    """
+
+    phrase: str
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The end of a turn: `agent.conversation.Answer`, whose rows may be cut to `shown` here."""
 
@@ -103,7 +113,7 @@ class Judged:
     liked: bool | None
 
 
-Event = Asked | Waiting | Started | Wrote | Finished | Noted | Answered | Failed | Ran | Judged
+Event = Asked | Waiting | Started | Wrote | Finished | Noted | Unclear | Answered | Failed | Ran | Judged
 _KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in Event.__args__}
 
 
@@ -135,6 +145,8 @@ def _typed(item: dict[str, Any], tokenizer: Tokenizer | None, shown: int) -> Eve
             return Wrote(rest["step"], rest["text"], rounds, spell(tokenizer, rounds) if tokenizer else None)
         case "step":
             return Finished(rest)
+        case "unclear":
+            return Unclear(**rest)
         case _:
             return Answered(rest | {"rows": plain_rows(rest["rows"][:shown])}, len(rest["rows"]))
 

@@ -13,9 +13,11 @@ RECURSION_LIMIT = 50  # far above what bounded attempts can reach; a loop is a b
 
 
 def build_graph(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
-    """link -> plan -> generate -> check -> execute -> answer, with refine between trouble and the next check."""
+    """link -> plan -> generate -> check -> execute -> answer, with refine between trouble and the next check, and with clarify
+    before plan where somebody can be asked back."""
     graph = StateGraph(State, context_schema=Toolbox)
     graph.add_node("link", nodes.link_schema)
+    graph.add_node("clarify", nodes.clarify)
     graph.add_node("plan", nodes.plan)
     graph.add_node("generate", nodes.generate)
     graph.add_node("check", nodes.check)

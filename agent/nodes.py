@@ -1,62 +1,89 @@
 """The nodes of the graph, one function each. A node's return type names the nodes that may come next."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import perf_counter
 from typing import Any, Literal
 
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from agent.answering import sentence
+from agent.answering import asked_back, sentence
 from agent.ask_model import ask_model
+from agent.audit import run_sql
 from agent.mend import mend
 from agent.slots import Slots, Try
-from agent.state import Attempt, State
+from agent.state import Attempt, DrawnPlan, State
 from agent.steps import Step, tool_step
 from agent.toolbox import Toolbox
-from agent.vote import Candidate, elect, same_sql
+from agent.vote import Candidate, drawn_plans, elect, same_sql
 from tools.linking import Link, join_path, link, shortlist
 from tools.result import QueryError, Result
 from tools.schema import Schema
+from tools.unclear import as_told, find_unclear
 from tools.values import ValueMatch, match_values
 
 Tools = Runtime[Toolbox]
 
 
-def link_schema(state: State, runtime: Tools) -> Command[Literal["plan"]]:
+def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "plan"]]:
     """Find the tables, columns and cell values that the question is about. No model."""
     start, toolbox = _begin(runtime, "link"), runtime.context
     schema = toolbox.database.schema()
     text = f"{state['question']} {state['evidence']}".strip()
     values = match_values(toolbox.database, text) if toolbox.options.values else ()
+    if toolbox.options.clarify:
+        values = as_told(values, state["evidence"])
     links = link(schema, state["question"], values) if toolbox.options.hints else ()
     step = tool_step("link", _since(start), f"{len(links)} links, {len(values)} values")
     update = {"values": [asdict(value) for value in values], "links": [asdict(each) for each in links]}
-    return Command(update=update | _recorded(state, runtime, step), goto="plan")
+    ask_back = toolbox.options.clarify and not state["evidence"]
+    return Command(update=update | _recorded(state, runtime, step), goto="clarify" if ask_back else "plan")
+
+
+def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]:
+    """Offer the asker what the question may mean, if it leaves that open. The choice comes back as evidence of the same
+    question, so nobody is asked twice. No model.
+    """
+    start, database = _begin(runtime, "clarify"), runtime.context.database
+    links = [Link(**each) for each in state["links"]]
+    meanings = find_unclear(database, state["question"], _values(state), links)
+    step = tool_step("clarify", _since(start), f"{len(meanings)} meanings" if meanings else "clear")
+    update: dict[str, Any] = _recorded(state, runtime, step)
+    if not meanings:
+        return Command(update=update, goto="plan")
+    options = {one.label: one.evidence for one in meanings}
+    runtime.stream_writer({"event": "unclear", "phrase": meanings[0].phrase, "options": options})
+    return Command(update=update | {"unclear": options, "answer": asked_back(meanings)}, goto="__end__")
 
 
 def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
-    """The model names what it will use and sketches the SQL."""
-    reply = ask_model(runtime.context, "plan", slots(state, runtime.context))
-    text = runtime.context.profile.read_plan(reply.texts[0])
-    return Command(update={"plan": text} | _recorded(state, runtime, reply.step), goto="generate")
+    """The model names what it will use and sketches the SQL: once, or as often as candidates vote."""
+    toolbox = runtime.context
+    reply = ask_model(toolbox, "plan", slots(state, toolbox), **_voting(toolbox))
+    plans = drawn_plans(map(toolbox.profile.read_plan, reply.texts), reply.log_likelihoods)
+    update = {"plan": plans[0]["text"], "plans": plans} | _recorded(state, runtime, reply.step)
+    return Command(update=update, goto="generate")
 
 
 def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
-    """The model writes SQL: once, or as many samples as vote."""
-    toolbox = runtime.context
-    count = toolbox.options.samples
-    temperature = toolbox.options.vote_temperature if count > 1 else None
-    reply = ask_model(toolbox, "generate", slots(state, toolbox), samples=count, temperature=temperature)
-    if count == 1:
+    """The model writes SQL: once, or for every plan, or several times for the one plan; then candidates vote."""
+    toolbox, plans = runtime.context, state["plans"]
+    first, *others = (slots(state | {"plan": each["text"]}, toolbox) for each in plans)
+    reply = ask_model(toolbox, "generate", first, beside=others, **({} if others else _voting(toolbox)))
+    if len(reply.texts) == 1:
         sql = toolbox.profile.read_sql(reply.texts[0])
         return Command(update={"candidate": sql} | _recorded(state, runtime, reply.step), goto="check")
     start = _begin(runtime, "vote")
-    written = zip(reply.texts, reply.log_likelihoods, strict=True)
-    ranked = elect([_candidate(toolbox, _values(state), *each) for each in written])
-    voting = tool_step("vote", _since(start), f"{ranked[0].votes} of {count} agree")
-    update = {"candidate": ranked[0].sql} | _recorded(state, runtime, reply.step, voting)
+    of = plans if others else [DrawnPlan(text=plans[0]["text"], drawn=1, log_likelihood=0.0)] * len(reply.texts)
+    written = zip(of, reply.texts, reply.log_likelihoods, strict=True)
+    candidates = [_candidate(toolbox, _values(state), *each) for each in written]
+    ranked = elect(candidates)
+    elected = candidates.index(replace(ranked[0], votes=0))
+    shown = {"text": reply.texts[elected], "rounds": reply.rounds[elected]}  # how the elected one was decoded
+    runtime.stream_writer({"event": "text", "step": "vote", **shown})
+    voting = tool_step("vote", _since(start), f"{ranked[0].votes} of {toolbox.options.samples} agree")
+    update = {"candidate": ranked[0].sql, "plan": ranked[0].plan} | _recorded(state, runtime, reply.step, voting)
     return Command(update=update, goto="check")
 
 
@@ -69,6 +96,8 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
         detail = "repaired" if fixed != sql else "fine"
         update = {"checked": fixed} | _recorded(state, runtime, tool_step("check", _since(start), detail))
         return Command(update=update, goto="execute")
+    if toolbox.trail:
+        toolbox.trail.turned_down(toolbox.database, sql, error)
     attempts = [*state["attempts"], Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)]
     update = {"attempts": attempts} | _recorded(state, runtime, tool_step("check", _since(start), error.message))
     return Command(update=update, goto="refine" if _may_try_again(toolbox, attempts) else "answer")
@@ -78,7 +107,7 @@ def execute(state: State, runtime: Tools) -> Command[Literal["answer", "refine"]
     """Run the SQL, read-only, under deadline, memory limit and row cap."""
     toolbox, sql = runtime.context, state["checked"]
     start = _begin(runtime, "execute")
-    result = toolbox.database.execute(sql, toolbox.limits)
+    result = run_sql(toolbox.trail, toolbox.database, sql, toolbox.limits)
     wall_ms = _since(start)
     failed = isinstance(result, QueryError)
     attempt = Attempt(
@@ -134,7 +163,7 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
         dialect=toolbox.database.dialect,
         question=state["question"],
         evidence=state["evidence"],
-        knowledge=toolbox.options.knowledge,
+        knowledge=toolbox.options.knowledge.about(state["question"]),
         history=tuple((turn["question"], turn["sql"]) for turn in state.get("turns") or []),
         values=_values(state),
         links=links[:8],
@@ -174,9 +203,18 @@ def _outcome(result: Result | QueryError) -> str:
     return f"{len(result.rows)} rows" + (", cut off" if result.truncated else "")
 
 
-def _candidate(toolbox: Toolbox, values: Sequence[ValueMatch], text: str, log_likelihood: float) -> Candidate:
+def _voting(toolbox: Toolbox) -> dict[str, Any]:
+    """How a step is sampled, if at all."""
+    count = toolbox.options.samples
+    return {"samples": count, "temperature": toolbox.options.vote_temperature} if count > 1 else {}
+
+
+def _candidate(
+    toolbox: Toolbox, values: Sequence[ValueMatch], plan: DrawnPlan, text: str, log_likelihood: float
+) -> Candidate:
     sql, error = _checked(toolbox, toolbox.profile.read_sql(text), values)
-    return Candidate(sql, error or toolbox.database.execute(sql, toolbox.limits), log_likelihood)
+    outcome = error or run_sql(toolbox.trail, toolbox.database, sql, toolbox.limits)
+    return Candidate(sql, outcome, plan["log_likelihood"] + log_likelihood, plan["drawn"], plan=plan["text"])
 
 
 def _may_try_again(toolbox: Toolbox, attempts: list[Attempt]) -> bool:

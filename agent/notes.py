@@ -28,6 +28,10 @@ def _link(update: Mapping[str, Any]) -> list[Note]:
     return [Note("tables and columns that the question may mean", _lines(links)), Note("values found", _lines(values))]
 
 
+def _clarify(update: Mapping[str, Any]) -> list[Note]:
+    return [Note("the question may mean", _lines(list(update.get("unclear", {}))))]
+
+
 def _plan(update: Mapping[str, Any]) -> list[Note]:
     return [Note("plan", str(update.get("plan", "")))]
 
@@ -67,6 +71,7 @@ def _lines(texts: list[str]) -> str:
 
 _TELL: Mapping[str, Callable[[Mapping[str, Any]], list[Note]]] = {
     "link": _link,
+    "clarify": _clarify,
     "plan": _plan,
     "generate": _written,
     "check": _check,

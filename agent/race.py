@@ -23,7 +23,7 @@ class NoRace(ValueError):
 
 @dataclass(slots=True)
 class Lane:
-    """One runner. `clock_ms`: time of its own rounds, as if it ran alone; the others' rounds do not count."""
+    """One runner. `clock_ms`: time of its own rounds, as if it ran alone; the other runners' rounds do not count."""
 
     method: str
     text: str = ""
@@ -39,6 +39,11 @@ class Lane:
     @property
     def clock_ms(self) -> float:
         return self.metrics.wall_ms
+
+    @property
+    def shared_rounds(self) -> int:
+        """Rounds whose forward also decoded for other people's questions, so that its time is no time of one alone."""
+        return sum(r.batch > 1 for r in self.rounds)
 
 
 def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:

@@ -22,6 +22,14 @@ class Attempt(TypedDict):
     row_count: int | None  # None: did not run
 
 
+class DrawnPlan(TypedDict):
+    """A plan that the model may go by."""
+
+    text: str
+    drawn: int  # samples that say so
+    log_likelihood: float
+
+
 class State(TypedDict):
     question: str
     evidence: str
@@ -29,6 +37,8 @@ class State(TypedDict):
     values: list[dict[str, Any]]  # `tools.values.ValueMatch`
     links: list[dict[str, Any]]  # `tools.linking.Link`, best first
     plan: str
+    plans: list[DrawnPlan]  # the greedy one first; more than one where candidates vote
+    unclear: dict[str, str]  # what the asker is to choose from: what it is called -> the evidence that it makes
     candidate: str  # SQL as the model wrote it, waiting to be checked
     checked: str  # the same, repaired where that was needed, waiting to be executed
     sql: str  # the SQL that stands: it ran, and `preview` shows its result
@@ -45,7 +55,9 @@ def opening(question: str, evidence: str = "") -> dict[str, Any]:
         "evidence": evidence,
         "values": [],
         "links": [],
+        "unclear": {},
         "plan": "",
+        "plans": [],
         "candidate": "",
         "checked": "",
         "sql": "",

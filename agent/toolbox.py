@@ -7,6 +7,8 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
+from agent.audit import Trail
+from agent.knowledge import Knowledge
 from agent.profiles import Profile
 from agent.steps import PlainTime
 from agent.turns import Seat
@@ -24,6 +26,7 @@ class AgentOptions:
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
     values, hints, repair: show the cell values that the question names; show the links, and cut large schemas to them; mend
     SQL by rules before the model is asked again. Off, they tell what each is worth.
+    clarify: end with an `unclear` event where a question without evidence leaves open what it means; for askers who can choose.
     """
 
     max_attempts: int = 3
@@ -38,7 +41,8 @@ class AgentOptions:
     values: bool = True
     hints: bool = True
     repair: bool = True
-    knowledge: tuple[str, ...] = ()
+    clarify: bool = False
+    knowledge: Knowledge = field(default_factory=Knowledge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Toolbox:
     seat: Seat = field(default_factory=Seat)  # turns at a model that others use too, and the way to stop
     calls: dict[str, Call] = field(default_factory=dict)  # the newest call of each step
     result: Result | None = None  # of the SQL that stands; written by the execute node
+    trail: Trail | None = None  # to the log of who asked what
 
     def keep(self, result: Result | None) -> None:
         """Hold the newest result, whole."""

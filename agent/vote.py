@@ -1,13 +1,14 @@
 """Choosing among several SQL candidates by what they return."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import parse_one
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
+from agent.state import DrawnPlan
 from tools.result import QueryError, Result
 
 
@@ -16,12 +17,25 @@ class Candidate:
     sql: str
     outcome: Result | QueryError
     log_likelihood: float = 0.0
-    votes: int = 0  # candidates with the same result, itself included
+    drawn: int = 1  # samples that it stands for
+    votes: int = 0  # samples with the same result, its own included
+    plan: str = ""
+
+
+def drawn_plans(texts: Iterable[str], log_likelihoods: Iterable[float]) -> list[DrawnPlan]:
+    """The different plans among samples, in the order of their first."""
+    plans: dict[str, DrawnPlan] = {}
+    for text, log_likelihood in zip(texts, log_likelihoods, strict=True):
+        plan = plans.setdefault(text, DrawnPlan(text=text, drawn=0, log_likelihood=log_likelihood))
+        plan["drawn"] += 1
+    return list(plans.values())
 
 
 def elect(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Best first: rows before none, most votes, likeliest, earlier; failures come last."""
-    counts = Counter(_fingerprint(each.outcome) for each in candidates)
+    counts = Counter[object]()
+    for each in candidates:
+        counts[_fingerprint(each.outcome)] += each.drawn
     voted = [replace(each, votes=counts[_fingerprint(each.outcome)]) for each in candidates]
     return sorted(voted, key=_rank)
 

@@ -21,12 +21,15 @@ class Source:
 
     db: options.Db = None
     engine: options.EngineOption = "auto"
+    tables: options.Tables = None
+    hide: options.Hide = None
 
     def open(self) -> "Database":
         """Raises OpenError."""
         from app.databases import open_named
+        from tools.restricted_database import restricted
 
-        return open_named(self.db, self.engine)
+        return restricted(open_named(self.db, self.engine), options.names(self.tables), options.names(self.hide))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,8 @@ class Decoding:
     temperature: options.Temperature = 0.0
 
     def choice(self) -> "ModelChoice":
-        """The names, checked. Raises UnknownMethod, UnknownProfile."""
-        from agent.assemble import ModelChoice
+        """The names, checked; the decoder is the tuned one where none is named. Raises UnknownMethod, UnknownProfile."""
+        from agent.assemble import ModelChoice, with_tuned_decoder
 
         choice = ModelChoice(
             model=self.model,
@@ -71,7 +74,7 @@ class Decoding:
             temperature=self.temperature,
         )
         choice.check()
-        return choice
+        return with_tuned_decoder(choice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,10 @@ class Asking:
     repair: options.Repair = True
     refine_empty: options.RefineEmpty = True
     seed: options.Seed = 0
+    knowledge: options.KnowledgeFolder = None
 
     def agent_options(self, race: bool = False) -> "AgentOptions":
+        from agent.knowledge import Knowledge, read_knowledge
         from agent.toolbox import AgentOptions
 
         return AgentOptions(
@@ -100,6 +105,7 @@ class Asking:
             values=self.values,
             hints=self.hints,
             repair=self.repair,
+            knowledge=read_knowledge(self.knowledge) if self.knowledge else Knowledge(),
         )
 
 

@@ -1,14 +1,15 @@
 """`sqlagent ask` and `sqlagent chat`: questions from the command line, from a pipe, or in a dialogue."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app import exits, options, output
+from app import exits, log, options, output
 from app.arguments import Asking, Decoding, Query, Source, spread
 
 if TYPE_CHECKING:
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 DEFAULT_QUESTION = "What is the average list price of the albums?"
 _DOING = {
     "link": "looking at the schema",
+    "clarify": "looking for what is unclear",
     "plan": "planning",
     "generate": "writing SQL",
     "check": "checking",
     "execute": "running the query",
     "refine": "correcting",
 }
+Clarify = Annotated[
+    bool, typer.Option("--clarify/--no-clarify", help="On a terminal, ask back where the question is unclear.")
+]
 
 
 @spread
@@ -39,11 +44,13 @@ def ask(
     ] = False,
     as_json: options.Json = False,
     sql_only: Annotated[bool, typer.Option("--sql-only", help="Print nothing but the SQL.")] = False,
+    clarify: Clarify = True,
 ) -> None:
     """Answer a question about a database."""
     with exits.plain_errors():
         text = _question(question, source.db)
-        with _talking(source, decoding, asking.agent_options(race), query) as conversation:
+        agent_options = replace(asking.agent_options(race), clarify=clarify and _with_a_person(as_json or sql_only))
+        with _talking(source, decoding, agent_options, query) as conversation:
             answer = follow(conversation, text, evidence)
     if as_json:
         output.print_json(answer)
@@ -66,11 +73,13 @@ def chat(
         str | None, typer.Option("--continue", "-c", help="Go on with a conversation by its name.")
     ] = None,
     as_json: options.Json = False,
+    clarify: Clarify = True,
 ) -> None:
     """Talk about a database: follow-up questions know what came before. Reads one question per line."""
+    agent_options = replace(asking.agent_options(), clarify=clarify and _with_a_person(as_json))
     with (
         exits.plain_errors(),
-        _talking(source, decoding, asking.agent_options(), query, _saver(), thread) as conversation,
+        _talking(source, decoding, agent_options, query, _saver(), thread) as conversation,
     ):
         if sys.stdin.isatty():
             asked = conversation.toolbox.database.name
@@ -84,15 +93,38 @@ def chat(
 
 
 def follow(conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:
-    """Ask, showing on stderr what is being done; returns the answer as a dict."""
+    """Ask, showing on stderr what is being done, and ask back where that is asked for; returns the answer as a dict."""
     answer: dict[str, Any] = {}
+    meanings: dict[str, str] = {}
     with output.stderr.status("reading the question") as status:
         for event in conversation.events(question, evidence):
             if event["event"] == "start":
                 status.update(_DOING.get(event["step"], event["step"]))
+            elif event["event"] == "unclear":
+                meanings = event["options"]
             elif event["event"] == "answer":
                 answer = {key: value for key, value in event.items() if key != "event"}
-    return answer
+    if not meanings:
+        return answer
+    if not (chosen := _chosen(answer["answer"], meanings)):
+        conversation.toolbox.options = replace(conversation.toolbox.options, clarify=False)
+    return follow(conversation, question, chosen)
+
+
+def _with_a_person(machine_readable: bool) -> bool:
+    return not machine_readable and sys.stdin is not None and sys.stdin.isatty() and output.stderr.is_terminal
+
+
+def _chosen(question: str, meanings: Mapping[str, str]) -> str:
+    """The evidence of the meaning whose number is typed; empty where the question shall be answered as it stands."""
+    from rich.prompt import IntPrompt
+
+    output.stderr.print(question, highlight=False, markup=False)
+    for number, label in enumerate([*meanings, "answer it as it stands, and do not ask back"], 1):
+        output.stderr.print(f"  {number}  {label}", highlight=False, markup=False)
+    numbers = [str(number) for number in range(1, len(meanings) + 2)]
+    number = IntPrompt.ask("which", choices=numbers, default=len(numbers), console=output.stderr)
+    return [*meanings.values(), ""][number - 1]
 
 
 @contextmanager
@@ -108,10 +140,11 @@ def _talking(
     choice = decoding.choice()
     database = source.open()
     try:
-        from agent.assemble import load_model
         from agent.conversation import Conversation
+        from agent.remote import any_model
 
-        toolbox = load_model(choice).toolbox(database, agent_options, query.limits())
+        toolbox = any_model(choice).toolbox(database, agent_options, query.limits())
+        toolbox.trail = log.trail("chat" if saver else "ask")
         yield Conversation(toolbox, saver, thread)
     finally:
         database.close()

@@ -54,8 +54,19 @@ def bench(
         with output.stderr.status("loading the model") as status:
             summary = benchmark(decoding.choice(), examples, settings, out, peers=peers, say=status.update)
     if not as_json:
+        _print_floor(summary["floor"])
         _print_rows(summary["rows"])
     output.print_json(summary)
+
+
+def _print_floor(floor: dict[str, float]) -> None:
+    output.stdout.print(
+        f"floor: {floor['weight_bytes'] / 1e6:,.0f} MB of weights at {floor['bytes_per_s'] / 1e9:.1f} GB/s, "
+        f"{floor['multiplications'] / 1e6:,.0f} M multiplications a row at {floor['flops_per_s'] / 1e9:,.0f} GFLOP/s: "
+        f"{floor['plain_step_ms']:.1f} ms for a plain step, {floor['draft_of_16_ms']:.1f} ms for a draft of 16",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
@@ -65,6 +76,9 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         "tok/fwd": "tokens_per_forward",
         "tok/s": "tokens_per_s",
         "x plain": "speedup_vs_plain",
+        "median ms": "median_ms",
+        "prefill": "median_prefill_ms",
+        "ms/token": "median_ms_per_token",
         "equal": "equal_to_plain",
     }
     shown = [[f"{row[c]:.2f}" if isinstance(row[c], float) else row[c] for c in columns.values()] for row in rows]
@@ -243,57 +257,3 @@ def machine() -> dict[str, Any]:
 def write_summary(folder: Path, summary: dict[str, Any], table: str) -> None:
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     (folder / "table.md").write_text(table, encoding="utf-8")
-
-
-@app.command("tune")
-@spread
-def tune(
-    asked: Questions,
-    out: options.Out,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option("--vary", metavar="OPTION=VALUE,VALUE,...", help="Repeatable. Default: all that matter to speed."),
-    ] = None,
-    sweeps: Annotated[int, typer.Option("--sweeps", min=1, help="Most sweeps over the options.")] = 2,
-    decoding: Decoding = Decoding(),
-    asking: Asking = Asking(),
-    as_json: options.Json = False,
-) -> None:
-    """Find the fastest options of a decoding method on this machine, on what the agent asks. Default: jacobi_forcing's.
-
-    An interrupted search in --out goes on. The last line on stdout is the summary as JSON.
-    """
-    with exits.plain_errors():
-        from eval.bench_tune import SPACE, Tuning
-        from eval.bench_tune import tune as search
-
-        decoder = decoding.decoder or "jacobi_forcing"
-        space = _space(decoder, vary) or SPACE.get(decoder, {})
-        if not space:
-            known = ", ".join(SPACE)
-            raise typer.BadParameter(f"what of {decoder} shall vary? Without --vary: {known}", param_hint="--vary")
-        if asking.samples > 1:
-            raise typer.BadParameter("options are tuned on single samples", param_hint="--samples")
-        tuning = Tuning(decoder, space, decoding.choice(), asking.agent_options(), sweeps)
-        with output.stderr.status("") as status:
-            summary = search(tuning, asked.load(), out, status.update) | machine()
-        (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        if not as_json:
-            shown = [[t["trial"], t["options"], t["forwards"], f"{t['tokens_per_s']:.1f}"] for t in summary["trials"]]
-            output.print_rows(["trial", "options", "forwards", "tok/s"], shown)
-            flags = " ".join(f"-o {name}={value}" for name, value in summary["best"].items())
-            output.stdout.print(f"--decoder {decoder} {flags}", style="bold", highlight=False, soft_wrap=True)
-        output.print_json(summary)
-
-
-def _space(decoder: str, vary: list[str] | None) -> dict[str, list[Any]]:
-    """Values by option from "option=value,value". Raises UnknownMethod."""
-    from decoding.method import load_method
-
-    space: dict[str, list[Any]] = {}
-    for text in vary or []:
-        name, _, values = text.partition("=")
-        space[name] = [options.decoder_options([f"{name}={value}"])[name] for value in values.split(",") if value]
-        for value in space[name]:
-            load_method(decoder, **{name: value})
-    return space

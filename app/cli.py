@@ -4,7 +4,28 @@ from typing import Annotated
 
 import typer
 
-from app import ablate, ask, bench, data, doctor, evaluate, models, sql, train, train_all, ui
+from app import (
+    ablate,
+    ask,
+    bench,
+    bench_cost,
+    bench_kernels,
+    bench_tune,
+    data,
+    doctor,
+    evaluate,
+    learn,
+    load,
+    log,
+    mcp,
+    models,
+    serve,
+    sql,
+    train,
+    train_all,
+    tune,
+    ui,
+)
 
 app = typer.Typer(
     name="sqlagent",
@@ -17,15 +38,24 @@ app = typer.Typer(
 app.command("ask")(ask.ask)
 app.command("chat")(ask.chat)
 app.command("ui")(ui.ui)
+app.command("learn")(learn.learn)
+app.command("load")(load.load)
+app.command("mcp")(mcp.mcp)
+app.command("serve")(serve.serve)
 app.command("sql")(sql.sql)
+app.command("logs")(log.logs)
 app.command("eval")(evaluate.evaluate)
 app.command("ablate")(ablate.ablate)
 data.app.command("linking")(evaluate.linking)
 train.app.command("all")(train_all.train_all)
+bench.app.command("tune")(bench_tune.tune)
+bench.app.command("cost")(bench_cost.cost)
+bench.app.command("kernels")(bench_kernels.kernels)
 app.add_typer(bench.app, name="bench")
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")
+app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)
 
 

@@ -53,10 +53,23 @@ def _decoding() -> dict[str, Any]:
         "device": device,
         "dtype": str(auto_dtype(device)).removeprefix("torch."),
         "default_decoder": DEFAULT_DECODER,
+        "tuned": _tuned(),
         "decoders": {name: method_options(name) for name in METHODS},
         "cache": str(cache_root()),
         "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in list_models()),
     }
+
+
+def _tuned() -> list[str]:
+    """What `sqlagent tune` found for the models of this machine."""
+    from decoding.tuned import load_tuned, tuned_folder
+
+    kept = {path.stem: load_tuned(path.stem) for path in sorted(tuned_folder().glob("*.json"))}
+    return [
+        f"{key}: {found.decoder} {dict(found.options)} ({found.speedup:.2f} x plain)"
+        for key, found in kept.items()
+        if found
+    ]
 
 
 def _packages() -> dict[str, str | None]:
@@ -74,4 +87,6 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         lines = (f"{name} ({', '.join(f'{k}={v}' for k, v in opts.items())})" for name, opts in value.items())
         return "\n".join(line.removesuffix(" ()") for line in lines)
+    if isinstance(value, list):
+        return "\n".join(value) or "none"
     return "none" if value is None else str(value)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import typer
 
@@ -36,16 +37,26 @@ def fail(message: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
+def needs(module: str, extra: str) -> None:
+    """End in one line where a package that only this command needs is not installed."""
+    if find_spec(module) is None:
+        raise fail(f"this needs the package {module}; install it with: pip install 'sqlagent[{extra}]'", USAGE)
+
+
 _CODES = {  # by name, so that no command imports what it does not use
     "tools.result.OpenError": DATABASE,
     "decoding.errors.ModelError": MODEL,
+    "openai.OpenAIError": MODEL,  # a remote model
     "decoding.method.UnknownMethod": USAGE,
     "agent.profiles.profile.UnknownProfile": USAGE,
+    "agent.knowledge.KnowledgeError": USAGE,
     "decoding.engine.PromptTooLong": USAGE,
     "decoding.training.config.TrainingError": USAGE,
     "decoding.training.data.TrainingDataError": USAGE,
     "eval.dataset.DatasetError": USAGE,
     "eval.record.ResumeError": USAGE,
+    "eval.kernel_bench.NoGpu": USAGE,
+    "eval.kernel_bench_run.UnknownShape": USAGE,
     "eval.worker.WorkerError": FAILED,
     "app.train_all.StageError": FAILED,
 }

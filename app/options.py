@@ -15,9 +15,22 @@ Db = Annotated[
         envvar="SQLAGENT_DB",
     ),
 ]
+Tables = Annotated[
+    str | None,
+    typer.Option("--tables", help="The only tables that may be read, parted by commas.", envvar="SQLAGENT_TABLES"),
+]
+Hide = Annotated[
+    str | None,
+    typer.Option(
+        "--hide", help="Tables, and columns as table.column, that do not exist for who asks.", envvar="SQLAGENT_HIDE"
+    ),
+]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="What runs the SQL on a SQLite file.")]
 Model = Annotated[
-    str, typer.Option("--model", help="'embedded', a folder, a .gguf file or a hub id.", envvar="SQLAGENT_MODEL")
+    str,
+    typer.Option(
+        "--model", help="'embedded', a folder, a .gguf file, a hub id, or openai:URL#NAME.", envvar="SQLAGENT_MODEL"
+    ),
 ]
 Adapter = Annotated[
     str,
@@ -26,7 +39,7 @@ Adapter = Annotated[
 Decoder = Annotated[str | None, typer.Option("--decoder", help="Decoding method; `sqlagent doctor` lists them.")]
 DecoderOption = Annotated[list[str] | None, typer.Option("--decoder-option", "-o", help="name=value, repeatable.")]
 ProfileOption = Annotated[str | None, typer.Option("--profile", help="Prompt profile: compact or chat.")]
-Dtype = Annotated[str, typer.Option("--dtype", help="auto, bf16 or fp32.")]
+Dtype = Annotated[str, typer.Option("--dtype", help="auto, bf16, fp32, or int8 (weights; on a processor).")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
 Seed = Annotated[int, typer.Option("--seed", help="Fixes every random choice.")]
@@ -45,11 +58,22 @@ Repair = Annotated[
 RefineEmpty = Annotated[
     bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that gives no rows.")
 ]
+KnowledgeFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--knowledge", help="Folder of terms, metrics and examples of this database.", envvar="SQLAGENT_KNOWLEDGE"
+    ),
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Most rows returned.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
 MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; an interrupted run there is resumed.")]
+
+
+def names(text: str | None) -> tuple[str, ...]:
+    """What is between the commas."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def decoder_options(pairs: list[str] | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from app import exits, options, output
+from app import exits, log, options, output
 from app.arguments import Query, Source, spread
 
 
@@ -18,6 +18,7 @@ def sql(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,
 ) -> None:
     """Run a SQL query, read-only."""
+    from agent.audit import run_sql
     from tools.result import QueryError
 
     text = statement if statement not in (None, "-") else "" if sys.stdin.isatty() else sys.stdin.read()
@@ -26,7 +27,7 @@ def sql(
     with exits.plain_errors():
         database = source.open()
         try:
-            outcome = database.execute(text, query.limits())
+            outcome = run_sql(log.trail("sql"), database, text, query.limits())
         finally:
             database.close()
     if isinstance(outcome, QueryError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app import doctor, exits
+from app import doctor, exits, log, options
 from app.arguments import Decoding, Source, spread
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ def ui(
     queue: Waiting = 64,
     chats: Chats = None,
     browser: Browser = False,
+    knowledge: options.KnowledgeFolder = None,
 ) -> None:
     """Chat with a database in the browser. Nothing leaves this machine."""
     with exits.plain_errors():
         private_and_quiet()
-        house = _house(source, decoding, host, upload_limit, chats)
+        house = _house(source, decoding, _rules(host, upload_limit), chats, knowledge)
         try:
             house.warm()
             _serve(house, _serving(host, port, auth, queue, browser))
@@ -64,15 +65,17 @@ def private_and_quiet() -> None:
         raise exits.fail("the chat needs gradio; install it with: pip install 'sqlagent[ui]'", exits.USAGE) from error
 
 
-def _house(source: Source, decoding: Decoding, host: str, upload_mb: int, chats: Path | None) -> "House":
+def _house(source: Source, decoding: Decoding, rules: "Rules", chats: Path | None, knowledge: Path | None) -> "House":
     from agent.archive import Archive
     from agent.assemble import load_model
+    from agent.knowledge import Knowledge, read_knowledge
     from decoding.cache import cache_root
     from ui.house import House
 
     source.open().close()  # a wrong path should not wait for a model
+    known = read_knowledge(knowledge) if knowledge else Knowledge()
     archive = Archive(chats or cache_root() / "chats.sqlite")
-    return House(decoding.choice(), archive, load_model, source.open, _rules(host, upload_mb), doctor.facts())
+    return House(decoding.choice(), archive, load_model, source.open, rules, doctor.facts(), log.open_log(), known)
 
 
 def _rules(host: str, upload_mb: int) -> "Rules":

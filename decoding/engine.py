@@ -81,6 +81,26 @@ def _attempt(do: Callable[[], Done]) -> Done | Exception:
         return error
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a text stands in its constraint: the state, and what is left of the forced tokens that it is amid.
+
+    A draft that spells out forced tokens must spell them so: the state alone may allow others (`i` for `I`).
+    """
+
+    state: Any
+    run: tuple[int, ...]
+
+    def takes(self, constraint: Constraint[Any], token: int) -> bool:
+        """Whether the token may follow."""
+        return token == self.run[0] if self.run else constraint.admits(self.state, token)
+
+    def after(self, constraint: Constraint[Any], token: int) -> "_Place":
+        """Behind a token that it takes. Nothing is forced behind forced tokens but by the model's next choice."""
+        state = constraint.step(self.state, token)
+        return _Place(state, self.run[1:] if self.run else constraint.forced(state))
+
+
 class Decoding:
     """One sequence on its way: owner of its committed tokens, its pending tokens and its constraint states.
 
@@ -98,7 +118,9 @@ class Decoding:
         self._sequence = target.open(self._tokens, request.sampler, request.method.taps)
         opened.callback(target.close, self._sequence)
         self._pending = self._tokens[self._sequence.cached :]
-        self._states: dict[int, Any] = {ROOT: request.constraint.start()} if request.constraint else {}
+        self._places: dict[int, _Place | None] = {}
+        if request.constraint:
+            self._places[ROOT] = _Place(request.constraint.start(), ())
         self._rounds = 0
         self._draft_ms = 0.0
         context = Context(request.sampler, target.embedding, target.lm_head, request.recall)
@@ -158,20 +180,23 @@ class Decoding:
         constraint = self._request.constraint
         if constraint is None:
             return token
-        state = self._state(constraint, draft, node)
-        if constraint.admits(state, token):
+        place = self._place(constraint, draft, node)
+        if place.run:
+            return place.run[0]
+        if constraint.admits(place.state, token):
             return token
-        mask = constraint.allowed(state)
+        mask = constraint.allowed(place.state)
         if not mask.any():
             raise ConstraintError("the constraint allows no token here")
         logits = scores.logits[node + 1].masked_fill(~mask.to(scores.logits.device), float("-inf"))
         return self._request.sampler.pick(logits, len(self._tokens) + draft.depth(node))
 
-    def _state(self, constraint: Constraint[Any], draft: Draft, node: int) -> Any:
-        if node not in self._states:
-            before = self._state(constraint, draft, draft.parents[node])
-            self._states[node] = constraint.step(before, draft.tokens[node])
-        return self._states[node]
+    def _place(self, constraint: Constraint[Any], draft: Draft, node: int) -> "_Place":
+        """Of a node that can become text."""
+        if (found := self._places.get(node)) is None:
+            before = self._place(constraint, draft, draft.parents[node])
+            found = self._places[node] = before.after(constraint, draft.tokens[node])
+        return found
 
     def _prune(self, draft: Draft) -> Draft:
         new_index = {ROOT: ROOT}
@@ -183,7 +208,7 @@ class Decoding:
             return True
 
         pruned = draft.pruned(keep)
-        self._states = {new_index[node]: state for node, state in self._states.items() if node in new_index}
+        self._places = {new_index[node]: place for node, place in self._places.items() if node in new_index}
         return pruned
 
     def _possible(self, draft: Draft, node: int) -> bool:
@@ -193,10 +218,10 @@ class Decoding:
         constraint = self._request.constraint
         if constraint is None:
             return True
-        before = self._state(constraint, draft, parent)
-        if before is not None and constraint.admits(before, draft.tokens[node]):
+        dead = parent in self._places and self._places[parent] is None
+        if not dead and self._place(constraint, draft, parent).takes(constraint, draft.tokens[node]):
             return True
-        self._states[node] = None  # nothing below it can become text
+        self._places[node] = None  # nothing below it can become text
         return node < draft.context
 
     def _cut(self, tokens: list[int]) -> tuple[list[int], Finish | None]:
@@ -212,11 +237,11 @@ class Decoding:
         if constraint is None:
             return [], None
         last = verdict.path[-1] if verdict.path else ROOT
-        state = constraint.step(self._state(constraint, draft, last), verdict.bonus)
-        forced, finish = self._cut(list(constraint.forced(state)))
+        place = self._place(constraint, draft, last).after(constraint, verdict.bonus)
+        forced, finish = self._cut(list(place.run))
         for token in forced if finish != "stop" else forced[:-1]:
-            state = constraint.step(state, token)
-        self._states = {ROOT: state}
+            place = place.after(constraint, token)
+        self._places = {ROOT: place}
         self._append(forced)
         return forced, finish
 

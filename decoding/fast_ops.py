@@ -40,6 +40,11 @@ def _packs(weight: Tensor) -> bool:
     return weight.dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
+def computes_bf16() -> bool:
+    """Whether the processor multiplies in bf16 natively."""
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
 def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
     """Attention of query [rows, heads, dim] to keys and values [1, kv_heads, tokens, dim] -> [rows, heads * dim].
 

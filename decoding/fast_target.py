@@ -53,7 +53,7 @@ _Source = FastSequence | Entry[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class Piece:
     """Rows of one sequence in one forward: pending tokens, and in the last piece the draft below the last of them."""
 
     sequence: FastSequence
@@ -195,7 +195,7 @@ class FastTarget:
         self._live.add(sequence)
         return sequence
 
-    def _staged(self, sequence: FastSequence, pending: Sequence[int], draft: Draft) -> list[_Piece]:
+    def _staged(self, sequence: FastSequence, pending: Sequence[int], draft: Draft) -> list[Piece]:
         """Make room for what a sequence feeds, and cut it into pieces."""
         cached, fed = sequence.cached, len(pending)
         self._check(sequence, cached + fed + max(draft.depths, default=0), fed)
@@ -203,7 +203,7 @@ class FastTarget:
             table.reserve(cached + fed + len(draft), cached)
         sequence.staged = list(pending), draft
         starts = range(0, fed, PIECE_ROWS)
-        *first, last = [_Piece(sequence, cached + i, pending[i : i + PIECE_ROWS]) for i in starts]
+        *first, last = [Piece(sequence, cached + i, pending[i : i + PIECE_ROWS]) for i in starts]
         return [*first, replace(last, draft=draft, is_last=True)]
 
     def _check(self, sequence: FastSequence, length: int, pending: int) -> None:
@@ -214,29 +214,28 @@ class FastTarget:
         if length > self.max_length:
             raise ValueError(f"{length} tokens, draft included, do not fit: the model takes {self.max_length}")
 
-    def _forward(self, pieces: Sequence[_Piece]) -> Sequence[Tensor]:
+    def _forward(self, pieces: Sequence[Piece]) -> Sequence[Tensor]:
         """Logits [1 + nodes, vocab] per last piece; keys, values and hidden states are staged behind what is there."""
         starts = list(accumulate((piece.rows for piece in pieces), initial=0))
+        heads = [row for piece, stop in zip(pieces, starts[1:], strict=True) for row in piece.head_rows(stop)]
+        taps = sorted({tap for piece in pieces for tap in piece.sequence.taps})
+        logits, hidden = self._run(pieces, taps, heads)
+        if hidden is not None:
+            for piece, ends in zip(pieces, pairwise(starts), strict=True):
+                planes = [taps.index(tap) for tap in piece.sequence.taps]
+                piece.sequence.states.data[:, piece.before : piece.before + piece.rows] = hidden[planes, slice(*ends)]
+        return torch.split(logits, [1 + len(piece.draft) for piece in pieces if piece.is_last])
+
+    def _run(self, pieces: Sequence[Piece], taps: Sequence[int], heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """`FastModel.forward` over the pieces' rows, which write their keys and values."""
+        starts = accumulate((piece.rows for piece in pieces), initial=0)
         spans = [
             self.model.span(slice(*ends), piece.sequence.table, piece.before, piece.seen())
             for piece, ends in zip(pieces, pairwise(starts), strict=True)
         ]
-        heads = [row for piece, stop in zip(pieces, starts[1:], strict=True) for row in piece.head_rows(stop)]
-        taps = sorted({tap for piece in pieces for tap in piece.sequence.taps})
         positions = [position for piece in pieces for position in piece.positions()]
-        logits, hidden = self.model.forward(
-            self._ids(token for piece in pieces for token in piece.tokens),
-            self._ids(positions),
-            max(positions) + 1,
-            spans,
-            taps,
-            self._ids(heads),
-        )
-        if hidden is not None:
-            for piece, span in zip(pieces, spans, strict=True):
-                planes = [taps.index(tap) for tap in piece.sequence.taps]
-                piece.sequence.states.data[:, piece.before : piece.before + piece.rows] = hidden[planes, span.rows]
-        return torch.split(logits, [1 + len(piece.draft) for piece in pieces if piece.is_last])
+        tokens = self._ids(token for piece in pieces for token in piece.tokens)
+        return self.model.forward(tokens, self._ids(positions), max(positions) + 1, spans, taps, self._ids(heads))
 
     def _ids(self, values: Iterable[int]) -> Tensor:
         return torch.tensor(list(values), dtype=torch.long, device=self.model.device)
@@ -250,9 +249,9 @@ def _prefix_of(source: _Source, count: int) -> tuple[Tensor, Tensor]:
     return keys_values[:, :count], states[:, :count]
 
 
-def _batches(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
     """Pieces in order, as many at a time as a forward takes."""
-    batch: list[_Piece] = []
+    batch: list[Piece] = []
     for piece in pieces:
         if batch and sum(each.rows for each in batch) + piece.rows > FORWARD_ROWS:
             yield batch
@@ -262,7 +261,7 @@ def _batches(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
         yield batch
 
 
-def _scores(piece: _Piece, logits: Tensor) -> Scores:
+def _scores(piece: Piece, logits: Tensor) -> Scores:
     sequence, draft = piece.sequence, piece.draft
     root = piece.before + len(piece.pending)  # position of the token that the root predicts
     choose = sequence.sampler.chooser(logits, lambda row: root + draft.depth(row - 1))

@@ -10,6 +10,8 @@ from decoding.adapter_files import read_adapter
 from decoding.checkpoint import base_sha256, load_config, read_weights, resolve
 from decoding.embedded import EMBEDDED_NAMES
 from decoding.errors import UnsupportedModel
+from decoding.fast_ops import computes_bf16
+from decoding.gpu import runs_kernels
 from decoding.progress import Progress, on_stderr
 from decoding.target import AnyTarget
 from decoding.text import TextDecoder
@@ -17,7 +19,7 @@ from decoding.tokenizer import Tokenizer
 
 Kind = Literal["auto", "fast", "hf"]
 SHIPPED_ADAPTER = Path(__file__).parent / "weights" / "sqlagent-135m"
-DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
 def load_text_decoder(
@@ -34,17 +36,16 @@ def load_text_decoder(
     """Fetch (once), load and ready a model.
 
     target "auto" takes `fast_target` where it knows the architecture, else transformers. dtype "auto" is bf16 where the
-    processor computes in it, else fp32; device "auto" is CUDA where there is one. adapter: a folder of a low-rank adapter
-    (ours or peft's) that is merged into the weights; "auto" is the one that is shipped for the embedded model, and none
-    for others. any_base: merge it even where it was trained on another model. prefix_cache_mb 0 turns the prefix cache off.
+    processor computes in it, else fp32; "int8" is layers of 8 bits and fp32 for the rest, with `fast_target` on a processor.
+    device "auto" is CUDA where there is one. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
+    weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even where it
+    was trained on another model. prefix_cache_mb 0 turns the prefix cache off.
     Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype.
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"unknown dtype {dtype!r}; choose one of: {', '.join(DTYPES)}")
+    weights, where = chosen_dtype(dtype, device)
     path = resolve(name, progress)
-    where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     merged = chosen_adapter(name, path, adapter, any_base)
-    running = _target(path, DTYPES[dtype] or auto_dtype(where), where, target, merged, prefix_cache_mb << 20)
+    running = _target(path, weights, where, target, merged, prefix_cache_mb << 20)
     return TextDecoder(running, Tokenizer(path), name, merged)
 
 
@@ -62,11 +63,18 @@ def chosen_adapter(
 def _target(
     path: Path, dtype: torch.dtype, device: str, kind: Kind, adapter: Adapter | None, cache_bytes: int
 ) -> AnyTarget:
-    if kind != "hf" and _known(path, must=kind == "fast"):
+    if dtype == torch.int8 and (device != "cpu" or kind == "hf"):
+        raise UnsupportedModel("int8 weights run on a processor, in our own forward: --device cpu")
+    if kind != "hf" and _known(path, must=kind == "fast" or dtype == torch.int8):
         from decoding.fast_model import FastModel
         from decoding.fast_target import FastTarget
 
         weights = merged_weights(read_weights(path), adapter)
+        if runs_kernels(device):
+            from decoding.cuda_model import CudaModel
+            from decoding.cuda_target import CudaTarget
+
+            return CudaTarget(CudaModel(load_config(path), weights, dtype, device), cache_bytes)
         return FastTarget(FastModel(load_config(path), weights, dtype, device), cache_bytes)
     from decoding.hf_target import HfTarget
 
@@ -89,9 +97,16 @@ def _known(path: Path, must: bool) -> bool:
     return True
 
 
+def chosen_dtype(dtype: str, device: str) -> tuple[torch.dtype, str]:
+    """What the names mean on this machine: type of the weights, and device. Raises ValueError for an unknown dtype."""
+    if dtype not in DTYPES:
+        raise ValueError(f"unknown dtype {dtype!r}; choose one of: {', '.join(DTYPES)}")
+    where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    return DTYPES[dtype] or auto_dtype(where), where
+
+
 def auto_dtype(device: str) -> torch.dtype:
     """bf16 where it is computed natively: on CUDA, and on processors with AVX-512 bf16 or AMX."""
     if device != "cpu":
         return torch.bfloat16
-    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return torch.bfloat16 if native else torch.float32
+    return torch.bfloat16 if computes_bf16() else torch.float32

@@ -5,15 +5,12 @@ beyond them a step's time is linear in the context, because only attention grows
 """
 
 import json
-import os
-import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-
 from decoding.cache import cache_root
+from decoding.machine import running_as
 from decoding.rounds import Round
 from decoding.text import TextDecoder
 from decoding.timing import time_forward
@@ -74,7 +71,4 @@ class PlainCost:
         return cost
 
     def _path(self) -> Path:
-        weight = self._decoder.target.lm_head
-        name = self._decoder.name.replace(os.sep, "_")
-        parts = (name, str(weight.dtype).removeprefix("torch."), weight.device.type, str(torch.get_num_threads()))
-        return cache_root() / "costs" / f"{'-'.join((*parts, platform.node()))}.json"
+        return cache_root() / "costs" / f"{running_as(self._decoder)}.json"

@@ -5,12 +5,13 @@ arXiv 2408.07978): in fp32 the text depends on target, temperature and seed only
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from decoding.gpu import runs_kernels
 from decoding.keyed_choice import argmax_rows, keyed_argmax
 from kernels.philox import GUMBEL_MAX, GUMBEL_MIN, gumbel
 
@@ -32,6 +33,8 @@ class Sampler:
             return argmax_rows(logits[None])[0]
         if logits.device.type == "cpu":
             return keyed_argmax(logits, self.temperature, self.seed, position)
+        if runs_kernels(logits.device):
+            return self._chosen_on_gpu(logits[None], [position])[0]
         return reference_pick(logits, self.temperature, self.seed, position)
 
     def rank(self, log_probs: Tensor, position: int | Tensor, tokens: Tensor | None = None) -> Tensor:
@@ -52,6 +55,8 @@ class Sampler:
         """
         if self.temperature == 0.0:
             return argmax_rows(logits).__getitem__
+        if runs_kernels(logits.device):
+            return self._chosen_on_gpu(logits, [positions(row) for row in range(len(logits))]).__getitem__
         made: dict[int, int] = {}
 
         def choice(row: int) -> int:
@@ -60,6 +65,11 @@ class Sampler:
             return made[row]
 
         return choice
+
+    def _chosen_on_gpu(self, logits: Tensor, positions: Sequence[int]) -> list[int]:
+        from decoding.cuda_choice import chosen_tokens
+
+        return chosen_tokens(logits, self.temperature, self.seed, positions)
 
     def derive(self, *labels: str | int) -> "Sampler":
         """The same temperature under another seed, fixed by the labels (request, step, vote, ...)."""

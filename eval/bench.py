@@ -1,12 +1,12 @@
 """The decoding benchmark: every method on the same prompts, with the same target, in one run.
 
 Per prompt the methods take turns, so that the machine's drift meets all alike. Timing is wall time of the decode, prefill
-included; `decode_tokens_per_s` leaves out the first round, which is mostly prefill. The prefix cache is off.
+included; prefill is the time to the first token, which ours share with their first draft. The prefix cache is off.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
+from statistics import fmean, median
 from time import perf_counter
 from typing import Any
 
@@ -24,11 +24,18 @@ class Run:
     tokens: tuple[int, ...]  # without a stop token
     rounds: tuple[Round, ...]
     wall_ms: float
+    prefill_ms: float  # until the first token
+
+    @property
+    def ms_per_token(self) -> float | None:
+        """After the prefill; None where it made all there is."""
+        made = len(self.rounds[0].text_tokens) if self.rounds else 1
+        return (self.wall_ms - self.prefill_ms) / (len(self.tokens) - made) if len(self.tokens) > made else None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the benchmark; times in milliseconds, summed over the prompts."""
+    """One line of the benchmark; times in milliseconds, summed over the prompts, but for medians: those are of the prompts'."""
 
     decoder: str
     n: int
@@ -38,6 +45,9 @@ class Row:
     tokens_per_s: float
     decode_tokens_per_s: float | None
     speedup_vs_plain: float | None
+    median_ms: float
+    median_prefill_ms: float
+    median_ms_per_token: float | None  # prefill left out
     draft_ms: float
     target_ms: float
     verify_ms: float
@@ -69,7 +79,8 @@ def _timed(decoder: TextDecoder, index: int, prompt: str, settings: Settings) ->
     start = perf_counter()
     generation = decoder.generate(prompt, settings)
     wall_ms = 1e3 * (perf_counter() - start)
-    return Run(index, settings.decoder, generation.tokens, generation.rounds, wall_ms)
+    prefill_ms = measure(generation.rounds[:1]).wall_ms
+    return Run(index, settings.decoder, generation.tokens, generation.rounds, wall_ms, prefill_ms)
 
 
 def rows(runs: Iterable[Run], baseline: str = "plain") -> list[Row]:
@@ -85,6 +96,7 @@ def _row(name: str, runs: Sequence[Run], plain: dict[int, Run]) -> Row:
     metrics = measure(r for run in runs for r in run.rounds)
     rate = _tokens_per_s(runs)
     plain_rate = _tokens_per_s([plain[run.prompt] for run in runs]) if plain else None
+    per_token = [ms for run in runs if (ms := run.ms_per_token) is not None]
     differences = [d for run in runs if plain and (d := _difference(run, plain[run.prompt]))]
     return Row(
         decoder=name,
@@ -95,6 +107,9 @@ def _row(name: str, runs: Sequence[Run], plain: dict[int, Run]) -> Row:
         tokens_per_s=rate,
         decode_tokens_per_s=_after_prefill(runs).tokens_per_s or None,
         speedup_vs_plain=rate / plain_rate if plain_rate else None,
+        median_ms=median(run.wall_ms for run in runs),
+        median_prefill_ms=median(run.prefill_ms for run in runs),
+        median_ms_per_token=median(per_token) if per_token else None,
         draft_ms=metrics.draft_ms,
         target_ms=metrics.target_ms,
         verify_ms=metrics.verify_ms,

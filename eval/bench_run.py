@@ -14,7 +14,8 @@ from decoding.text import Settings, TextDecoder
 from eval.bench import Run, mean_prompt_tokens, rows, run_bench
 from eval.bench_prompts import sql_prompts
 from eval.dataset import Example
-from eval.peers import load_peer, run_peers, time_plain_step
+from eval.floor import measure_floor
+from eval.peers import load_peer, load_peers, run_peers, time_plain_step
 
 
 def benchmark(
@@ -39,13 +40,16 @@ def benchmark(
             log.write(json.dumps(asdict(run)) + "\n")
             say(f"prompt {run.prompt + 1} of {len(prompts)}: {run.decoder}")
 
+        say("measuring the floor")
+        floor = measure_floor(decoder)
         runs = run_bench(decoder, prompts, methods, on_run)
-        more = _beside_peers(decoder, prompts, methods[0].max_new_tokens, runs, on_run) if peers else {}
+        more = _beside_peers(decoder, prompts, methods[0].max_new_tokens, runs, on_run, out) if peers else {}
     summary = {
         **_circumstances(decoder, choice),
         "temperature": methods[0].temperature,
         "questions": len(prompts),
         "mean_prompt_tokens": mean_prompt_tokens(run for run in runs if run.decoder == "plain"),
+        "floor": floor.to_dict(),
         "rows": [row.to_dict() for row in rows(runs)],
         **more,
     }
@@ -54,12 +58,12 @@ def benchmark(
 
 
 def _beside_peers(
-    decoder: TextDecoder, prompts: Sequence[str], limit: int, runs: list[Run], on_run: Callable[[Run], None]
+    decoder: TextDecoder, prompts: Sequence[str], limit: int, runs: list[Run], on_run: Callable[[Run], None], out: Path
 ) -> dict[str, Any]:
     """Add the peers' runs, and time a plain step of ours beside transformers'."""
-    peer = load_peer(decoder)
-    runs += run_peers(peer, decoder, prompts, limit, on_run)
-    step = time_plain_step(peer, decoder)
+    model = load_peer(decoder)
+    runs += run_peers(load_peers(decoder, model, out, limit), decoder, prompts, limit, on_run)
+    step = time_plain_step(model, decoder)
     return {"plain_step": asdict(step) | {"ratio": step.ratio}}
 
 

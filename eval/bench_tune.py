@@ -85,7 +85,7 @@ def tune(
         answered = list(plain_calls(tuning.choice, examples, tuning.agent, tuning.timeout_s))
         calls = [call for _, _, _, own in answered for call in own]
         trials = _Trials(tuning.decoder, answered[0][0], calls, log, say)
-        best = _descend(tuning, trials)
+        best = descend(_defaults(tuning), tuning.space, tuning.sweeps, trials.run)
         plain, default, tuned = trials.run("end", [None, _defaults(tuning), best])
     finally:
         log.close()
@@ -100,13 +100,19 @@ def tune(
     }
 
 
-def _descend(tuning: Tuning, trials: "_Trials") -> dict[str, Any]:
-    best = _defaults(tuning)
-    for sweep in range(tuning.sweeps):
+def descend(
+    start: Mapping[str, Any],
+    space: Mapping[str, Sequence[Any]],
+    sweeps: int,
+    run: Callable[[str, Sequence[dict[str, Any]]], list[Tried]],
+) -> dict[str, Any]:
+    """The fastest options by coordinate descent from `start`. run(trial, points): a record for every point, in their order."""
+    best = dict(start)
+    for sweep in range(sweeps):
         before = best
-        for option, values in tuning.space.items():
+        for option, values in space.items():
             points = [best | {option: value} for value in dict.fromkeys([best[option], *values])]
-            stood, *others = trials.run(f"{sweep}/{option}", points)
+            stood, *others = run(f"{sweep}/{option}", points)
             fastest = max(others, key=lambda tried: tried.tokens_per_s, default=stood)
             if fastest.tokens_per_s > NOISE * stood.tokens_per_s:
                 best = fastest.options or best

@@ -1,11 +1,13 @@
-"""What a user would otherwise pick, on the same weights and prompts in the same run: transformers' own `generate`.
+"""What a user would otherwise pick, on the same weights and prompts in the same run: transformers' `generate`, llama.cpp.
 
 Each peer decodes greedily, with the same stop tokens and length limit. Counted as here: wall time, prefill included.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -19,12 +21,15 @@ from decoding.method import load_method
 from decoding.metrics import measure
 from decoding.target import AnyTarget
 from decoding.text import TextDecoder
+from eval import llama_cpp
 from eval.bench import Run
 
+Peer = Callable[[Sequence[int], int], tuple[list[int], float]]  # prompt, limit -> new tokens, milliseconds to the first
 PEERS: dict[str, dict[str, Any]] = {
     "transformers": {},
     "transformers_prompt_lookup": {"prompt_lookup_num_tokens": 10},
 }
+_LONGEST_PROMPT = 4096  # tokens that llama.cpp reserves room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +59,36 @@ def load_peer(decoder: TextDecoder) -> Any:
     return model.to(weight.device).eval()
 
 
+def load_peers(decoder: TextDecoder, model: Any, folder: Path, limit: int) -> dict[str, Peer]:
+    """By name. `model` is from `load_peer`; llama.cpp is there where it is installed and the model came as a GGUF file.
+
+    folder: where that file is written with our weights. limit: most new tokens that will be asked for.
+    """
+    peers: dict[str, Peer] = {
+        name: partial(_generate, model, decoder.tokenizer.stop_ids, options) for name, options in PEERS.items()
+    }
+    source = llama_cpp.gguf_of(decoder.name)
+    if llama_cpp.is_installed() and source is not None:
+        path = llama_cpp.write_merged(decoder, source, folder / f"merged-{source.name}")
+        context = min(decoder.target.max_length, _LONGEST_PROMPT + limit)
+        peers["llama.cpp"] = llama_cpp.LlamaCpp(path, decoder.tokenizer.stop_ids, context)
+    return peers
+
+
 def run_peers(
-    model: Any,
+    peers: Mapping[str, Peer],
     decoder: TextDecoder,
     prompts: Sequence[str],
     max_new_tokens: int,
     on_run: Callable[[Run], None] = lambda run: None,
 ) -> list[Run]:
-    """Every peer on every prompt, in turns; a peer's `Run` has no rounds. `model` is from `load_peer`."""
+    """Every peer on every prompt, in turns; a peer's `Run` has no rounds."""
     runs: list[Run] = []
     for index, prompt in enumerate([prompts[0], *prompts]):  # the first is a warm-up
-        for name, options in PEERS.items():
-            run = _timed(model, decoder, max(index - 1, 0), prompt, name, max_new_tokens, options)
+        for name, peer in peers.items():
+            start = perf_counter()
+            tokens, prefill_ms = peer(decoder.tokenizer.encode(prompt), max_new_tokens)
+            run = Run(max(index - 1, 0), name, tuple(tokens), (), 1e3 * (perf_counter() - start), prefill_ms)
             if index:
                 runs.append(run)
                 on_run(run)
@@ -102,12 +125,11 @@ def _generate_ms(model: Any, prompt: Sequence[int], count: int) -> float:
 
 
 @torch.inference_mode()
-def _timed(
-    model: Any, decoder: TextDecoder, index: int, prompt: str, name: str, limit: int, options: dict[str, Any]
-) -> Run:
-    start = perf_counter()
-    ids = torch.tensor([decoder.tokenizer.encode(prompt)], device=model.device)
-    stop = sorted(decoder.tokenizer.stop_ids)
+def _generate(
+    model: Any, stop_ids: frozenset[int], options: dict[str, Any], prompt: Sequence[int], limit: int
+) -> tuple[list[int], float]:
+    """transformers' `generate` as a `Peer`."""
+    ids, stop, clock = torch.tensor([prompt], device=model.device), sorted(stop_ids), _FirstToken()
     out = model.generate(
         ids,
         attention_mask=torch.ones_like(ids),
@@ -115,11 +137,25 @@ def _timed(
         do_sample=False,
         eos_token_id=stop or None,
         pad_token_id=stop[0] if stop else 0,
+        streamer=clock,
         **options,
     )
-    wall_ms = 1e3 * (perf_counter() - start)
-    tokens = [token for token in out[0, ids.shape[1] :].tolist() if token not in decoder.tokenizer.stop_ids]
-    return Run(index, name, tuple(tokens), (), wall_ms)
+    return [token for token in out[0, ids.shape[1] :].tolist() if token not in stop_ids], clock.first_ms
+
+
+class _FirstToken:
+    """A streamer that notes when the first token came. The prompt comes before it."""
+
+    def __init__(self) -> None:
+        self.first_ms, self._calls, self._start = 0.0, 0, perf_counter()
+
+    def put(self, tokens: Any) -> None:
+        self._calls += 1
+        if self._calls == 2:
+            self.first_ms = 1e3 * (perf_counter() - self._start)
+
+    def end(self) -> None:
+        """A streamer must have one."""
 
 
 def _weight(target: AnyTarget) -> torch.Tensor:

@@ -4,22 +4,16 @@ A stuck C call cannot be stopped by a signal handler or a thread, so each proces
 """
 
 import queue
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from eval.referee import Phase, Task, Verdict, lost
+from tools.child_process import ChildProcess
 
 _START_S = 120.0
 _MESSAGE_GRACE_S = 0.5
-# Not multiprocessing's spawn: that would run the main program's file again in the child, language model and all.
-_CHILD = "import sys; sys.path.insert(0, sys.argv[3]); import eval.referee as r; r.serve(*map(int, sys.argv[1:3]))"
 
 
 class WorkerError(Exception):
@@ -38,8 +32,7 @@ class Worker:
 
     def __init__(self, memory_mb: int = 2048) -> None:
         self._memory_mb = memory_mb
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pipe: Connection | None = None
+        self._process: ChildProcess | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -74,11 +67,8 @@ class Worker:
     def close(self) -> None:
         """Kill the process, if there is one. The next task starts another."""
         if self._process:
-            self._process.kill()
-            self._process.wait()
-        if self._pipe:
-            self._pipe.close()
-        self._process = self._pipe = None
+            self._process.close()
+        self._process = None
 
     def _handed(self, task: Task) -> Phase | Verdict:
         """The first word on the task. A process that dies before it says any had died while idle, and is replaced."""
@@ -94,48 +84,43 @@ class Worker:
 
     def _first_word(self, task: Task) -> Phase | Verdict:
         self._start()
+        process = self._running()
         try:
-            self._open_pipe().send(task)
+            process.pipe.send(task)
         except OSError as error:
-            raise _LostError(self._cause_of_death()) from error
+            raise _crashed(process) from error
         return self._received(_START_S)
 
     def _start(self) -> None:
         """Have a process, and wait until it is ready."""
         if self._process:
             return
-        self._pipe, child_end = Pipe()
-        root = str(Path(__file__).resolve().parents[1])
-        command = [sys.executable, "-c", _CHILD, str(child_end.fileno()), str(self._memory_mb), root]
-        self._process = subprocess.Popen(
-            command, pass_fds=[child_end.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        child_end.close()
+        self._process = ChildProcess("eval.referee", self._memory_mb)
         try:
             self._received(_START_S)
         except _LostError as error:
             self.close()
             raise WorkerError(f"the scoring process does not start: {error}; its own message is above") from error
 
-    def _open_pipe(self) -> Connection:
-        if self._pipe is None:
+    def _running(self) -> ChildProcess:
+        if self._process is None:
             raise WorkerError("the scoring process was closed")
-        return self._pipe
+        return self._process
 
     def _received(self, allowance_s: float) -> Phase | Verdict:
         """The next message. Raises `_LostError` when it does not come in time or the process dies first."""
-        pipe = self._open_pipe()
+        process = self._running()
         try:
-            if not pipe.poll(allowance_s + _MESSAGE_GRACE_S):
+            if not process.pipe.poll(allowance_s + _MESSAGE_GRACE_S):
                 raise _LostError(f"timeout after {allowance_s:.3g} s")
-            message: Phase | Verdict = pipe.recv()
+            message: Phase | Verdict = process.pipe.recv()
         except (EOFError, OSError) as error:
-            raise _LostError(self._cause_of_death()) from error
+            raise _crashed(process) from error
         return message
 
-    def _cause_of_death(self) -> str:
-        code = self._process.wait(timeout=_START_S) if self._process else 0
-        return f"the scoring process crashed ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
+
+def _crashed(process: ChildProcess) -> _LostError:
+    return _LostError(f"the scoring process crashed ({process.cause_of_death()})")
 
 
 class WorkerPool:

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from tools.duckdb_database import DuckDBDatabase
 from tools.file_kinds import FileKind, sources, stem
+from tools.isolated_database import IsolatedDatabase
 from tools.load_files import load_files
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
@@ -49,11 +50,14 @@ class Database(Protocol):
         ...
 
 
-def open_database(source: str | Path | Sequence[str | Path], *, engine: Engine = "auto") -> Database:
+def open_database(
+    source: str | Path | Sequence[str | Path], *, engine: Engine = "auto", isolated: bool = False
+) -> Database:
     """Open a file, several files (each a table or more), a folder of files, or a database URL.
 
     "auto" opens a DuckDB file as it is, copies every other file into a private DuckDB database, and reaches a URL in its own
-    dialect. "duckdb" takes files only; "sqlite" takes one SQLite file and runs SQLite's dialect on it.
+    dialect. "duckdb" takes files only; "sqlite" takes one SQLite file and runs SQLite's dialect on it. `isolated`: the queries
+    run in processes of their own, which can be killed.
     Raises OpenError, whose one line says what to do.
     """
     given = [source] if isinstance(source, str | Path) else list(source)
@@ -64,11 +68,17 @@ def open_database(source: str | Path | Sequence[str | Path], *, engine: Engine =
         raise OpenError("a database URL stands alone: give one URL, or files")
     path = _path_of_url(urls[0]) if urls else None
     if urls and path is None:
-        return _open_url(urls[0], engine)
+        database = _open_url(urls[0], engine)
+        return IsolatedDatabase(database, "url", urls[0]) if isolated else database
     files = [file for item in (given if path is None else [path]) for file in sources(Path(item).expanduser())]
     if urls and urls[0].startswith("sqlite") and engine == "auto":
         engine = "sqlite"
-    return _open_files(files, _name(given if path is None else [path]), engine)
+    opened = _open_files(files, _name(given if path is None else [path]), engine)
+    if not isolated:
+        return opened
+    if isinstance(opened, SQLiteDatabase):
+        return IsolatedDatabase(opened, "sqlite", str(files[0][0]))
+    return IsolatedDatabase(opened, "duckdb", str(opened.path))
 
 
 def _is_url(text: str) -> bool:
@@ -95,7 +105,7 @@ def _open_url(url: str, engine: Engine) -> Database:
     return open_url(url)
 
 
-def _open_files(files: list[tuple[Path, FileKind]], name: str, engine: Engine) -> Database:
+def _open_files(files: list[tuple[Path, FileKind]], name: str, engine: Engine) -> DuckDBDatabase | SQLiteDatabase:
     path, kind = files[0]
     if engine == "sqlite":
         if len(files) > 1 or kind != "sqlite":

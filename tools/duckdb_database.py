@@ -61,7 +61,7 @@ class DuckDBDatabase:
 
     def __init__(self, path: Path, name: str, copy: Copy | None = None) -> None:
         self.name = name
-        self._path = path
+        self.path = path
         self._copy = copy
         self._remove_copy = weakref.finalize(self, remove_folder, copy.folder) if copy else None
         self._memory_limit_mb = DEFAULT_LIMITS.memory_limit_mb
@@ -77,6 +77,10 @@ class DuckDBDatabase:
             if self._schema is None:
                 self._schema = self._read_schema()
             return self._schema
+
+    def know(self, schema: Schema) -> None:
+        """Take over a schema that was read before."""
+        self._schema = schema
 
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query; see `Database.execute`."""
@@ -159,7 +163,7 @@ class DuckDBDatabase:
             raise OpenError(f"{self.name} is closed")
         if memory_limit_mb != self._memory_limit_mb:
             self._connection.close()
-            self._connection = _connect(self._path, memory_limit_mb)
+            self._connection = _connect(self.path, memory_limit_mb)
             self._memory_limit_mb = memory_limit_mb
         return self._connection
 
@@ -170,7 +174,7 @@ class DuckDBDatabase:
                 order, notes = (self._copy.order, self._copy.notes) if self._copy else ((), {})
                 return Schema(read_schema(cursor, order, notes), self.dialect)
         except duckdb.Error as error:
-            raise OpenError(f"cannot read the tables of {self._path}: {_first_line(error)}") from error
+            raise OpenError(f"cannot read the tables of {self.path}: {_first_line(error)}") from error
 
 
 def _connect(path: Path, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:

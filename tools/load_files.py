@@ -45,8 +45,11 @@ def load_files(files: Sequence[tuple[Path, FileKind]], name: str) -> DuckDBDatab
             for file, kind in files:
                 notes |= LOADERS[kind](connection, file, names)
         return DuckDBDatabase(path, name, Copy(folder, names.in_order, notes))
-    except BaseException:
+    except BaseException as error:
         remove_folder(folder)
+        if isinstance(error, duckdb.Error):  # the copy itself: no room for it, most likely
+            reason = str(error).strip().splitlines()[0]
+            raise OpenError(f"cannot copy {name} to {folder.parent}, where temporary files go: {reason}") from error
         raise
 
 

@@ -1,16 +1,13 @@
-"""Reads the schema of any SQLAlchemy connection by bulk reflection, with bounded row counts and samples."""
+"""Reads the schema of any SQLAlchemy connection by bulk reflection."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine.reflection import Inspector, ObjectKind
 
-from tools.samples import MAX_LENGTH, ROWS_LOOKED_AT, samples
 from tools.schema import Column, ForeignKey, Table
-
-COUNTED_ROWS = 100_000
-"""A server may hold billions of rows: counting stops here, and a larger table's count stays unknown."""
+from tools.sqlalchemy_contents import read_contents
 
 _MANY_SCHEMAS = {"postgresql", "mssql"}
 _SYSTEM_SCHEMA = ("information_schema", "pg_", "sys", "db_", "guest", "INFORMATION_SCHEMA")
@@ -42,14 +39,16 @@ def _tables(connection: sa.Connection, inspector: Inspector, schema: str | None)
     foreign = inspector.get_multi_foreign_keys(schema=schema)
     comments = _comments(inspector, schema)
     stored = set(inspector.get_table_names(schema=schema))
+    contents = read_contents(connection, {key: columns[key] for key in columns if key[1] in stored}, stored=True)
+    contents |= read_contents(connection, {key: columns[key] for key in columns if key not in contents}, stored=False)
     for key in sorted(columns, key=lambda key: (key[1] not in stored, key[1])):
-        in_key = primary[key]["constrained_columns"] if key in primary else ()
+        in_key = set(primary[key]["constrained_columns"]) if key in primary else set()
         yield Table(
             _shown_name(key),
-            tuple(_columns(connection, key, columns[key], set(in_key))),
+            tuple(_columns(connection, columns[key], in_key, contents[key].samples)),
             tuple(_foreign_key(entry) for entry in foreign.get(key, ())),
             comments.get(key) or "",
-            _count(connection, key) if key[1] in stored else None,
+            contents[key].row_count,
         )
 
 
@@ -70,12 +69,13 @@ def _foreign_key(entry: Any) -> ForeignKey:
     return ForeignKey(tuple(entry["constrained_columns"]), _shown_name(target), tuple(entry["referred_columns"]))
 
 
-def _columns(connection: sa.Connection, key: _Key, entries: list[Any], in_key: set[str]) -> Iterator[Column]:
-    values = _samples(connection, key, entries)
-    for entry, value in zip(entries, values, strict=True):
+def _columns(
+    connection: sa.Connection, entries: Sequence[Any], in_key: set[str], samples: Sequence[tuple[str, ...]]
+) -> Iterator[Column]:
+    for entry, values in zip(entries, samples, strict=True):
         name, is_key = entry["name"], entry["name"] in in_key
         nullable = bool(entry.get("nullable", True)) and not is_key
-        yield Column(name, _type_name(connection, entry["type"]), is_key, nullable, entry.get("comment") or "", value)
+        yield Column(name, _type_name(connection, entry["type"]), is_key, nullable, entry.get("comment") or "", values)
 
 
 def _type_name(connection: sa.Connection, type_: sa.types.TypeEngine[Any]) -> str:
@@ -83,36 +83,3 @@ def _type_name(connection: sa.Connection, type_: sa.types.TypeEngine[Any]) -> st
         return type_.compile(connection.dialect)
     except sa.exc.CompileError:  # a type that SQLAlchemy does not know
         return ""
-
-
-def _table(key: _Key, columns: list[Any]) -> sa.TableClause:
-    return sa.table(key[1], *(sa.column(entry["name"], entry["type"]) for entry in columns), schema=key[0])
-
-
-def _count(connection: sa.Connection, key: _Key) -> int | None:
-    some = sa.select(sa.literal(1).label("one")).select_from(_table(key, [])).limit(COUNTED_ROWS + 1).subquery()
-    rows = _try(connection, sa.select(sa.func.count()).select_from(some))
-    return int(rows[0][0]) if rows and rows[0][0] <= COUNTED_ROWS else None
-
-
-def _samples(connection: sa.Connection, key: _Key, entries: list[Any]) -> list[tuple[str, ...]]:
-    table = _table(key, entries)
-    shown = [_short(table.c[entry["name"]]).label(f"c{position}") for position, entry in enumerate(entries)]
-    return samples(_try(connection, sa.select(*shown).limit(ROWS_LOOKED_AT)), len(entries))
-
-
-def _short(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-    if isinstance(column.type, sa.LargeBinary):
-        return sa.null()
-    if isinstance(column.type, sa.Enum) or not isinstance(column.type, sa.String):
-        return column
-    return sa.func.substr(column, 1, MAX_LENGTH + 1)
-
-
-def _try(connection: sa.Connection, query: sa.Select[Any]) -> list[Any]:
-    """The rows, or none where the table may be listed but not read."""
-    try:
-        with connection.begin_nested():
-            return list(connection.execute(query).fetchall())
-    except sa.exc.SQLAlchemyError:
-        return []

@@ -61,6 +61,10 @@ class SQLiteDatabase:
                 self._schema = self._file.schema()
             return self._schema
 
+    def know(self, schema: Schema) -> None:
+        """Take over a schema that was read before."""
+        self._schema = schema
+
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query; see `Database.execute`."""
         return self._objection(sql) or self._run(sql, limits)

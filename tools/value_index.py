@@ -114,7 +114,7 @@ def _distinct(database: Database, table: Table, column: Column, left_s: float) -
     """Distinct values in order, and whether these are all."""
     name = exp.column(column.name, quoted=True)
     short = exp.LTE(this=exp.Length(this=name.copy()), expression=exp.Literal.number(LONGEST_VALUE))
-    query = exp.select(name).distinct().from_(_relation(table.name)).where(short).order_by(name.copy())
+    query = exp.select(name).distinct().from_(relation(table.name)).where(short).order_by(name.copy())
     query = query.limit(VALUES_PER_COLUMN + 1)
     limits = Limits(deadline_s=min(COLUMN_DEADLINE_S, left_s), max_rows=VALUES_PER_COLUMN)
     result = database.execute(query.sql(database.dialect), limits)
@@ -123,7 +123,7 @@ def _distinct(database: Database, table: Table, column: Column, left_s: float) -
     return [value for (value,) in result.rows if isinstance(value, str)], not result.truncated
 
 
-def _relation(table: str) -> exp.Table:
+def relation(table: str) -> exp.Table:
     """A table of another schema carries it in its name, `sales.orders`."""
     schema, _, name = table.rpartition(".")
     return exp.table_(name, db=schema or None, quoted=True)
@@ -164,7 +164,7 @@ def look_up(database: Database, columns: Sequence[tuple[str, str]], phrases: Seq
         if left_s <= 0 or not wanted:
             break
         name = exp.column(column, quoted=True)
-        query = exp.select(name).distinct().from_(_relation(table)).where(exp.Lower(this=name.copy()).isin(*wanted))
+        query = exp.select(name).distinct().from_(relation(table)).where(exp.Lower(this=name.copy()).isin(*wanted))
         result = database.execute(query.sql(database.dialect), Limits(deadline_s=left_s, max_rows=len(phrases)))
         if not isinstance(result, QueryError):
             found = [value for (value,) in result.rows if isinstance(value, str)]

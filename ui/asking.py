@@ -8,7 +8,7 @@ import gradio as gr
 
 from agent.events import Answered, Failed, Wrote
 from ui import panel as panels
-from ui.messages import message_turn, messages, turn_messages
+from ui.messages import AS_IT_STANDS, message_turn, messages, turn_messages
 from ui.page import Page
 from ui.session import Busy, Session
 from ui.wiring import Controller
@@ -46,8 +46,13 @@ class Asking:
     def option(self, data: gr.SelectData, request: gr.Request) -> Iterator[Updates]:
         """An offered meaning was clicked: the last question again, with that as evidence."""
         session = self._controller.session(request)
-        if session.view.turns:
-            yield from self._stream(session, session.view.turns[-1].question, str(data.value), again=False)
+        if not session.view.turns:
+            return
+        last, chosen = session.view.turns[-1], str(data.value)
+        if chosen == AS_IT_STANDS:
+            yield from self._stream(session, last.question, last.evidence, ask_back=False)
+        else:
+            yield from self._stream(session, last.question, "; ".join(filter(None, (last.evidence, chosen))))
 
     def edit(self, data: gr.EditData, request: gr.Request) -> Iterator[Updates]:
         """A question was changed: the conversation goes on from there in a copy; the original stays in the list."""
@@ -63,13 +68,15 @@ class Asking:
         self._controller.session(request).stop()
         return {self._page.question: gr.update(submit_btn=True, stop_btn=False)}
 
-    def _stream(self, session: Session, question: str, evidence: str = "", again: bool = False) -> Iterator[Updates]:
+    def _stream(
+        self, session: Session, question: str, evidence: str = "", again: bool = False, ask_back: bool = True
+    ) -> Iterator[Updates]:
         page, before = self._page, messages(session.view.turns)
         number = len(session.view.turns)
         yield {page.question: gr.update(value="", submit_btn=False, stop_btn=True)}
         last = 0.0
         try:
-            for event in session.ask(question, evidence, again):
+            for event in session.ask(question, evidence, again, ask_back):
                 soon = isinstance(event, Wrote) and perf_counter() - last < PAUSE_S
                 if soon or isinstance(event, Answered | Failed):  # the end shows together with the panel, below
                     continue

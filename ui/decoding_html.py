@@ -24,7 +24,7 @@ _LEGEND = "".join(f'<span class="tok {name}" title="{told}">{name}</span> ' for 
 def decoding_html(step: StepView | None) -> str:
     """The whole view of one step."""
     if step is None or not step.rounds:
-        return '<p class="hint">Choose a step that was decoded here. Steps that vote keep no rounds.</p>'
+        return '<p class="hint">Choose a step that was decoded here. Where candidates vote, see how the elected one was.</p>'
     metrics = measure(step.rounds)
     told = (
         f"{counted(metrics.tokens, 'token')} in {counted(metrics.target_forwards, 'forward')}: "
@@ -77,7 +77,16 @@ def race_html(lanes: Sequence[Lane]) -> str:
     if not lanes:
         return ""
     slowest = max(lane.clock_ms for lane in lanes) or 1.0
-    return f'<div class="race">{"".join(_lane(lane, slowest) for lane in lanes)}</div>'
+    return f'<div class="race">{"".join(_lane(lane, slowest) for lane in lanes)}</div>{_disturbed(lanes)}'
+
+
+def _disturbed(lanes: Sequence[Lane]) -> str:
+    shared = sum(lane.shared_rounds for lane in lanes)
+    if not shared:
+        return ""
+    every = counted(sum(len(lane.rounds) for lane in lanes), "round")
+    told = f"{shared:,} of {every} shared their forward with other people's questions"
+    return f'<p class="hint">{told}: these are not the times of a race alone.</p>'
 
 
 def _lane(lane: Lane, slowest_ms: float) -> str:

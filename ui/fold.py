@@ -14,6 +14,7 @@ from agent.events import (
     Noted,
     Ran,
     Started,
+    Unclear,
     Waiting,
     Wrote,
 )
@@ -42,6 +43,7 @@ class TurnView:
     evidence: str = ""
     database: str = ""
     steps: list[StepView] = field(default_factory=list)
+    unclear: Unclear | None = None  # the asker is asked back; the answer says so too
     answer: dict[str, Any] | None = None
     row_count: int = 0
     failure: Failed | None = None
@@ -108,6 +110,8 @@ def _apply(turn: TurnView, event: Event) -> None:
             _open_step(turn, event.record["name"]).record = event.record
         case Noted():
             _last_named(turn, event.step).notes += event.notes
+        case Unclear():
+            turn.unclear = event
         case Answered():
             turn.answer, turn.row_count = event.answer, event.row_count
         case Failed():

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from agent.archive import Archive
 from agent.assemble import ModelChoice
+from agent.audit import AuditLog
+from agent.knowledge import Knowledge
 from agent.toolbox import AgentOptions, Toolbox
 from agent.turns import Turns
 from decoding.batching import SEATS
@@ -52,8 +54,12 @@ class House:
         open_default: Callable[[], Database],
         rules: Rules = Rules(),
         facts: dict[str, Any] | None = None,
+        log: AuditLog | None = None,
+        knowledge: Knowledge | None = None,
     ) -> None:
-        self.choice, self.archive, self.rules, self.facts = choice, archive, rules, facts or {}
+        """`knowledge` is of the database that `open_default` opens."""
+        self.choice, self.archive, self.rules, self.facts, self.log = choice, archive, rules, facts or {}, log
+        self.knowledge = knowledge or Knowledge()
         self.turns = Turns(SEATS)
         self._load, self._open_default = load, open_default
         self._loaded: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import gradio as gr
 
@@ -51,7 +52,7 @@ def serve(house: House, serving: Serving) -> tuple[str, Callable[[], None]]:
         css_paths=[FOLDER / "style.css"],
         head=_head(),
     )
-    return address, page.blocks.close
+    return address, partial(page.blocks.close, verbose=False)
 
 
 def _theme() -> gr.themes.Base:

@@ -11,6 +11,7 @@ from ui.words import counted, fenced, milliseconds, plain, title
 Message = dict[str, Any]
 PREVIEW_ROWS, PREVIEW_COLUMNS, PREVIEW_CHARACTERS = 5, 6, 40
 MOST_OPTIONS = 4
+AS_IT_STANDS = "as it stands"  # the reply of one who does not want to be asked back
 
 
 def messages(turns: Sequence[TurnView]) -> list[Message]:
@@ -52,9 +53,8 @@ def _running(step: StepView, name: str) -> Message:
 
 def _body(step: StepView) -> str:
     """What a step writes while it writes; what it took and found afterwards."""
-    if step.notes or step.record:
-        return _notes(step.notes) or step.text or " "
-    return fenced(step.text.strip(), "" if step.name == "plan" else "sql") if step.text.strip() else " "
+    text = step.text.strip()
+    return _notes(step.notes) or (fenced(text, "" if step.name == "plan" else "sql") if text else " ")
 
 
 def _notes(notes: Iterable[Note]) -> str:
@@ -95,7 +95,8 @@ def _answer(turn: TurnView, index: int) -> Message:
     if turn.failure is not None or turn.answer is None:
         return _message(index, f"**{plain(turn.failure.message if turn.failure else 'No answer.')}**")
     error = turn.answer["error"]
-    parts = [f"**{plain(turn.answer['answer'])}**"]
+    parts = [f"*{plain(turn.evidence)}*"] if turn.evidence else []
+    parts.append(f"**{plain(turn.answer['answer'])}**")
     if error:
         parts.append(_advice(error))
     elif turn.row_count > 1 or len(turn.answer["columns"]) > 2:
@@ -103,7 +104,7 @@ def _answer(turn: TurnView, index: int) -> Message:
     if turn.sql:
         parts.append(fenced(turn.sql, "sql"))
     message = _message(index, "\n\n".join(part for part in parts if part))
-    if options := _options(turn.answer):
+    if options := _asked_back(turn) or _options(turn.answer):
         message["options"] = options
     return message
 
@@ -133,6 +134,7 @@ def _cell(cell: Any) -> str:
 
 
 _ADVICE = {
+    "unclear": "Choose one, or say it in other words.",
     "refused": "Only reading is allowed here: ask for what the data says, or change the SQL in the SQL tab.",
     "timeout": "Ask for less, or give queries more time in the settings.",
     "memory": "Ask for fewer rows or columns.",
@@ -143,6 +145,14 @@ _ADVICE = {
 def _advice(error: dict[str, Any]) -> str:
     general = "Say it in other words, name the table or column, or mend the SQL in the SQL tab and run it."
     return _ADVICE.get(error["kind"], general)
+
+
+def _asked_back(turn: TurnView) -> list[dict[str, str]]:
+    """What an unclear question may mean, and the way past that."""
+    if turn.unclear is None:
+        return []
+    meanings = [{"label": label, "value": evidence} for label, evidence in turn.unclear.options.items()]
+    return [*meanings, {"label": "Answer it as it stands", "value": AS_IT_STANDS}]
 
 
 def _options(answer: dict[str, Any]) -> list[dict[str, str]]:

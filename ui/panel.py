@@ -127,9 +127,9 @@ def _build_sql() -> dict[str, Any]:
         label="SQL: change it and run it",
         wrap_lines=True,
         interactive=True,
-        lines=6,
+        lines=4,
         elem_id="sql",
-        max_lines=18,
+        max_lines=10,
     )
     run = gr.Button("Run this SQL", variant="primary", elem_id="run")
     words = gr.Markdown(elem_id="words")
@@ -239,7 +239,8 @@ def _show_steps(panel: Panel, turn: TurnView | None) -> Updates:
     steps = [(i, step) for i, step in enumerate(turn.steps) if step.rounds] if turn else []
     choices = [(f"{title(step.name)} ({counted(len(step.rounds), 'round')})", i) for i, step in steps]
     index, chosen = steps[-1] if steps else (None, None)
-    names = list(dict.fromkeys((title(step.name), step.name) for _, step in steps))
+    asked = [step.name for step in turn.steps if step.record and step.record["decoder"]] if turn else []
+    names = list(dict.fromkeys((title(name), name) for name in asked))
     return {
         panel.step: gr.update(choices=choices, value=index),
         panel.decoding: decoding_html(chosen),

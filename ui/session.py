@@ -1,6 +1,8 @@
 """One person at the chat: the open database, the conversation, and what is asked of them. No component, no HTML."""
 
 import shutil
+import sqlite3
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.audit import Trail, run_sql
 from agent.conversation import Conversation
 from agent.events import Asked, Event, EventError, Failed, Judged, Ran, from_json, records, to_json
 from agent.plain_values import plain_rows
@@ -50,16 +53,17 @@ class Session:
         self._seat = Seat(house.turns)
         self._recall = Recall()
         self._toolbox: Toolbox | None = None
+        self._trail = Trail(house.log, owner, "ui") if house.log else None
         self._busy = threading.Lock()
 
-    def ask(self, question: str, evidence: str = "", again: bool = False) -> Iterator[Event]:
+    def ask(self, question: str, evidence: str = "", again: bool = False, ask_back: bool = True) -> Iterator[Event]:
         """Answer, event by event; closing the iterator stops the answering. `again`: another try at the last question, so
-        that it is sampled and the last answer not remembered.
+        that it is sampled and the last answer not remembered. `ask_back`: unless the settings forbid it.
         """
         happened: list[Event] = []
         with self._occupied():
             try:
-                for event in self._asked(question, evidence, again):
+                for event in self._asked(question, evidence, again, ask_back and not again):
                     self._happens(event, happened)
                     yield event
             finally:
@@ -86,10 +90,10 @@ class Session:
         happened.append(event)
         self.view.apply(event)
 
-    def _asked(self, question: str, evidence: str, again: bool) -> Iterator[Event]:
+    def _asked(self, question: str, evidence: str, again: bool, ask_back: bool) -> Iterator[Event]:
         started = False
         try:
-            conversation = self._conversation(again)
+            conversation = self._conversation(again, ask_back)
             for event in records(conversation, question, evidence, STORED_ROWS):
                 started = True
                 yield event
@@ -108,7 +112,7 @@ class Session:
 
     def run_sql(self, sql: str, turn: int) -> Ran:
         """Run SQL by hand under the same guard and limits as the model's."""
-        outcome = self.database.execute(sql, self.settings.limits())
+        outcome = run_sql(self._trail, self.database, sql, self.settings.limits())
         if isinstance(outcome, QueryError):
             ran = Ran(turn, sql, error=asdict(outcome))
         else:
@@ -128,7 +132,7 @@ class Session:
     def export(self, sql: str, kind: Format) -> Path:
         """Every row of the query as a file. Raises OpenError, ExportError."""
         limits = replace(self.settings.limits(), max_rows=self.house.rules.most_rows)
-        outcome = self.database.execute(sql, limits)
+        outcome = run_sql(self._trail, self.database, sql, limits)
         if isinstance(outcome, QueryError):
             raise OpenError(outcome.message)
         path = self.folder / f"result.{kind}"
@@ -151,7 +155,7 @@ class Session:
         for path, copy in zip(paths, copies, strict=True):
             shutil.copyfile(path, copy)
         files = list(dict.fromkeys([*self._files, *copies]))
-        self._opened(open_database(list(files)), "files: " + ", ".join(path.name for path in files))
+        self._opened(open_database(list(files), isolated=True), "files: " + ", ".join(path.name for path in files))
         self._files = files
 
     def open_url(self, url: str) -> None:
@@ -162,7 +166,7 @@ class Session:
             raise OpenError(
                 "a database URL looks like postgresql://user:password@host/name; drop files instead of paths"
             )
-        database = open_database(url)
+        database = open_database(url, isolated=True)
         self._opened(database, f"url: {database.name}")
         self._files = []
 
@@ -237,12 +241,14 @@ class Session:
         self.stop()
         self.database.close()
 
-    def _conversation(self, again: bool) -> Conversation:
-        settings = self.settings
+    def _conversation(self, again: bool, ask_back: bool) -> Conversation:
+        settings = replace(self.settings, clarify=self.settings.clarify and ask_back)
         if again:
             settings = replace(settings, temperature=max(settings.temperature, 0.7), seed=len(self.view.turns))
         toolbox = self.house.toolbox(settings, self.database)
-        toolbox.seat, toolbox.recall = self._seat, self._recall
+        toolbox.seat, toolbox.recall, toolbox.trail = self._seat, self._recall, self._trail
+        if self.source == EXAMPLE:
+            toolbox.options = replace(toolbox.options, knowledge=self.house.knowledge)
         if isinstance(toolbox.model, FastChatModel):
             toolbox.model = toolbox.model.model_copy(update={"cancelled": self._seat.stopped})
         self._toolbox = toolbox
@@ -253,11 +259,15 @@ class Session:
         return conversation
 
     def _store(self, events: Sequence[Event], source: str | None = None) -> None:
+        """On a full disk the conversation goes on, and is not kept."""
         if not events:
             return
-        if self.conversation is None:
-            self.conversation = self.house.archive.begin(self.owner, source or self.source)
-        self.house.archive.add(self.owner, self.conversation, events)
+        try:
+            if self.conversation is None:
+                self.conversation = self.house.archive.begin(self.owner, source or self.source)
+            self.house.archive.add(self.owner, self.conversation, events)
+        except sqlite3.Error as error:
+            print(f"sqlagent: a conversation cannot be stored ({error})", file=sys.stderr)
 
 
 def _answered(turn: TurnView) -> bool:

@@ -11,7 +11,8 @@ from tools.result import Limits
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`options`: the decoder's own, as `name=value` pairs parted by spaces or commas. `measure`: race every step plainly."""
+    """`options`: the decoder's own, as `name=value` pairs parted by spaces or commas. `measure`: race every step plainly.
+    `clarify`: ask back where a question is unclear."""
 
     model: str = "embedded"
     decoder: str = DEFAULT_DECODER
@@ -23,6 +24,7 @@ class Settings:
     deadline_s: float = 30.0
     measure: bool = False
     constrain: bool = True
+    clarify: bool = True
     seed: int = 0
 
     def check(self) -> None:
@@ -63,6 +65,7 @@ class Settings:
             samples=self.samples,
             race=self.measure,
             constrain=self.constrain,
+            clarify=self.clarify,
             seed=self.seed,
         )
 

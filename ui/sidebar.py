@@ -107,6 +107,9 @@ def _build_settings(house: House) -> tuple[Any, ...]:
         gr.Number(now.deadline_s, label="Seconds per query", minimum=0.1, maximum=house.rules.most_deadline_s),
         gr.Checkbox(now.measure, label="Measure plain decoding too", info="every step is decoded twice"),
         gr.Checkbox(now.constrain, label="Let the model write nothing but SQL over the schema"),
+        gr.Checkbox(
+            now.clarify, label="Ask back", info="when the data leave open what a question means", elem_id="clarify"
+        ),
     ]
     with gr.Accordion("This machine", open=False):
         gr.HTML(facts_html(house.facts))

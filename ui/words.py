@@ -6,6 +6,7 @@ from typing import Any
 
 DOING = {
     "link": "Looking at the schema",
+    "clarify": "Looking for what is unclear",
     "plan": "Planning",
     "generate": "Writing SQL",
     "vote": "Voting",

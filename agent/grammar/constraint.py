@@ -46,6 +46,7 @@ class GrammarConstraint:
         self._ends = sorted(stop_ids.union(newlines))
         self._position = beginning(self._catalog)
         self._mask = lru_cache(maxsize=_MASKS)(self._compute)
+        self.forced = lru_cache(maxsize=_POSITIONS)(self._forced)
 
     def start(self) -> State:
         """The state before the statement; positions remembered so far are dropped when they have become many."""
@@ -76,7 +77,7 @@ class GrammarConstraint:
         same_lexeme = before.kind != "gap" and before.position is after.position
         return State(after, (*state.recent, token) if same_lexeme else (token,))
 
-    def forced(self, state: State) -> tuple[int, ...]:
+    def _forced(self, state: State) -> tuple[int, ...]:
         """The rest of the only word that can stand here, and the only keyword that can follow it.
 
         Given only where the word so far is tokenised and spelled as the tokenizer and the schema would.

@@ -5,7 +5,7 @@ import re
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
 from agent.profiles.profile import ModelStep
-from agent.slots import Slots, one_line
+from agent.slots import Slots, one_line, unmarked
 from tools.schema import Column, Schema, Table
 
 SCHEMA_CHARACTERS = 6000  # about 1,800 tokens: comments and samples are worth that, not a longer wait
@@ -33,7 +33,7 @@ class Chat:
         dialogue: list[BaseMessage] = [SystemMessage(system), HumanMessage(_PLAN.format(question=_question(slots)))]
         if step == "plan":
             return dialogue
-        dialogue += [AIMessage(slots.plan.replace("<|", "< |") or "No plan."), HumanMessage(_SQL)]
+        dialogue += [AIMessage(unmarked(slots.plan) or "No plan."), HumanMessage(_SQL)]
         for attempt in slots.tries:
             answer = AIMessage(f"```sql\n{one_line(attempt.sql, 1200)}\n```")
             dialogue += [answer, HumanMessage(_REFINE.format(trouble=one_line(attempt.trouble)))]
@@ -87,11 +87,11 @@ def _question(slots: Slots) -> str:
     if slots.evidence:
         parts.append(f"Note: {one_line(slots.evidence, 800)}")
     if slots.values:
-        found = ", ".join(f"{v.table}.{v.column} = '{one_line(v.value, 60)}'" for v in slots.values)
-        parts.append(f"Values found in the data: {found}")
+        found = [f"{one_line(f'{v.table}.{v.column}', 160)} = '{one_line(v.value, 60)}'" for v in slots.values]
+        parts.append(f"Values found in the data: {', '.join(found)}")
     if slots.links:
-        likely = ", ".join(link.table + (f".{link.column}" if link.column else "") for link in slots.links)
-        parts.append(f"Probably needed: {likely}")
+        likely = [one_line(link.table + (f".{link.column}" if link.column else ""), 160) for link in slots.links]
+        parts.append(f"Probably needed: {', '.join(likely)}")
     if slots.joins:
         parts.append(f"They join on: {one_line('; '.join(slots.joins), 800)}")
     return "\n".join([*parts, f"Question: {one_line(slots.question, 800)}"])

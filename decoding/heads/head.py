@@ -77,12 +77,15 @@ class TargetIdentity:
 
     def difference(self, other: "TargetIdentity") -> str | None:
         """What is not the same, in words; None where both are one target."""
-        theirs = asdict(other)
-        names = {"base_sha256": "base", "adapter_sha256": "adapter", "prompt_hash": "prompts"}
+        pairs = {
+            "base": (self.base_sha256, other.base_sha256),
+            "adapter": (self.adapter_sha256, other.adapter_sha256),
+            "prompts": (self.prompt_hash, other.prompt_hash or self.prompt_hash),  # a decoder knows no prompts
+        }
         parts = [
-            f"{names[name]} {(mine or 'none')[:12]} and not {(theirs[name] or 'none')[:12]}"
-            for name, mine in asdict(self).items()
-            if mine != theirs[name]
+            f"{name} {(mine or 'none')[:12]} and not {(theirs or 'none')[:12]}"
+            for name, (mine, theirs) in pairs.items()
+            if mine != theirs
         ]
         return ", ".join(parts) or None
 

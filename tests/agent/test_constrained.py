@@ -1,14 +1,19 @@
 """The grammar in the agent: what it forbids, and what happens where it comes to a dead end."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from langchain_core.messages import BaseMessage
 from torch import Tensor, zeros
 
 import agent.ask_model
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.conversation import Conversation
 from agent.toolbox import AgentOptions
+from decoding.chat_model import FastChatModel
+from decoding.method import ready_methods
 from tests.tiny_models import tiny_checkpoint
 from tools.database import Database
 
@@ -57,3 +62,20 @@ def test_a_dead_end_of_the_grammar_is_decoded_without_it(
     sql, detail = first_sql(loaded, database)
     assert sql == first_sql(loaded, database, constrain=False)[0]
     assert "dead end" in detail
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_every_method_writes_plain_decodings_text(loaded: LoadedModel, database: Database, temperature: float) -> None:
+    """An untrained model goes astray where it can: into small letters amid a keyword that plain decoding gets forced."""
+    conversation = Conversation(toolbox := loaded.toolbox(database, AgentOptions(max_attempts=1)))
+    conversation.ask("How many singers are from France, and which concerts did they sing in?")
+    call = toolbox.calls["generate"]
+    options = dict(call.options) | {"temperature": temperature, "max_new_tokens": 80}
+    texts = {name: _text(loaded, call.messages, options | {"decoder": name}) for name in ready_methods()}
+    assert len(texts) >= 5 and len(texts["plain"]) > 40
+    assert {name for name, text in texts.items() if text != texts["plain"]} == set()
+
+
+def _text(loaded: LoadedModel, messages: Sequence[BaseMessage], options: dict[str, Any]) -> str:
+    model = FastChatModel(decoder=loaded.decoder, raw=True)
+    return model.invoke(list(messages), **options | {"options": {}}).text

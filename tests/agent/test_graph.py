@@ -123,9 +123,23 @@ def test_follow_up_questions_see_the_turns_before(talk: Talk) -> None:
 def test_votes_choose_by_result(talk: Talk) -> None:
     other = "SELECT COUNT(*) FROM concert"
     same_result = "SELECT COUNT(name) FROM singer WHERE country = 'France'"
-    answer = talk(PLAN, other, COUNT, "SELECT broken", same_result, samples=4).ask("How many singers are from France?")
+    broken = "SELECT broken"
+    answer = talk(*[PLAN] * 4, other, COUNT, broken, same_result, samples=4).ask("How many singers are from France?")
     assert answer.sql == COUNT
     assert "2 of 4 agree" in next(step["detail"] for step in answer.steps if step["name"] == "vote")
+
+
+def test_plans_vote_with_their_sql(talk: Talk) -> None:
+    """One SQL for each different plan, with the votes of the samples that drew it; what is chosen brings its plan along."""
+    second = "singer: singer_id | SELECT _ FROM _"
+    other = "SELECT COUNT(*) FROM concert"
+    conversation = talk(PLAN, second, PLAN, PLAN, other, COUNT, samples=4)
+    answer = conversation.ask("How many singers are from France?")
+    assert answer.sql == other
+    assert "3 of 4 agree" in next(step["detail"] for step in answer.steps if step["name"] == "vote")
+    conversation = talk(PLAN, second, second, second, other, COUNT, samples=4)
+    assert conversation.ask("How many singers are from France?").sql == COUNT
+    assert conversation._graph.get_state(conversation._config).values["plan"] == second
 
 
 def test_events_tell_the_story_in_order(talk: Talk) -> None:

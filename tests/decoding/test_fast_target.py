@@ -198,7 +198,7 @@ copy_from, compact, reserve, span, piece = (
     Rows.compact,
     Rows.reserve,
     FastModel.span,
-    fast_target._Piece,
+    fast_target.Piece,
 )
 head_rows = piece.head_rows
 BUGS: dict[str, tuple[object, str, Callable[..., Any]]] = {

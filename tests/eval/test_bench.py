@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from app import exits
+from app.cli import app
 from decoding.hf_target import HfTarget
 from decoding.load import load_text_decoder
 from decoding.method import METHODS
 from decoding.text import Settings, TextDecoder
 from eval.bench import Run, histogram, rows, run_bench
-from eval.peers import PEERS, load_peer, run_peers, time_plain_step
+from eval.peers import PEERS, load_peer, load_peers, run_peers, time_plain_step
 from tests.heads import head_options
 from tests.tiny_models import tiny_checkpoint
 
@@ -55,9 +58,10 @@ def test_the_prefix_cache_is_off(runs: list[Run], decoder: TextDecoder) -> None:
     assert all(run.rounds[0].pending == len(decoder.tokenizer.encode(PROMPTS[run.prompt])) for run in runs)
 
 
-def test_peers_write_the_same_text_greedily(decoder: TextDecoder, runs: list[Run]) -> None:
+def test_peers_write_the_same_text_greedily(decoder: TextDecoder, runs: list[Run], tmp_path: Path) -> None:
     model = load_peer(decoder)
-    beside = run_peers(model, decoder, PROMPTS, 24)
+    beside = run_peers(load_peers(decoder, model, tmp_path, 24), decoder, PROMPTS, 24)
+    assert all(0 < run.prefill_ms < run.wall_ms for run in [*runs, *beside])
     table = {row.decoder: row for row in rows([*runs, *beside])}
     assert set(PEERS) <= set(table)
     assert all(table[name].equal_to_plain for name in PEERS)
@@ -65,6 +69,29 @@ def test_peers_write_the_same_text_greedily(decoder: TextDecoder, runs: list[Run
     step = time_plain_step(model, decoder, context=40, steps=4, repeats=2)
     assert step.ours_ms > 0
     assert step.transformers_ms > 0
+
+
+def test_the_command_begins_with_the_floor_and_ends_with_one_line_of_json(invented: Path, tmp_path: Path) -> None:
+    entries = [{"db_id": "library", "question": "Which authors are there?", "query": "SELECT name FROM author"}]
+    (invented / "dev.json").write_text(json.dumps(entries))
+    tiny = tiny_checkpoint(tmp_path / "tiny", seed=5, max_position_embeddings=2048)
+    result = CliRunner().invoke(
+        app,
+        ["bench", "--data", str(invented), "--out", str(tmp_path / "out"), "--decoders", "prompt_lookup", "--peers",
+         "--model", str(tiny), "--dtype", "fp32", "--profile", "compact", "--max-new-tokens", "8"],
+    )  # fmt: skip
+    assert result.exit_code == exits.OK, result.output
+    first, *_, last = result.stdout.splitlines()
+    assert first.startswith("floor: ") and "ms for a plain step" in first
+    summary = json.loads(last)
+    assert [row["decoder"] for row in summary["rows"]] == ["plain", "prompt_lookup", *PEERS]
+    assert all(row["median_ms"] > row["median_prefill_ms"] > 0 for row in summary["rows"])
+    assert summary == json.loads((tmp_path / "out" / "summary.json").read_text())
+
+
+def test_a_token_takes_what_is_left_after_the_prefill() -> None:
+    assert Run(0, "peer", (1, 2, 3), (), wall_ms=70.0, prefill_ms=50.0).ms_per_token == 10.0
+    assert Run(0, "peer", (1,), (), wall_ms=50.0, prefill_ms=50.0).ms_per_token is None
 
 
 def test_runs_can_be_written_as_json(runs: list[Run]) -> None:

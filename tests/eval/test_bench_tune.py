@@ -46,7 +46,8 @@ def tuning(**changes: Any) -> Tuning:
 
 def descend(out: Path, one: Tuning) -> dict[str, Any]:
     log = RecordLog(out, {}, Tried)
-    best = bench_tune._descend(one, Speeds("jacobi_forcing", None, [], log, lambda text: None))  # type: ignore[arg-type]
+    speeds = Speeds("jacobi_forcing", None, [], log, lambda text: None)  # type: ignore[arg-type]
+    best = bench_tune.descend(bench_tune._defaults(one), one.space, one.sweeps, speeds.run)
     log.close()
     return best
 

@@ -4,11 +4,12 @@
 Where a lock cannot see a statement the reason stands beside it; the other lock must then.
 """
 
-from tests.tools.hostile_case import BOTH, DUCKDB, SQLITE, Hostile, both_see
+from tests.tools.hostile_case import ALL, BOTH, DUCKDB, SQLITE, Hostile, both_see, pairs
 from tests.tools.hostile_reads import READS
+from tests.tools.hostile_servers import ON_SERVERS
 
 WRITES = both_see(
-    BOTH,
+    ALL,
     "INSERT INTO people VALUES (9, 'eve', 1)",
     "INSERT INTO people SELECT * FROM people",
     "INSERT OR REPLACE INTO people VALUES (1, 'eve', 1)",
@@ -123,7 +124,7 @@ SQLITE_WRITES = both_see(
 )
 
 MODIFYING_CTES = both_see(
-    BOTH,
+    ALL,
     "WITH x AS (SELECT 1) DELETE FROM people",
     "WITH x AS (SELECT 1) INSERT INTO people SELECT 1, 'x', 2 FROM x",
     "WITH x AS (SELECT 1) UPDATE people SET name = 'eve'",
@@ -137,7 +138,7 @@ MODIFYING_CTES = both_see(
 )
 
 SEVERAL_STATEMENTS = both_see(
-    BOTH,
+    ALL,
     "SELECT 1; DROP TABLE people",
     "SELECT 1;DELETE FROM people;",
     "SELECT 1; SELECT 2",
@@ -178,6 +179,31 @@ TRICKS = both_see(
     "SELECT '" + "x" * 200_000 + "' FROM nothing_of_that_name",
 )
 
+LOOKALIKES = pairs(
+    ALL,
+    ("DELETE FROM people WHERE name = 'SELECT'", "SELECT name FROM people WHERE name <> 'DELETE'"),
+    ("INSERT INTO people (id) SELECT max(id) + 1 FROM people", "SELECT max(id) + 1 AS inserted FROM people"),
+    ("UPDATE people SET age = age + 1", "SELECT age + 1 AS updated FROM people"),
+    ("DROP TABLE people; --", "SELECT 1 -- ; DROP TABLE people"),
+    ("SELECT 1; UPDATE people SET age = 0", "SELECT '1; UPDATE people SET age = 0' AS said"),
+    ("/* harmless */ TRUNCATE TABLE people", "/* TRUNCATE TABLE people */ SELECT 1"),
+    ("WITH deleted AS (DELETE FROM people RETURNING id) SELECT * FROM deleted",
+     "WITH deleted AS (SELECT id FROM people) SELECT * FROM deleted"),
+    ("SELECT * FROM (UPDATE people SET age = 0 RETURNING *) AS updated",
+     "SELECT * FROM (SELECT * FROM people) AS updated"),
+    ("SELECT 1 UNION SELECT id FROM people; DELETE FROM people", "SELECT 1 UNION SELECT id FROM people"),
+    ("GRANT SELECT ON people TO eve", "SELECT 'GRANT' AS selected FROM people"),
+    ("REVOKE ALL ON people FROM eve", "SELECT 'REVOKE' AS said"),
+    ("CREATE USER eve", "SELECT 'CREATE USER eve' AS said"),
+    ("CREATE TRIGGER t AFTER INSERT ON people BEGIN DELETE FROM pets; END", "SELECT 'TRIGGER' AS t"),
+    ("CREATE FUNCTION f() RETURNS INTEGER AS 'x'", "SELECT 'FUNCTION' AS f"),
+    ("EXPLAIN ANALYZE SELECT * FROM people", "SELECT 'EXPLAIN ANALYZE' AS said"),
+    ("SELECT name INTO TEMP stolen FROM people", "SELECT name AS stolen FROM people"),
+    ("SELECT * FROM people WHERE id = 1; COMMIT; DELETE FROM people", "SELECT * FROM people WHERE id = 1"),
+    ("MERGE INTO people p USING pets q ON p.id = q.owner WHEN MATCHED THEN UPDATE SET name = 'eve'",
+     "SELECT p.name FROM people p JOIN pets q ON p.id = q.owner"),
+)  # fmt: skip
+
 HOSTILE: tuple[Hostile, ...] = (
-    WRITES + DUCKDB_WRITES + SQLITE_WRITES + MODIFYING_CTES + SEVERAL_STATEMENTS + TRICKS + READS
+    WRITES + DUCKDB_WRITES + SQLITE_WRITES + MODIFYING_CTES + SEVERAL_STATEMENTS + TRICKS + LOOKALIKES + READS + ON_SERVERS
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Statements that read what they must not: files, catalogues, settings; and queries that never end. Data for hostile.py."""
 
-from tests.tools.hostile_case import BOTH, DUCKDB, SQLITE, both_see, engine_sees, guard_sees
+from tests.tools.hostile_case import BOTH, DUCKDB, SQLITE, both_see, engine_sees, guard_sees, pairs
 
 FILE_READERS = both_see(
     DUCKDB,
@@ -120,6 +120,28 @@ BOMBS = engine_sees(
     "SELECT list(range) FROM range(100000000000)",
 )
 
+NEEDLES = pairs(
+    DUCKDB,
+    ("SELECT * FROM '/etc/passwd'", "SELECT '/etc/passwd' AS path"),
+    ("SELECT * FROM read_csv(['{secret}', '/etc/passwd'])", "SELECT unnest(['{secret}', '/etc/passwd']) AS path"),
+    ("SELECT * FROM people WHERE EXISTS (FROM read_text('{secret}'))", "SELECT * FROM people WHERE EXISTS (FROM pets)"),
+    ("SELECT list_transform([1], x -> (SELECT content FROM read_text('{secret}')))", "SELECT [x + 1 for x in [1]]"),
+    ("SELECT name FROM people QUALIFY row_number() OVER (ORDER BY (SELECT content FROM read_text('{secret}'))) = 1",
+     "SELECT name FROM people QUALIFY row_number() OVER (ORDER BY id) = 1"),
+    ("SELECT * FROM people LIMIT (SELECT count(*) FROM glob('/*'))",
+     "SELECT * FROM people LIMIT (SELECT count(*) FROM pets) + 1"),
+    ("SELECT max(name) FILTER (WHERE EXISTS (SELECT 1 FROM '{secret}')) FROM people",
+     "SELECT max(name) FILTER (WHERE id > 0) FROM people"),
+    ("SELECT * FROM (VALUES ((SELECT content FROM read_text('{secret}')))) AS v(x)", "SELECT * FROM (VALUES (1)) AS v(x)"),
+    ("SELECT * FROM read_xlsx('{secret}')", "SELECT 'read_xlsx' AS said"),
+    ("SELECT * FROM delta_scan('{folder}')", "SELECT name AS delta_scan FROM people"),
+    ("SELECT * FROM mysql_scan('host=x', 'db', 't')", "SELECT name AS mysql_scan FROM people"),
+    ("SELECT * FROM postgres_query('p', 'SELECT 1')", "SELECT name AS postgres_query FROM people"),
+    ("SELECT * FROM st_read('{secret}')", "SELECT name AS st_read FROM people"),
+    ("SELECT * FROM json_scan('{secret}')", "SELECT json_extract('{\"a\": 1}', '$.a')"),
+    ("SELECT * FROM seq_scan('people')", "SELECT name AS seq_scan FROM people"),
+)  # fmt: skip
+
 NAMES_OF_THE_PROGRAM = engine_sees(
     DUCKDB,
     "to the guard it is an unknown table, which is the engine's to report",
@@ -128,4 +150,6 @@ NAMES_OF_THE_PROGRAM = engine_sees(
     "SELECT * FROM duckdb",
 )
 
-READS = FILE_READERS + CATALOGUES + UNUSED_READERS + DEEP + SQLITE_COMPILED_ONLY + GROWTH + BOMBS + NAMES_OF_THE_PROGRAM
+READS = (
+    FILE_READERS + NEEDLES + CATALOGUES + UNUSED_READERS + DEEP + SQLITE_COMPILED_ONLY + GROWTH + BOMBS + NAMES_OF_THE_PROGRAM
+)  # fmt: skip

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 import sqlalchemy as sa
 
-from tools.database import Database
+from tools.database import Database, open_database
 from tools.duckdb_database import DuckDBDatabase
 from tools.result import Limits, QueryError, Result
 from tools.sqlalchemy_database import SQLAlchemyDatabase
@@ -56,7 +56,15 @@ def _sqlalchemy(folder: Path) -> SQLAlchemyDatabase:
     return SQLAlchemyDatabase(sa.create_engine(url), "music")
 
 
-@pytest.fixture(scope="module", params=[_duckdb, _sqlite, _sqlalchemy], ids=["duckdb", "sqlite", "sqlalchemy"])
+def _isolated(folder: Path) -> Database:
+    return open_database(_sqlite_file(folder), isolated=True)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[_duckdb, _sqlite, _sqlalchemy, _isolated],
+    ids=["duckdb", "sqlite", "sqlalchemy", "isolated"],
+)
 def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     make: Callable[[Path], Database] = request.param
     opened = make(tmp_path_factory.mktemp("music"))

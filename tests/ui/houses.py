@@ -23,7 +23,7 @@ from ui.settings import Settings
 OPEN = Rules()
 Script = Mapping[str, str]  # question -> SQL
 MUSIC = {
-    "artists.csv": "artist_id,name,country\n1,Ada,France\n2,Bo,Spain\n3,Cy,France\n",
+    "artists.csv": "artist_id,name,country\n1,Ada,France\n2,Bo,Spain\n3,Home,France\n",
     "albums.csv": "album_id,artist_id,title,year\n1,1,Home,2014\n2,1,Away,2015\n3,2,Up,2015\n4,3,Low,2017\n",
 }
 

@@ -1,4 +1,4 @@
-"""Pictures of the page's main states, from a recorded conversation, without a model.
+"""Pictures of the page's main states: most from a recorded conversation, without a model.
 
 `python -m tests.ui.screenshots FOLDER [desktop-light ...]`
 """
@@ -8,11 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.ui.browser import choose_file, open_browser, open_page, served, settle, side_tab, tab, until
+from tests.ui.browser import ask, choose_file, open_browser, open_page, served, settle, side_tab, tab, until
 from tests.ui.houses import scripted_house
+from tests.ui.measure import embedded_house
 
 RECORDED = Path(__file__).parent / "recorded" / "albums.jsonl"
 SIZES = {"desktop": {"width": 1360, "height": 860}, "phone": {"width": 390, "height": 844}}
+UNCLEAR = "How many are called Home?"
 TABS = ("Result", "Chart", "SQL", "Savings", "Decoding", "Race")
 
 
@@ -23,8 +25,11 @@ def take(page: Any, folder: Path, name: str) -> None:
 
 
 def desktop(page: Any, folder: Path, scheme: str) -> None:
-    """Empty, then every tab of a recorded answer."""
+    """Empty, asked back, then every tab of a recorded answer."""
     take(page, folder, f"desktop-{scheme}-empty")
+    ask(page, UNCLEAR)
+    until(page, "#chat", "as it stands")
+    take(page, folder, f"desktop-{scheme}-clarify")
     side_tab(page, "Chats")
     choose_file(page, "#replay", RECORDED)
     until(page, "#chat", "per year")
@@ -51,8 +56,20 @@ def phone(page: Any, folder: Path, scheme: str) -> None:
     take(page, folder, f"phone-{scheme}-savings")
 
 
+def race(browser: Any, folder: Path, scheme: str) -> None:
+    """Three methods that decode the same step, by the embedded model."""
+    with TemporaryDirectory() as scratch, served(embedded_house(Path(scratch))) as address:
+        page = open_page(browser.new_context(viewport=SIZES["desktop"], color_scheme=scheme), address)
+        ask(page, "How many albums are there for each genre?")
+        until(page, "#chat", "steps in")
+        tab(page, "Race")
+        page.click("#race")
+        until(page, "#race-view section:nth-child(3)", "finished")
+        take(page, folder, f"desktop-{scheme}-raced")
+
+
 def main(folder: Path, wanted: list[str]) -> None:
-    """wanted: such as desktop-light; all four where none is named."""
+    """wanted: such as desktop-light or race; all where none is named. The race alone needs a model."""
     folder.mkdir(parents=True, exist_ok=True)
     with (
         TemporaryDirectory() as scratch,
@@ -66,6 +83,8 @@ def main(folder: Path, wanted: list[str]) -> None:
                 context = browser.new_context(viewport=SIZES[size], color_scheme=scheme)
                 show(open_page(context, address), folder, scheme)
                 context.close()
+        if not wanted or "race" in wanted:
+            race(browser, folder, "light")
 
 
 if __name__ == "__main__":

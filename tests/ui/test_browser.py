@@ -14,13 +14,15 @@ if not os.environ.get("SQLAGENT_BROWSER"):
     pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
 assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
 
-COUNT, NAMES, SLOW, UNCLEAR = "How many albums?", "Names of artists?", "Everything, slowly?", "When were they released?"
+COUNT, NAMES, SLOW, UNKNOWN = "How many albums?", "Names of artists?", "Everything, slowly?", "When were they released?"
+UNCLEAR = "How many are called Home?"
 SCRIPT = {
     COUNT: "SELECT COUNT(*) AS albums FROM albums",
     NAMES: "SELECT name, country FROM artists ORDER BY name",
     SLOW: "SELECT " + ", ".join(f"title AS t{i}" for i in range(400)) + " FROM albums",
-    UNCLEAR: "SELECT released FROM albums",
-    f"{UNCLEAR} [released means year]": "SELECT DISTINCT year FROM albums",
+    UNKNOWN: "SELECT released FROM albums",
+    f"{UNKNOWN} [released means year]": "SELECT DISTINCT year FROM albums",
+    f"{UNCLEAR} [Home refers to artists.name = 'Home']": "SELECT COUNT(*) AS artists FROM artists WHERE name = 'Home'",
     "How many shops?": "SELECT COUNT(*) AS shops FROM shops",
 }
 
@@ -81,8 +83,15 @@ def test_sql_can_be_changed_and_run_but_not_to_write(page: Any) -> None:
         until(page, "#trouble", told)
 
 
-def test_an_unclear_name_becomes_a_choice(page: Any) -> None:
+def test_an_unclear_question_is_asked_back_and_a_click_settles_it(page: Any) -> None:
     ask(page, UNCLEAR)
+    until(page, "#chat", "What does “Home” mean")
+    page.click("#chat button:has-text('artists.name')")
+    until(page, "#chat", "artists: 1")
+
+
+def test_an_unknown_name_becomes_a_choice(page: Any) -> None:
+    ask(page, UNKNOWN)
     page.click("#chat button:has-text('released means year')")
     until(page, "#chat", "SELECT DISTINCT year")
     until(page, "#caption", "3 rows")

@@ -58,7 +58,7 @@ def test_asking_fills_chat_and_panel(site: Site) -> None:
     assert all(set(update) <= set(site.outputs()) for update in updates)
     panel, last = site.page.panel, updates[-1]
     assert last[panel.caption] == "3 rows"
-    assert last[panel.table]["value"]["data"] == [["Ada", "France"], ["Bo", "Spain"], ["Cy", "France"]]
+    assert last[panel.table]["value"]["data"] == [["Ada", "France"], ["Bo", "Spain"], ["Home", "France"]]
     assert last[panel.sql] == SCRIPT[NAMES]
     assert "Sorted by name" in last[panel.words]
     assert last[site.page.question]["stop_btn"] is False
@@ -98,7 +98,9 @@ def test_a_browser_finds_its_conversation_again_and_another_does_not(site: Site)
 
 def test_settings_are_taken_when_they_are_sound(site: Site) -> None:
     visitor, side = site.visitor("a"), site.page.side
-    values = dict(zip(side.settings, ["embedded", "lookahead", "", 0.5, 3, 2, 50, 5.0, False, True], strict=True))
+    values = dict(
+        zip(side.settings, ["embedded", "lookahead", "", 0.5, 3, 2, 50, 5.0, False, True, False], strict=True)
+    )
     site.controller.opening.settings(values, visitor)
     session = site.controller.session(visitor)
     assert (session.settings.decoder, session.settings.max_rows, session.settings.samples) == ("lookahead", 50, 3)

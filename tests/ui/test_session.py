@@ -13,6 +13,7 @@ from agent.events import Event, EventError, Failed, Started, Wrote
 from agent.race import NoRace
 from tests.ui.houses import scripted_house, tiny_house
 from tools.result import OpenError
+from ui.fold import Conversed
 from ui.house import House, Rules
 from ui.session import Busy, Session
 
@@ -224,6 +225,30 @@ def test_the_race_gives_every_lane_the_same_text(tmp_path: Path) -> None:
     assert plain.metrics.tokens_per_forward == 1.0
     assert all(lane.rounds for lane in lanes)
     house.close()
+
+
+def test_a_vote_shows_how_the_elected_candidate_was_decoded(tmp_path: Path) -> None:
+    house = tiny_house(tmp_path)
+    session = house.session("one", "ada")
+    session.settings = replace(session.settings, samples=2)
+    ask(session, COUNT)
+    vote = next(step for step in session.view.turns[-1].steps if step.name == "vote")
+    assert vote.rounds and vote.text
+    assert "".join(vote.spelling[token] for r in vote.rounds for token in r.text_tokens).startswith(vote.text)
+    house.close()
+
+
+def test_an_unclear_question_can_be_settled_or_answered_as_it_stands(house: House, ada: Session) -> None:
+    unclear, artist = "How many are called Home?", "Home refers to artists.name = 'Home'"
+    ask(ada, unclear)
+    asked_back = ada.view.turns[-1].unclear
+    assert asked_back is not None and artist in asked_back.options.values()
+    list(ada.ask(unclear, artist))
+    list(ada.ask(unclear, ask_back=False))
+    ada.settings = replace(ada.settings, clarify=False)
+    ask(ada, unclear)
+    assert [turn.unclear for turn in ada.view.turns[1:]] == [None] * 3
+    assert Conversed(house.archive.events("ada", ada.conversation or "")).turns == ada.view.turns
 
 
 def test_ten_ask_at_once_and_all_are_answered(tmp_path: Path) -> None:

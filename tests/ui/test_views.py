@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from agent.events import Event
+from agent.race import Lane
 from agent.savings import savings
 from decoding.rounds import Round
 from tools.schema import Column, ForeignKey, Schema, Table
 from ui.charts import MOST_BARS, draw, suggest
-from ui.decoding_html import decoding_html, tokens_html
+from ui.decoding_html import decoding_html, race_html, tokens_html
 from ui.figures import savings_html
 from ui.fold import Conversed, StepView
 from ui.schema_html import schema_html
@@ -29,6 +30,14 @@ def test_the_tokens_spell_the_text(albums: list[Event]) -> None:
     assert len(steps) >= 4
     for step in steps:
         assert text_of(tokens_html(step.rounds, step.spelling)).startswith(step.text)
+
+
+def test_a_race_says_when_others_shared_its_forwards() -> None:
+    def lane(batch: int) -> Lane:
+        return Lane("plain", rounds=[Round(0, 0, batch, 1, (), (), (), (5,), (), 0.1, 2.5, 0.2)])
+
+    assert "shared" not in race_html([lane(1), lane(1)])
+    assert "1 of 2 rounds shared their forward" in race_html([lane(1), lane(2)])
 
 
 def test_the_decoding_view_has_every_round_and_a_legend(albums: list[Event]) -> None:

@@ -1,0 +1,35 @@
+# sqlagent with everything but training on a cluster.
+#
+#   docker build -t sqlagent .                        for processors
+#   docker build -t sqlagent:cuda --target cuda .     for NVIDIA GPUs; run it with --gpus all
+#
+#   docker run --rm -v sqlagent:/home/sqlagent/.cache -v "$PWD:/data:ro" sqlagent ask --db /data/shop.sqlite "How many orders?"
+#   docker run --rm -v sqlagent:/home/sqlagent/.cache -p 127.0.0.1:7860:7860 sqlagent          the web chat
+#
+# The volume keeps the model, which is fetched once, and the conversations.
+
+FROM python:3.12-slim AS wheel
+WORKDIR /source
+COPY . .
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
+
+FROM python:3.12-slim AS base
+COPY --from=wheel /wheel /wheel
+COPY constraints.txt /wheel/
+RUN useradd --create-home sqlagent && install -d -o sqlagent /home/sqlagent/.cache
+WORKDIR /home/sqlagent
+VOLUME /home/sqlagent/.cache
+EXPOSE 7860 8000 8001
+ENTRYPOINT ["sqlagent"]
+CMD ["ui", "--host", "0.0.0.0"]
+
+# Triton compiles the launchers of its kernels with a C compiler; CUDA's own libraries come with torch.
+FROM base AS cuda
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+RUN pip install --no-cache-dir -c /wheel/constraints.txt "$(ls /wheel/*.whl)[ui,postgresql,mysql,serve,remote]"
+USER sqlagent
+
+FROM base AS cpu
+RUN pip install --no-cache-dir -c /wheel/constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu \
+    "$(ls /wheel/*.whl)[ui,postgresql,mysql,serve,remote]"
+USER sqlagent

@@ -1,0 +1,91 @@
+"""The agent from Python, in five lines:
+
+    from agent.assistant import Assistant
+
+    with Assistant.open("shop.sqlite") as shop:
+        answer = shop.ask("How many customers are there?")
+        print(answer.answer, answer.sql, answer.rows)
+
+`ask` takes a question by itself; `conversation().ask` also knows what came before. `sql` and `schema` need no model, which is
+loaded with the first question. Every call may come from any thread.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from agent.assemble import LoadedModel, ModelChoice
+from agent.audit import Trail, run_sql
+from agent.conversation import Answer, Conversation
+from agent.remote import RemoteModel, any_model
+from agent.toolbox import AgentOptions
+from tools.database import Database, open_database
+from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
+from tools.schema import Schema
+
+
+class Assistant:
+    """A database and who answers questions about it. Owns the database; `close` ends it."""
+
+    def __init__(
+        self,
+        database: Database,
+        choice: ModelChoice,
+        options: AgentOptions | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        trail: Callable[[], Trail | None] = lambda: None,
+    ) -> None:
+        """`trail`: gives each asker a way to the log. Raises UnknownMethod and UnknownProfile for what cannot be had."""
+        choice.check()
+        self.database, self.limits = database, limits
+        self._choice, self._options, self._trail = choice, options or AgentOptions(), trail
+        self._lock = threading.Lock()
+        self._model: LoadedModel | RemoteModel | None = None
+
+    @classmethod
+    def open(
+        cls,
+        source: str | Path | Sequence[str | Path],
+        model: str = "embedded",
+        options: AgentOptions | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> Self:
+        """From a file, files, a folder or a URL, and a model's name as `--model` takes it. Raises OpenError."""
+        return cls(open_database(source, isolated=True), ModelChoice(model=model), options, limits)
+
+    def ask(self, question: str, evidence: str = "") -> Answer:
+        """Answer one question. `evidence`: what its words mean in this data. Raises ModelError."""
+        return self.conversation().ask(question, evidence)
+
+    def conversation(self) -> Conversation:
+        """A new conversation, whose later questions may refer to earlier ones. Raises ModelError."""
+        toolbox = self._loaded().toolbox(self.database, self._options, self.limits)
+        toolbox.trail = self._trail()
+        return Conversation(toolbox)
+
+    def sql(self, statement: str) -> Result | QueryError:
+        """Run one read-only statement by hand. Bad SQL comes back as data."""
+        return run_sql(self._trail(), self.database, statement, self.limits)
+
+    def schema(self) -> Schema:
+        """Tables, columns, keys and samples. Raises OpenError."""
+        return self.database.schema()
+
+    def close(self) -> None:
+        """Leave the database."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _loaded(self) -> LoadedModel | RemoteModel:
+        with self._lock:
+            self._model = self._model or any_model(self._choice)
+            return self._model

@@ -1,0 +1,68 @@
+"""A model behind an OpenAI-compatible endpoint (vLLM, SGLang, `sqlagent serve`) in place of the one that runs here.
+
+Its name is `openai:http://host:port/v1#model`. The key, where one is asked for, is in OPENAI_API_KEY.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from agent.assemble import LoadedModel, ModelChoice, load_model
+from agent.profiles import UnknownProfile, load_profile
+from agent.toolbox import AgentOptions, Toolbox
+from decoding.errors import ModelUnavailable
+from tools.database import Database
+from tools.result import DEFAULT_LIMITS, Limits
+
+SCHEME = "openai:"
+ANSWER_TIMEOUT_S = 120.0
+HELLO_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """An endpoint that answered. Which decoder it runs, and how many forwards it takes, only it knows."""
+
+    choice: ModelChoice
+    chat: Any  # langchain's ChatOpenAI
+
+    def toolbox(
+        self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> Toolbox:
+        profile = load_profile(self.choice.profile_name)
+        return Toolbox(database, self.chat, profile, options or AgentOptions(), limits)
+
+
+def any_model(choice: ModelChoice) -> LoadedModel | RemoteModel:
+    """The model of that name, here or elsewhere. Raises as `load_model`."""
+    if not choice.model.startswith(SCHEME):
+        return load_model(choice)
+    if choice.profile_name != "chat":
+        raise UnknownProfile("a remote model is asked through its chat template: leave --profile out")
+    return RemoteModel(choice, _connected(choice))
+
+
+def _connected(choice: ModelChoice) -> Any:
+    """Raises ModelUnavailable where nobody answers, or not with that model."""
+    url, _, name = choice.model.removeprefix(SCHEME).partition("#")
+    try:
+        import openai
+        from langchain_openai import ChatOpenAI
+    except ImportError as error:
+        raise ModelUnavailable("a remote model needs: pip install 'sqlagent[remote]'") from error
+    key = os.environ.get("OPENAI_API_KEY") or "none"
+    try:
+        with openai.OpenAI(base_url=url, api_key=key, timeout=HELLO_TIMEOUT_S, max_retries=0) as client:
+            served = [model.id for model in client.models.list()]
+    except openai.OpenAIError as error:
+        raise ModelUnavailable(f"no OpenAI-compatible endpoint answers at {url}: {error}") from error
+    if name not in served:
+        raise ModelUnavailable(f"{url} serves no {name!r}; write {SCHEME}{url}#NAME, one of: {', '.join(served)}")
+    return ChatOpenAI(
+        model=name,
+        base_url=url,
+        api_key=lambda: key,
+        timeout=ANSWER_TIMEOUT_S,
+        temperature=choice.temperature,
+        stream_usage=True,
+    )

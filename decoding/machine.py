@@ -1,0 +1,33 @@
+"""What a measured time belongs to: a model in a number format on a device of this machine, with so many threads."""
+
+import os
+import platform
+
+import torch
+
+from decoding.load import chosen_dtype
+from decoding.target import AnyTarget
+from decoding.text import TextDecoder
+
+
+def running_as(decoder: TextDecoder) -> str:
+    """A loaded model's key, fit for a file's name."""
+    return _key(decoder.name, weight_dtype(decoder.target), decoder.target.lm_head.device.type)
+
+
+def weight_dtype(target: AnyTarget) -> torch.dtype:
+    """Of the layers; the LM head's is another where the layers are in int8."""
+    model = getattr(target, "model", None)
+    dtype: torch.dtype = getattr(model, "weight_dtype", target.lm_head.dtype)
+    return dtype
+
+
+def would_run_as(model: str, dtype: str = "auto", device: str = "auto") -> str:
+    """The same key before anything is loaded, from the names that `load_text_decoder` takes. Raises ValueError."""
+    weights, where = chosen_dtype(dtype, device)
+    return _key(model, weights, torch.device(where).type)
+
+
+def _key(model: str, dtype: torch.dtype, device: str) -> str:
+    parts = (model.replace(os.sep, "_"), str(dtype).removeprefix("torch."), device, str(torch.get_num_threads()))
+    return "-".join((*parts, platform.node()))

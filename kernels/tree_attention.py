@@ -1,0 +1,209 @@
+"""Attention of draft trees: every row sees all that went before its sequence's rows, and of those rows its ancestors.
+
+Online softmax over contiguous keys and values, split among programs where there are few rows (Flash-Decoding, Dao et al. 2023),
+heads that share keys folded into the rows. No mask exists for what went before: only the rows' own N x N part has one.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional
+
+from kernels.launch import on_triton, padded
+from kernels.ragged import Ragged
+
+_PROGRAMS = 264  # two for each multiprocessor of an H100 or H200
+_MOST_SPLITS = 32
+_MOST_QUERIES = 64  # folded rows of a program
+_KEYS = 64  # of a tile
+
+
+def tree_attention(query: Tensor, ragged: Ragged, layer: int, kv_heads: int, splits: int = 0) -> Tensor:
+    """query [rows, heads, dim], contiguous, with the rows' own keys and values in their tables already -> [rows, heads, dim].
+
+    Rows that belong to no sequence come back as anything. splits: among how many programs a sequence's keys are divided, a
+    power of two; 0 lets the shape decide.
+    """
+    if not on_triton(query):
+        return tree_attention_reference(query, ragged, layer, kv_heads)
+    rows, heads, dim = query.shape
+    group = heads // kv_heads
+    queries = min(_MOST_QUERIES, padded(ragged.width * group))
+    blocks = ragged.sequences * triton.cdiv(ragged.width, queries // group)
+    splits = splits or padded(max(1, min(_MOST_SPLITS, _PROGRAMS // (blocks * kv_heads))), 1)
+    out = torch.empty_like(query)
+    # Of each split: what it mixed, not yet divided by its softmax's sum; the logarithmic maximum and that sum.
+    mixed = query.new_empty(splits, rows, heads, dim, dtype=torch.float32) if splits > 1 else out
+    softmax = query.new_empty(splits, rows, heads, 2, dtype=torch.float32)
+    _attend[(blocks, kv_heads, splits)](
+        query,
+        mixed,
+        softmax,
+        ragged.seen,
+        ragged.address,
+        ragged.capacity,
+        ragged.first,
+        ragged.count,
+        ragged.before,
+        ragged.causal,
+        layer,
+        math.log2(math.e) / math.sqrt(dim),
+        rows,
+        ragged.width,
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        DIM=dim,
+        BLOCK_DIM=padded(dim),
+        QUERIES=queries,
+        KEYS=_KEYS,
+        SPLITS=splits,
+        num_stages=2,  # so that two programs fit on a multiprocessor
+    )
+    if splits > 1:
+        _combine[(rows, heads)](mixed, softmax, out, rows * heads, DIM=dim, BLOCK_DIM=padded(dim), SPLITS=splits)
+    return out
+
+
+def tree_attention_reference(query: Tensor, ragged: Ragged, layer: int, kv_heads: int) -> Tensor:
+    """The same with torch's own attention, one sequence after another, each with a dense mask."""
+    out, first = torch.empty_like(query), 0
+    for part in ragged.parts:
+        count, total = len(part.tokens), part.before + len(part.tokens)
+        keys, values = part.table.view(-1, 2, kv_heads, *part.table.shape[1:])[layer, :, :, :total]
+        own = torch.ones(count, count, dtype=torch.bool).tril() if part.seen is None else part.seen
+        mask = functional.pad(own.to(query.device), (part.before, 0), value=True)
+        mine = query[first : first + count].transpose(0, 1)
+        grouped = query.shape[1] != kv_heads
+        mixed = functional.scaled_dot_product_attention(mine[None], keys[None], values[None], mask, enable_gqa=grouped)
+        out[first : first + count] = mixed[0].transpose(0, 1)
+        first += count
+    return out
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _attend(  # type: ignore[no-untyped-def]
+    query_ptr,
+    mixed_ptr,
+    softmax_ptr,
+    seen_ptr,
+    address_ptr,
+    capacity_ptr,
+    first_ptr,
+    count_ptr,
+    before_ptr,
+    causal_ptr,
+    layer,
+    scale,
+    rows,
+    width,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    """One program: a block of a sequence's rows, one head of keys, one part of the keys."""
+    block_rows: tl.constexpr = QUERIES // GROUP
+    blocks = tl.cdiv(width, block_rows)
+    sequence, start = tl.program_id(0) // blocks, tl.program_id(0) % blocks * block_rows
+    kv_head, split = tl.program_id(1), tl.program_id(2)
+    count = tl.load(count_ptr + sequence).to(tl.int32)
+    if start < count:
+        before = tl.load(before_ptr + sequence).to(tl.int32)
+        folded, dims = tl.arange(0, QUERIES), tl.arange(0, BLOCK_DIM)
+        row = start + folded // GROUP  # of the sequence
+        valid = (folded // GROUP < block_rows) & (row < count)
+        in_dim = dims < DIM
+        head = kv_head * GROUP + folded % GROUP
+        place = tl.load(first_ptr + sequence) + row  # of the forward
+        flat = place * (KV_HEADS * GROUP) + head
+        loads = valid[:, None] & in_dim[None, :]
+        query = tl.load(query_ptr + flat[:, None] * DIM + dims[None, :], mask=loads, other=0.0)
+
+        capacity = tl.load(capacity_ptr + sequence)
+        table = tl.multiple_of(tl.load(address_ptr + sequence).to(query_ptr.dtype), 16)
+        keys_ptr = table + (2 * layer * KV_HEADS + kv_head) * capacity * DIM
+        values_ptr = keys_ptr + KV_HEADS * capacity * DIM
+
+        end = before + tl.minimum(count, start + block_rows)  # no row sees those after it
+        share = tl.cdiv(tl.cdiv(end, SPLITS), KEYS) * KEYS
+        low = split * share
+        high = tl.minimum(low + share, end)
+        best = tl.full([QUERIES], float("-inf"), tl.float32)
+        total = tl.zeros([QUERIES], tl.float32)
+        mixed = tl.zeros([QUERIES, BLOCK_DIM], tl.float32)
+        for at in range(low, tl.minimum(high, before), KEYS):
+            key = at + tl.arange(0, KEYS)
+            visible = valid[:, None] & (key < before)[None, :]
+            best, total, mixed = _tile(
+                query, keys_ptr, values_ptr, key, key < before, visible, best, total, mixed, scale, DIM, BLOCK_DIM
+            )
+        causal = tl.load(causal_ptr + sequence) != 0
+        for at in range(tl.maximum(low, before), high, KEYS):
+            key = at + tl.arange(0, KEYS)
+            own = key - before
+            inside = valid[:, None] & (key < high)[None, :]  # a tile may reach into the next split
+            seen = tl.load(seen_ptr + place[:, None] * width + own[None, :], mask=inside & (not causal), other=0) != 0
+            visible = inside & (seen | (causal & (own[None, :] <= row[:, None])))
+            best, total, mixed = _tile(
+                query, keys_ptr, values_ptr, key, key < high, visible, best, total, mixed, scale, DIM, BLOCK_DIM
+            )
+
+        flat += split * rows * KV_HEADS * GROUP
+        if SPLITS == 1:
+            mixed = mixed / tl.where(valid, total, 1.0)[:, None]
+        else:
+            tl.store(softmax_ptr + 2 * flat, best, mask=valid)
+            tl.store(softmax_ptr + 2 * flat + 1, total, mask=valid)
+        tl.store(mixed_ptr + flat[:, None] * DIM + dims[None, :], mixed.to(mixed_ptr.dtype.element_ty), mask=loads)
+
+
+@triton.jit
+def _tile(  # type: ignore[no-untyped-def]
+    query,
+    keys_ptr,
+    values_ptr,
+    key,
+    exists,
+    visible,
+    best,
+    total,
+    mixed,
+    scale,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+):
+    """One step of the online softmax (Milakov and Gimelshein 2018), in base 2."""
+    dims = tl.arange(0, BLOCK_DIM)
+    loads = exists[:, None] & (dims < DIM)[None, :]
+    keys = tl.load(keys_ptr + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0)
+    scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
+    scores = tl.where(visible, scores, float("-inf"))
+    new_best = tl.maximum(best, tl.max(scores, 1))
+    anchor = tl.where(new_best == float("-inf"), 0.0, new_best)  # a row that has seen nothing yet
+    weight = tl.exp2(scores - anchor[:, None])
+    shrink = tl.exp2(best - anchor)
+    values = tl.load(values_ptr + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0)
+    mixed = mixed * shrink[:, None] + tl.dot(weight.to(values.dtype), values, input_precision="ieee")
+    return new_best, total * shrink + tl.sum(weight, 1), mixed
+
+
+@triton.jit
+def _combine(  # type: ignore[no-untyped-def]
+    mixed_ptr, softmax_ptr, out_ptr, flats, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, SPLITS: tl.constexpr
+):
+    """One program: the splits of a row's head, added with the weights of their softmaxes."""
+    flat = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    dims = tl.arange(0, BLOCK_DIM)
+    at = tl.arange(0, SPLITS) * flats + flat
+    best = tl.load(softmax_ptr + 2 * at)
+    weight = tl.exp2(best - tl.max(best, 0))
+    total = tl.sum(weight * tl.load(softmax_ptr + 2 * at + 1), 0)
+    parts = tl.load(mixed_ptr + at[:, None] * DIM + dims[None, :], mask=(dims < DIM)[None, :], other=0.0)
+    mixed = tl.sum(weight[:, None] * parts, 0)
+    tl.store(out_ptr + flat * DIM + dims, (mixed / total).to(out_ptr.dtype.element_ty), mask=dims < DIM)

@@ -1,0 +1,39 @@
+"""Sequences of several lengths with random trees, on the GPU where there is one, for the tests of the kernels."""
+
+import torch
+from torch import Tensor
+
+from kernels.ragged import Part, Ragged
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def tree(nodes: int, pending: int = 1) -> Tensor:
+    """Which rows see which: `pending` in a chain, then nodes with random parents below the last of them."""
+    seen = torch.ones(pending + nodes, pending + nodes, dtype=torch.bool).tril()
+    for row in range(pending, pending + nodes):
+        parent = int(torch.randint(pending - 1, row, ()))
+        seen[row] = seen[parent]
+        seen[row, row] = True
+    return seen
+
+
+def part(before: int, seen: Tensor | int, planes: int, dim: int, capacity: int = 0) -> Part:
+    """A sequence with a random table and `before` tokens in it, that feeds a tree, or a chain of so many rows."""
+    count = seen if isinstance(seen, int) else len(seen)
+    table = torch.randn(planes, max(capacity, before + count), dim, device=DEVICE)
+    mask = None if isinstance(seen, int) else seen
+    return Part(table, before, list(range(count)), list(range(before, before + count)), mask)
+
+
+def mixed_batch(planes: int, dim: int, spare: int = 3) -> Ragged:
+    """A chain, a tree behind a prefix of nearly two tiles, and a prompt; rows and a sequence are left over."""
+    parts = [
+        part(5, 4, planes, dim, capacity=12),
+        part(124, tree(5, pending=2), planes, dim),
+        part(0, 20, planes, dim),
+    ]
+    rows = sum(len(each.tokens) for each in parts)
+    ragged = Ragged(len(parts) + 1, rows + spare, 20, DEVICE)
+    ragged.fill(parts)
+    return ragged
