@@ -140,8 +140,9 @@ class _Trials:
         self._decoder, self._recorder, self._calls, self._log, self._say = decoder, recorder, calls, log, say
 
     def run(self, trial: str, points: Sequence[dict[str, Any] | None]) -> list[Tried]:
-        """A record for every point, in their order."""
-        wanted = {f"{trial} {json.dumps(point)}": point for point in points}
+        """A record for every point, in their order; points that are the same have one."""
+        keys = [f"{trial} {json.dumps(point)}" for point in points]
+        wanted = dict(zip(keys, points, strict=True))
         known = {tried.id: tried for tried in self._log.records}
         if not wanted.keys() <= known.keys():
             self._say(f"trial {trial}: {len(points)} points")
@@ -149,7 +150,7 @@ class _Trials:
                 if tried.id not in known:
                     self._log.append(tried)
                 known[tried.id] = tried
-        return [known[key] for key in wanted]
+        return [known[key] for key in keys]
 
     def _measured(self, trial: str, points: Mapping[str, dict[str, Any] | None]) -> list[Tried]:
         specs = [MethodSpec(key, PLAIN.decoder if p is None else self._decoder, p or {}) for key, p in points.items()]

@@ -69,6 +69,15 @@ def test_noise_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert descend(tmp_path / "b", tuning())["blocks"] == 1
 
 
+def test_a_point_named_twice_has_its_record_twice(tmp_path: Path) -> None:
+    """The defaults are sometimes the best."""
+    log, point = RecordLog(tmp_path, {}, Tried), {"block_size": 16, "blocks": 2}
+    speeds = Speeds("jacobi_forcing", None, [], log, lambda text: None)  # type: ignore[arg-type]
+    plain, default, best = speeds.run("end", [None, point, point])
+    assert default == best != plain
+    log.close()
+
+
 def test_the_command_prints_the_best_and_goes_on(invented: Path, tmp_path: Path) -> None:
     tiny = ending_checkpoint(tmp_path / "tiny", 8, max_position_embeddings=4096)
     entries = [{"db_id": "library", "question": "Which authors are there?", "query": "SELECT name FROM author"}]
