@@ -44,7 +44,7 @@ def bench(
     from eval.bench_run import benchmark
     from eval.datasets import load_dataset
 
-    with exits.plain_errors():
+    with exits.plain_errors(), exits.own_heads_only():
         names = ready_methods() if decoders == "all" else [name.strip() for name in decoders.split(",")]
         names = ["plain", *(name for name in names if name != "plain")]
         for name in names:
@@ -106,7 +106,7 @@ def trajectory(
         raise typer.BadParameter(f"{out.name} ends neither in .svg nor in .html", param_hint="--out")
     if asking.samples > 1:
         raise typer.BadParameter("a trajectory is one sample's", param_hint="--samples")
-    with exits.plain_errors():
+    with exits.plain_errors(), exits.own_heads_only():
         choice = replace(decoding, decoder=decoding.decoder or "jacobi_forcing").choice()
         database = source.open()
         try:
@@ -200,7 +200,7 @@ def methods(
     """
     from dataclasses import replace
 
-    with exits.plain_errors():
+    with exits.plain_errors(), exits.own_heads_only():
         from eval.bench_methods import DEFAULT_METHODS, PLAIN, Study, run_methods
         from eval.bench_table import markdown, to_dict
 

@@ -27,7 +27,7 @@ def tune(
 
     An interrupted search in --out goes on. The last line on stdout is the summary as JSON.
     """
-    with exits.plain_errors():
+    with exits.plain_errors(), exits.own_heads_only():
         from eval.bench_tune import SPACE, Tuning
         from eval.bench_tune import tune as search
 

@@ -1,6 +1,7 @@
 """Exit codes, and the one place where an exception becomes one line on stderr and a code."""
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -41,6 +42,16 @@ def needs(module: str, extra: str) -> None:
     """End in one line where a package that only this command needs is not installed."""
     if find_spec(module) is None:
         raise fail(f"this needs the package {module}; install it with: pip install 'sqlagent[{extra}]'", USAGE)
+
+
+@contextmanager
+def own_heads_only() -> Iterator[None]:
+    """Refuse a draft head of another target, which elsewhere is a warning: its figures would say nothing."""
+    from decoding.heads.head import OtherTarget
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OtherTarget)
+        yield
 
 
 _CODES = {  # by name, so that no command imports what it does not use

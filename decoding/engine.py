@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from decoding.constraint import Constraint, ConstraintError
 from decoding.draft import ROOT, Draft
+from decoding.heads.head import TargetIdentity
 from decoding.method import Context, Method
 from decoding.recall import Recall
 from decoding.rounds import Finish, Round
@@ -35,6 +36,7 @@ class Request:
     constraint: Constraint[Any] | None = None
     recall: Recall = field(default_factory=Recall)
     likelihood: bool = False  # whether the rounds tell how likely their tokens are
+    identity: Callable[[], TargetIdentity] | None = None  # who the target is, for methods whose heads belong to one
 
 
 class PromptTooLong(ValueError):
@@ -123,7 +125,7 @@ class Decoding:
             self._places[ROOT] = _Place(request.constraint.start(), ())
         self._rounds = 0
         self._draft_ms = 0.0
-        context = Context(request.sampler, target.embedding, target.lm_head, request.recall)
+        context = Context(request.sampler, target.embedding, target.lm_head, request.recall, request.identity)
         request.method.begin(request.prompt, self._sequence.hidden, context)
 
     def propose(self) -> Draft:

@@ -1,5 +1,6 @@
 """From a model's name to a running `TextDecoder`: the composition of checkpoint, target and tokenizer."""
 
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,8 @@ from decoding.embedded import EMBEDDED_NAMES
 from decoding.errors import UnsupportedModel
 from decoding.fast_ops import computes_bf16
 from decoding.gpu import runs_kernels
+from decoding.heads.head import TargetIdentity
+from decoding.heads.identity import target_identity
 from decoding.progress import Progress, on_stderr
 from decoding.target import AnyTarget
 from decoding.text import TextDecoder
@@ -46,7 +49,7 @@ def load_text_decoder(
     path = resolve(name, progress)
     merged = chosen_adapter(name, path, adapter, any_base)
     running = _target(path, weights, where, target, merged, prefix_cache_mb << 20)
-    return TextDecoder(running, Tokenizer(path), name, merged)
+    return TextDecoder(running, Tokenizer(path), name, merged, cache(partial(_identity, path, merged)))
 
 
 def chosen_adapter(
@@ -95,6 +98,10 @@ def _known(path: Path, must: bool) -> bool:
             raise
         return False
     return True
+
+
+def _identity(path: Path, adapter: Adapter | None) -> TargetIdentity:
+    return target_identity(base_sha256(path), adapter)
 
 
 def chosen_dtype(dtype: str, device: str) -> tuple[torch.dtype, str]:

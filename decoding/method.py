@@ -5,10 +5,10 @@ losslessness test follow from that table.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
@@ -17,6 +17,9 @@ from decoding.recall import Recall
 from decoding.sampling import Sampler
 from decoding.target import Scores
 from decoding.verify import Verdict
+
+if TYPE_CHECKING:
+    from decoding.heads.head import TargetIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Context:
     embedding: Tensor  # the target's [vocab, hidden]
     lm_head: Tensor  # the target's [vocab, hidden]
     recall: Recall
+    identity: "Callable[[], TargetIdentity] | None" = None  # who the target is, where that is known
 
 
 class Method(Protocol):

@@ -8,6 +8,7 @@ from decoding.adapter import Adapter
 from decoding.batching import Batcher
 from decoding.constraint import Constraint
 from decoding.engine import Request
+from decoding.heads.head import TargetIdentity
 from decoding.method import load_method
 from decoding.metrics import Metrics, measure, prefilled_tokens
 from decoding.recall import Recall
@@ -71,11 +72,19 @@ class Generation:
 class TextDecoder:
     """A loaded model: one target and its tokenizer. Several threads may decode: they share the target's forwards.
 
-    `adapter`: what is merged into the weights; None where nothing is.
+    `adapter`: what is merged into the weights; None where nothing is. `identity`: tells who the target is, for draft heads.
     """
 
-    def __init__(self, target: AnyTarget, tokenizer: Tokenizer, name: str, adapter: Adapter | None = None) -> None:
+    def __init__(
+        self,
+        target: AnyTarget,
+        tokenizer: Tokenizer,
+        name: str,
+        adapter: Adapter | None = None,
+        identity: Callable[[], TargetIdentity] | None = None,
+    ) -> None:
         self.target, self.tokenizer, self.name, self.adapter = target, tokenizer, name, adapter
+        self._identity = identity
         self._batcher = Batcher(target)
 
     def stream(
@@ -124,6 +133,7 @@ class TextDecoder:
             constraint=settings.constraint,
             recall=settings.recall,
             likelihood=settings.likelihood,
+            identity=self._identity,
         )
 
     def _prefill(self, request: Request) -> None:

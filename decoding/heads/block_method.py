@@ -77,7 +77,7 @@ class BlockMethod(ABC):
 
     @torch.inference_mode()
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        to_target(self._head, context.embedding)
+        to_target(self._head, context)
         self._embedding = context.embedding
         self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
         self._context = BlockContext(self._head)

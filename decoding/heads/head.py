@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from decoding.errors import ModelError, ModelUnavailable
 from decoding.heads.int4 import packed, unpacked
-from decoding.method import UnknownMethod
+from decoding.method import Context, UnknownMethod
 from decoding.model_config import read_json
 
 FORMAT = 1
@@ -47,6 +47,10 @@ class HeadUnavailable(UnknownMethod):
 
 class HeadMismatch(ModelError):
     """A head does not fit the target that it is to draft for."""
+
+
+class OtherTarget(HeadMismatch, UserWarning):
+    """A head was trained on another target: it drafts losslessly, and badly. A warning, unless those are made errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +148,8 @@ def save_head(head: Head, folder: Path, identity: TargetIdentity, storage: Stora
     return sum((folder / name).stat().st_size for name in (_CONFIG, _TENSORS))
 
 
-def load_head(folder: Path, target: TargetIdentity | None = None) -> Head:
-    """A head in fp32, ready to draft. Warns where it was trained on another target than `target`.
+def load_head(folder: Path) -> Head:
+    """A head in fp32, ready to draft.
 
     Raises ModelUnavailable where the folder holds no whole head.
     """
@@ -161,8 +165,6 @@ def load_head(folder: Path, target: TargetIdentity | None = None) -> Head:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise ModelUnavailable(f"{folder} is damaged ({reason}); fetch or train the head again") from error
-    if target is not None and (difference := head.identity.difference(target)):
-        warn(f"the head in {folder} was trained on another target: {difference}", stacklevel=2)
     return head.eval().requires_grad_(False)
 
 
@@ -188,9 +190,15 @@ def _loaded(folder: Path, changed_ns: int) -> Head:
     return load_head(folder)
 
 
-def to_target(head: Head, embedding: Tensor) -> Head:
-    """The head on the target's device and in its type; a no-op where it is there already. Raises HeadMismatch."""
+def to_target(head: Head, context: Context) -> Head:
+    """The head on the target's device and in its type; a no-op where it is there already. Warns of another target once.
+
+    Raises HeadMismatch.
+    """
+    embedding = context.embedding
     head.check_fits(embedding)
+    if context.identity and head.identity and (difference := head.identity.difference(context.identity())):
+        warn(OtherTarget(f"this {head.config.kind} head was trained on another target: {difference}"), stacklevel=2)
     first = next(head.parameters(), None)
     if first is not None and (first.device, first.dtype) != (embedding.device, embedding.dtype):
         with torch.no_grad():

@@ -43,7 +43,7 @@ class DraftModel:
     @torch.inference_mode()
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         if isinstance(self._source, SmallLm):
-            model = _small_model(to_target(self._source, context.embedding), context.embedding)
+            model = _small_model(to_target(self._source, context), context.embedding)
             frequent, lm_head = self._source.config.frequent, context.lm_head
         else:
             model = _other_model(self._source, context.embedding.dtype, context.embedding.device)

@@ -41,7 +41,7 @@ class Eagle3:
 
     @torch.inference_mode()
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        head = to_target(self._head, context.embedding)
+        head = to_target(self._head, context)
         self._embedding = context.embedding
         frequent = head.config.frequent
         own = head.size("own_lm_head") and frequent

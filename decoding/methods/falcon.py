@@ -44,7 +44,7 @@ class Falcon:
         self.taps: tuple[int, ...] = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        to_target(self._head, context.embedding)
+        to_target(self._head, context)
         self._embedding = context.embedding
         self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
         self._text = _Text(self._head)

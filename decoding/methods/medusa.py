@@ -35,7 +35,7 @@ class Medusa:
         self.taps: tuple[int, ...] = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        to_target(self._head, context.embedding)
+        to_target(self._head, context)
         self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
         self._seen = 0  # tokens whose states were read
         self._last: Tensor | None = None  # the last one's state [hidden]

@@ -3,15 +3,17 @@
 import json
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 import pytest
 import torch
+import typer
 from typer.testing import CliRunner
 
 from app import exits
 from app.cli import app
 from app.train_all import HEADS
-from decoding.heads.head import KINDS, load_head
+from decoding.heads.head import KINDS, OtherTarget, load_head
 from decoding.training.data import group_line
 from decoding.training.heads.objective import OBJECTIVES
 from tests.decoding.jacobi_data import ending_checkpoint
@@ -88,3 +90,10 @@ SHAPES = {"weight": (32, 32), "bias": (32,)}
 
 def test_every_head_that_can_be_trained_is_a_stage_of_its_recipe() -> None:
     assert set(HEADS) == set(OBJECTIVES) == set(KINDS)
+
+
+def test_a_benchmark_refuses_a_head_of_another_target(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended, exits.plain_errors(), exits.own_heads_only():
+        warn(OtherTarget("this medusa head was trained on another target"), stacklevel=1)
+    assert ended.value.exit_code == exits.MODEL
+    assert capsys.readouterr().err == "sqlagent: this medusa head was trained on another target\n"

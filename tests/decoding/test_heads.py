@@ -1,6 +1,7 @@
 """Head files: what is written is read again, and what does not fit is told in one line."""
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from decoding.errors import ModelUnavailable
 from decoding.heads.head import (
     HeadMismatch,
     HeadUnavailable,
+    OtherTarget,
     Storage,
     TargetIdentity,
     find_head,
@@ -19,6 +21,9 @@ from decoding.heads.head import (
     to_target,
 )
 from decoding.heads.int4 import packed, quantised, restored, unpacked
+from decoding.method import Context
+from decoding.recall import Recall
+from decoding.sampling import Sampler
 from tests.heads import SIZES, small_head
 
 TARGET = TargetIdentity("b" * 64, "a" * 64, "p" * 8)
@@ -54,10 +59,22 @@ def test_int4_takes_four_and_a_half_bits_and_little_accuracy() -> None:
 
 def test_another_target_is_told(tmp_path: Path) -> None:
     save_head(small_head("dflash", 32, 20), tmp_path, TARGET)
-    with pytest.warns(UserWarning, match="another target: adapter aaaaaaaaaaaa and not none"):
-        load_head(tmp_path, replace(TARGET, adapter_sha256=None))
+    head, other = find_head("dflash", str(tmp_path)), replace(TARGET, adapter_sha256=None)
+
+    def on(width: int, identity: TargetIdentity | None) -> Context:
+        matrix = torch.zeros(20, width)
+        return Context(Sampler(), matrix, matrix, Recall(), (lambda: identity) if identity else None)
+
+    with pytest.warns(OtherTarget, match="another target: adapter aaaaaaaaaaaa and not none"):
+        to_target(head, on(32, other))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for known in (None, TARGET, replace(TARGET, prompt_hash=None)):
+            to_target(head, on(32, known))
+        with pytest.raises(HeadMismatch, match="another target"):
+            to_target(head, on(32, other))
     with pytest.raises(HeadMismatch, match="20 tokens of width 32; the model has 20 of width 64"):
-        to_target(find_head("dflash", str(tmp_path)), torch.zeros(20, 64))
+        to_target(head, on(64, None))
 
 
 def test_a_missing_or_damaged_head_is_one_clear_line(tmp_path: Path) -> None:
