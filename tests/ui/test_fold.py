@@ -24,7 +24,7 @@ def test_a_recorded_conversation_makes_question_steps_and_answer(albums: list[Ev
     shown = messages(turns)
     assert [message["role"] for message in shown] == ["user", "assistant", "assistant"] * 2
     assert turns[0].sql in shown[2]["content"]
-    assert "6 steps" in shown[1]["metadata"]["title"]
+    assert f"{len(turns[0].steps)} steps" in shown[1]["metadata"]["title"]
     assert "estimated" in shown[1]["metadata"]["title"]
     assert [message_turn(turns, i) for i in range(6)] == [0, 0, 0, 1, 1, 1]
     assert message_turn(turns, 6) is None
