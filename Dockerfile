@@ -1,6 +1,6 @@
 # sqlagent with everything but training on a cluster.
 #
-#   docker build -t sqlagent .                        for processors
+#   docker build -t sqlagent .                        for processors; --build-arg TORCH_INDEX_URL=... as for make (README.md)
 #   docker build -t sqlagent:cuda --target cuda .     for NVIDIA GPUs; run it with --gpus all
 #
 #   docker run --rm -v sqlagent:/home/sqlagent/.cache -v "$PWD:/data:ro" sqlagent ask --db /data/shop.sqlite "How many orders?"
@@ -30,6 +30,7 @@ RUN pip install --no-cache-dir -c /wheel/constraints.txt "$(ls /wheel/*.whl)[ui,
 USER sqlagent
 
 FROM base AS cpu
-RUN pip install --no-cache-dir -c /wheel/constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu \
+ARG TORCH_INDEX_URL
+RUN pip install --no-cache-dir -c /wheel/constraints.txt ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} \
     "$(ls /wheel/*.whl)[ui,postgresql,mysql,serve,remote]"
 USER sqlagent
