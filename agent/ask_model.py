@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langgraph.config import get_stream_writer
 
+from agent.foretell import foretold
 from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.grammar.facts import Said
 from agent.profiles import ModelStep
@@ -17,7 +19,9 @@ from agent.toolbox import Call, Toolbox
 from decoding.chat_model import FastChatModel, log_likelihood, rounds_of
 from decoding.constraint import Constraint, ConstraintError
 from decoding.metrics import measure
+from decoding.recall import Recall
 from decoding.sampling import Sampler
+from decoding.tokenizer import Tokenizer
 
 Prompts = Sequence[list[BaseMessage]]
 
@@ -103,7 +107,7 @@ def _call_options(
     if not isinstance(toolbox.model, FastChatModel):
         return options
     options |= {
-        "recall": toolbox.recall,
+        "recall": _recall(toolbox, toolbox.model.decoder.tokenizer, name, slots),
         "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
         "constraint": _constraint(toolbox, toolbox.model, name, slots, _said(slots) if bound else None),
     }
@@ -111,6 +115,20 @@ def _call_options(
     if temperature is not None:
         options["temperature"] = temperature
     return options
+
+
+def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> Recall:
+    """What the conversation remembers, and what the model will probably write."""
+    if not (toolbox.options.foretell and toolbox.profile.raw):
+        return toolbox.recall
+    older, newer = foretold(name, slots)
+    encode = partial(_encoded, tokenizer)
+    return toolbox.recall.beside(map(encode, older), map(encode, newer))
+
+
+@lru_cache(maxsize=64)  # the skeletons come with every plan
+def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(text))
 
 
 def _constraint(

@@ -23,6 +23,7 @@ class AgentOptions:
 
     race: decode every step plainly as well, so that the plain time is measured and not estimated.
     constrain: let the model write nothing but SQL over the schema, where the profile's answers are SQL alone.
+    foretell: let drafts copy from texts that plan and links foretell; it changes speed alone.
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
     values, hints, repair: show the cell values that the question names; show the links, and cut large schemas to them; mend
     SQL by rules before the model is asked again. Off, they tell what each is worth.
@@ -38,6 +39,7 @@ class AgentOptions:
     seed: int = 0
     race: bool = False
     constrain: bool = True
+    foretell: bool = True
     values: bool = True
     hints: bool = True
     repair: bool = True

@@ -84,6 +84,7 @@ class Asking:
     samples: options.Samples = 1
     attempts: options.Attempts = 3
     constrain: options.Constrain = True
+    foretell: options.Foretell = True
     values: options.Values = True
     hints: options.Hints = True
     repair: options.Repair = True
@@ -102,6 +103,7 @@ class Asking:
             seed=self.seed,
             race=race,
             constrain=self.constrain,
+            foretell=self.foretell,
             values=self.values,
             hints=self.hints,
             repair=self.repair,

@@ -48,6 +48,9 @@ Attempts = Annotated[int, typer.Option("--attempts", min=1, max=20, help="SQL st
 Constrain = Annotated[
     bool, typer.Option("--constrain/--no-constrain", help="Let the model write nothing but SQL over the schema.")
 ]
+Foretell = Annotated[
+    bool, typer.Option("--foretell/--no-foretell", help="Let drafts copy from texts that plan and links foretell.")
+]
 Values = Annotated[bool, typer.Option("--values/--no-values", help="Show the cell values that the question names.")]
 Hints = Annotated[
     bool, typer.Option("--hints/--no-hints", help="Show likely columns, and of large schemas likely tables.")

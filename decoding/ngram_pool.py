@@ -7,7 +7,7 @@ text reaches its first token.
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-_CONTEXT = 4  # last tokens that are compared; longer agreement ranks no higher
+CONTEXTS = range(8, 0, -1)  # last tokens that are compared, by default; longer agreement ranks no higher
 
 
 class NgramPool:
@@ -24,17 +24,21 @@ class NgramPool:
     def add(self, sequence: Sequence[int]) -> None:
         self._latest.appendleft(_spelled(sequence))
 
-    def following(self, text: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
+    def following(
+        self, text: Sequence[int], length: int, contexts: range = CONTEXTS, per_agreed: int | None = None
+    ) -> Iterator[tuple[int, ...]]:
         """Up to `length` tokens after every place where the last token of `text` stands, here or in `text` itself.
 
         The places whose context agrees longest with the end of `text` come first; among equals the added sequences,
         newest first, then `text`, then the fixed texts, and in each the last place first. Some come more than once.
+        contexts: how many last tokens are to agree, from most to least. per_agreed: a bound to the length, times these.
         """
         spelled = _spelled(text)
-        for agreement in range(min(_CONTEXT, len(text)), 0, -1):
-            for source in (*self._latest, spelled, *self._texts):
+        for agreement in contexts:
+            most = length if per_agreed is None else min(length, per_agreed * agreement)
+            for source in (*self._latest, spelled, *self._texts) if agreement <= len(spelled) else ():
                 for end in _ends(source, spelled[-agreement:]):
-                    if rest := source[end : end + length]:
+                    if rest := source[end : end + most]:
                         yield tuple(map(ord, rest))
 
 

@@ -1,7 +1,7 @@
 """Token sequences that a conversation owns and that outlive one generation: earlier texts, identifiers, join paths."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class Recall:
@@ -25,6 +25,17 @@ class Recall:
         """What it holds now, unmoved by what is added later."""
         other = Recall(self._max_tokens)
         other._sequences = self._sequences.copy()
+        return other
+
+    def beside(self, older: Iterable[Sequence[int]], newer: Iterable[Sequence[int]]) -> "Recall":
+        """What it holds now, between sequences that no conversation has yet written; each argument's newest is its last.
+
+        The bound grows by what is added, so nothing is forgotten for it.
+        """
+        older, newer = list(older), list(newer)
+        other = Recall(self._max_tokens + sum(map(len, older)) + sum(map(len, newer)))
+        for sequence in (*older, *self._sequences, *newer):
+            other.add(sequence)
         return other
 
     @property

@@ -1,15 +1,16 @@
 """Prompt lookup: copy what followed the last tokens the previous times they appeared.
 
 github.com/apoorvumang/prompt-lookup-decoding. Looks in the prompt, in the text so far and in the conversation's recall;
-several matches share one tree.
+several matches share one tree. The longer the match, the more is copied, as in SuffixDecoding (arXiv 2411.04975).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from decoding.draft import Draft
 from decoding.method import Context
+from decoding.ngram_pool import NgramPool
 from decoding.target import Scores
 from decoding.verify import Verdict
 
@@ -18,32 +19,29 @@ class PromptLookup:
     """Longest match first, then newest; this text before earlier texts.
 
     max_ngram, min_ngram: lengths of the suffix that is searched for, tried from long to short.
-    draft_tokens: tokens copied per match.
+    draft_tokens: tokens copied per match at most. per_matched: tokens copied for each token of the suffix that agrees.
     matches: different continuations put into one tree.
     """
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, max_ngram: int = 3, min_ngram: int = 1, draft_tokens: int = 8, matches: int = 1) -> None:
+    def __init__(
+        self, max_ngram: int = 8, min_ngram: int = 1, draft_tokens: int = 16, per_matched: int = 2, matches: int = 1
+    ) -> None:
         if not 1 <= min_ngram <= max_ngram:
             raise ValueError(f"need 1 <= min_ngram <= max_ngram, not {min_ngram} and {max_ngram}")
-        if draft_tokens < 1 or matches < 1:
-            raise ValueError("draft_tokens and matches must be 1 or more")
+        if min(draft_tokens, per_matched, matches) < 1:
+            raise ValueError("draft_tokens, per_matched and matches must be 1 or more")
         self._lengths = range(max_ngram, min_ngram - 1, -1)
-        self._draft_tokens, self._matches = draft_tokens, matches
+        self._draft_tokens, self._per_matched, self._matches = draft_tokens, per_matched, matches
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        self._texts = [_IndexedText(self._lengths)]
-        for remembered in context.recall.sequences:
-            text = _IndexedText(self._lengths)
-            text.extend(remembered)
-            self._texts.append(text)
+        self._pool = NgramPool(0, context.recall.sequences)
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        own = self._texts[0]
-        own.extend(tokens[len(own.tokens) :])
+        most = min(room, self._draft_tokens)
         guesses: list[tuple[int, ...]] = []
-        for guess in self._continuations(tokens, min(room, self._draft_tokens)):
+        for guess in self._pool.following(tokens, most, self._lengths, self._per_matched):
             if len(guesses) == self._matches:
                 break
             if not any(known[: len(guess)] == guess for known in guesses):
@@ -52,32 +50,3 @@ class PromptLookup:
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """The text itself is all that is learned from."""
-
-    def _continuations(self, tokens: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
-        for length in self._lengths:
-            suffix = tuple(tokens[-length:])
-            for text in self._texts:
-                yield from text.after(suffix, count)
-
-
-class _IndexedText:
-    """A text and where each of its n-grams ends."""
-
-    def __init__(self, lengths: Sequence[int]) -> None:
-        self.tokens: list[int] = []
-        self._lengths = lengths
-        self._ends: dict[tuple[int, ...], list[int]] = {}
-
-    def extend(self, tokens: Sequence[int]) -> None:
-        for token in tokens:
-            self.tokens.append(token)
-            end = len(self.tokens)
-            for length in self._lengths:
-                if length <= end:
-                    self._ends.setdefault(tuple(self.tokens[end - length :]), []).append(end)
-
-    def after(self, suffix: tuple[int, ...], count: int) -> Iterator[tuple[int, ...]]:
-        """Up to `count` tokens after each earlier place where `suffix` stands, newest first."""
-        for end in reversed(self._ends.get(suffix, [])):
-            if following := tuple(self.tokens[end : end + count]):
-                yield following

@@ -1,6 +1,7 @@
 """Training data from benchmark folders: groups of pairs as the trainer reads them, and a manifest that says what they are.
 
-`OUT/train.jsonl`, `OUT/held_back.jsonl`, `OUT/manifest.json`; `OUT/parts/` keeps finished databases, so that a build that
+`OUT/train.jsonl`, `OUT/held_back.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of the
+training plans, of which `agent/skeletons.txt` is a copy; `OUT/parts/` keeps finished databases, so that a build that
 was interrupted goes on. The same options and folder give the same bytes.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from agent.plan import parse_plan
 from agent.profiles.compact import PROMPT_VERSION
 from decoding.training.data import Group, group_line
 from eval.dataset import DatasetError
@@ -32,6 +34,7 @@ from tools.schema import Schema, Table
 
 CountTokens = Callable[[str], int]
 Report = Callable[[str], None]
+SKELETONS = 200  # about two plans in three have one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, re
         report(f"{number} of {len(by_database)}: {name}, {sum(records[-1]['pairs'].values())} pairs")
     _join(out, "held_back.jsonl", [name for name in by_database if name in HELD_BACK])
     _join(out, "train.jsonl", [name for name in by_database if name not in HELD_BACK])
+    (out / "skeletons.txt").write_text("".join(f"{line}\n" for line in _skeletons(out)), encoding="utf-8")
     manifest = _manifest(options, questions, out_of_dev, dict(zip(by_database, records, strict=True)))
     (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     return manifest
@@ -225,6 +229,14 @@ def _join(out: Path, name: str, parts: Sequence[str]) -> None:
     with (out / name).open("w", encoding="utf-8") as whole:
         for part in parts:
             whole.write((out / "parts" / f"{part}.jsonl").read_text(encoding="utf-8"))
+
+
+def _skeletons(out: Path) -> list[str]:
+    """The most frequent skeletons of the training plans, the first the most frequent."""
+    lines = (out / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    plans = (pair["answer"] for line in lines for pair in json.loads(line)["pairs"] if pair["step"] == "plan")
+    counts = Counter(parse_plan(plan).skeleton for plan in plans)
+    return sorted(counts, key=lambda each: (-counts[each], each))[:SKELETONS]
 
 
 def _manifest(

@@ -99,6 +99,9 @@ def test_groups_are_what_the_trainer_reads(spider: Path, tmp_path: Path) -> None
     for group in train + held_back:
         assert group.prefix.endswith("\n") and "\n" not in group.pairs[0].answer
         assert all(pair.prompt.startswith("dialect: ") and pair.answer.startswith(" ") for pair in group.pairs)
+    skeletons = (tmp_path / "skeletons.txt").read_text(encoding="utf-8").splitlines()
+    plans = [parse_plan(pair.answer).skeleton for group in train for pair in group.pairs if pair.step == "plan"]
+    assert set(skeletons) == set(plans) and plans.count(skeletons[0]) == max(map(plans.count, skeletons))
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["held_back"] == ["aircraft"] and manifest["prompt_version"] == 1
     assert manifest["train"]["pairs"] == sum(len(group.pairs) for group in train)
