@@ -22,10 +22,10 @@ from tools.database import Database
 CONTEXTS = (128, 768)  # tokens
 NODES = (0, 1, 3, 7, 15, 31, 63)
 SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "prompt_lookup": {"draft_tokens": (4, 8, 12), "matches": (1, 2, 3)},
+    "prompt_lookup": {"per_matched": (1, 2, 4), "draft_tokens": (8, 16, 24), "matches": (1, 2)},
     "jacobi": {"block_size": (4, 8, 16)},
     "lookahead": {"window": (2, 3, 5), "guesses": (3, 5)},
-    "jacobi_forcing": {"block_size": (8, 16, 24), "blocks": (1, 2), "candidates": (1, 3)},
+    "jacobi_forcing": {"block_size": (2, 4, 8, 16), "blocks": (1, 2), "candidates": (1, 2, 3), "per_matched": (2, 4)},
 }
 Say = Callable[[str], None]
 

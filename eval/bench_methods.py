@@ -43,12 +43,13 @@ DEFAULT_METHODS: Sequence[str] = (
     "jacobi:block_size=16",
     "lookahead",
     "prompt_lookup",
-    "jacobi_forcing:blocks=1",
-    "jacobi_forcing:blocks=2",
-    "jacobi_forcing:blocks=4",
+    "jacobi_forcing",
+    "jacobi_forcing:blocks=1,block_size=16",
+    "jacobi_forcing:blocks=2,block_size=16",
+    "jacobi_forcing:blocks=4,block_size=16",
     "jacobi_forcing:blocks=1,block_size=32",
     "jacobi_forcing:blocks=1,block_size=64",
-    "jacobi_forcing:pool_size=0",
+    "jacobi_forcing:blocks=2,block_size=16,pool_size=0",
     "jacobi_forcing:from_recall=false",
     "jacobi_forcing:from_recall=false,from_prompt=false",
 )
@@ -69,6 +70,7 @@ class Measured:
     equal: bool  # whether the text is plain decoding's
     fast_forwarded: int
     stationary: int
+    drafted_tokens: int  # nodes that were verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,7 @@ def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
         equal=equal,
         fast_forwarded=counts.fast_forwarded - beyond,
         stationary=counts.stationary,
+        drafted_tokens=metrics.drafted_tokens,
     )
 
 

@@ -20,7 +20,7 @@ class Row:
     these; under a grammar this is the fairer of the two, since what plain decoding gets from the grammar for nothing, a
     method may have to guess. speedup: against plain of the same checkpoint, without prefill; speedup_with_prefill: with what
     the agent's own prefill took added to both. speedup_vs_first: tokens/s over those of plain of the first checkpoint.
-    fast_forwarded, stationary: CLLM's Table 3, per text.
+    fast_forwarded, stationary: CLLM's Table 3, per text. nodes_per_forward: drafted tokens that a forward verifies.
     """
 
     checkpoint: str
@@ -39,6 +39,7 @@ class Row:
     equal: int  # texts that are plain decoding's
     fast_forwarded: float
     stationary: float
+    nodes_per_forward: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ def _row(checkpoint: str, method: str, step: str, runs: Sequence[Measured], firs
         equal=sum(run.equal for run in own),
         fast_forwarded=sum(run.fast_forwarded for run in own) / len(own),
         stationary=sum(run.stationary for run in own) / len(own),
+        nodes_per_forward=sum(run.drafted_tokens for run in own) / forwards,
     )
 
 
@@ -155,6 +157,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
         "method": "method",
         "tok/fwd": "tokens_per_forward",
         "fewer fwd": "fewer_forwards",
+        "nodes/fwd": "nodes_per_forward",
         "tok/s": "tokens_per_s",
         "x plain": "speedup",
         "with prefill": "speedup_with_prefill",

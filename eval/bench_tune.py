@@ -22,12 +22,13 @@ from eval.run import fingerprint
 
 SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "jacobi_forcing": {
-        "block_size": (8, 12, 16, 24, 32),
+        "block_size": (2, 4, 8, 12, 16, 24, 32),
         "blocks": (1, 2, 3, 4),
         "spawn_ratio": (0.0, 0.4, 0.85),
         "pool_size": (0, 4, 8, 16),
         "candidates": (1, 2, 3, 5),
         "candidate_tokens": (4, 8, 12, 16),
+        "per_matched": (2, 3, 4, 8),
     },
     "jacobi": {"block_size": (4, 6, 8, 12, 16, 24), "refill": (False, True)},
     "lookahead": {"window": (2, 3, 5, 7), "ngram": (3, 4, 5), "guesses": (3, 5, 7)},

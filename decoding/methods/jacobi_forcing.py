@@ -5,7 +5,7 @@ candidates as a batch of rows, each with its own copy of the cache; here they ar
 will do; one trained on its own Jacobi trajectories is fast.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from math import ceil
 
@@ -25,12 +25,15 @@ class JacobiForcing:
 
     block_size: n. The real-active block is what is left of the n positions that hold the next token.
     blocks: K, blocks in flight at most. A pseudo-active block is iterated below unverified guesses. Once the text reaches
-        it, it is the real-active block, and its guesses are verified like any others: promotion needs no code.
+        it, it is the real-active block, and its guesses are verified like any others: promotion needs no code. One small
+        block is the default, as a processor pays for each guess; the paper's GPU has room for 2 blocks of 64.
     spawn_ratio: r. A pseudo-active block is begun when ceil(r * n) leading tokens of the newest block are accepted or
         were left as they are by the last sweep; 0 keeps K blocks in flight always. Its first guess is the target's
-        answer to the last guess before it, and draws from the prompt (the released code copies the real block's tail).
+        answer to the last guess before it, what followed elsewhere, and draws from the prompt (the released code copies the
+        real block's tail).
     pool_size: rejected guesses that are remembered, one sequence a round; 0 turns candidates off.
-    candidates: branches beside the block's own guess. candidate_tokens: their length at most.
+    candidates: branches beside the block's own guess. candidate_tokens: their length at most; per_matched: and at most so
+        many for each token that agrees before them, so that a chance match costs little.
     from_recall, from_prompt: look for candidates in the conversation's earlier texts and identifiers, in the prompt, too.
     """
 
@@ -38,21 +41,23 @@ class JacobiForcing:
 
     def __init__(
         self,
-        block_size: int = 16,
-        blocks: int = 2,
+        block_size: int = 4,
+        blocks: int = 1,
         spawn_ratio: float = 0.85,
         pool_size: int = 8,
-        candidates: int = 3,
-        candidate_tokens: int = 8,
+        candidates: int = 2,
+        candidate_tokens: int = 16,
+        per_matched: int = 3,
         from_recall: bool = True,
         from_prompt: bool = True,
     ) -> None:
         if block_size < 1 or blocks < 1 or not 0 <= spawn_ratio <= 1:
             raise ValueError("need block_size >= 1, blocks >= 1 and spawn_ratio from 0 to 1")
-        if min(pool_size, candidates, candidate_tokens) < 0:
-            raise ValueError("pool_size, candidates and candidate_tokens must be 0 or more")
+        if min(pool_size, candidates, candidate_tokens, per_matched) < 0:
+            raise ValueError("pool_size, candidates, candidate_tokens and per_matched must be 0 or more")
         self._block_size, self._blocks, self._spawn_at = block_size, blocks, ceil(spawn_ratio * block_size)
-        self._pool_size, self._candidates, self._candidate_tokens = pool_size, candidates, candidate_tokens
+        self._pool_size, self._candidates = pool_size, candidates
+        self._candidate_tokens, self._per_matched = candidate_tokens, per_matched
         self._from_recall, self._from_prompt = from_recall, from_prompt
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
@@ -70,7 +75,7 @@ class JacobiForcing:
         self._start = generated
         self._promote_and_spawn()
         width = self._end - generated
-        self._guess += self._draws.take(width - len(self._guess))
+        self._guess += self._first_guesses(tokens, width - len(self._guess))
         own = tuple(self._guess[: min(width, room)])
         return Draft.trie([own, *self._recycled(own, tokens, room)], context=len(own))
 
@@ -94,18 +99,28 @@ class JacobiForcing:
                 break
             self._end += self._block_size
 
+    def _first_guesses(self, tokens: Sequence[int], count: int) -> list[int]:
+        """Guesses to append: what the pool has after text and guesses, then draws."""
+        if not count:
+            return []
+        known = next(self._following([*tokens, *self._guess], count), ())
+        return [*known, *self._draws.take(count - len(known))]
+
     def _recycled(self, own: tuple[int, ...], tokens: Sequence[int], room: int) -> list[tuple[int, ...]]:
         """Candidates that say something else than the block's own guess and than each other."""
-        if not self._pool_size:
-            return []
-        text = tokens if self._from_prompt else tokens[self._prompt_length - 1 :]
         known = [own]
-        for guess in self._pool.following(text, min(room, self._candidate_tokens)):
+        for guess in self._following(tokens, min(room, self._candidate_tokens)):
             if len(known) > self._candidates:
                 break
             if not any(other[: len(guess)] == guess for other in known):
                 known.append(guess)
         return known[1:]
+
+    def _following(self, tokens: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
+        if not self._pool_size:
+            return iter(())
+        text = tokens if self._from_prompt else tokens[self._prompt_length - 1 :]
+        return self._pool.following(text, length, per_agreed=self._per_matched)
 
 
 def _agreeing(old: Sequence[int], new: Sequence[int]) -> int:

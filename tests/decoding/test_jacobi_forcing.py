@@ -186,9 +186,18 @@ def test_rejected_guesses_are_recycled_where_they_belong() -> None:
         generated = list(tokens[len(PROMPT) :])
         return text[len(generated) - (generated != text[: len(generated)])]
 
-    without = rounds_of(JacobiForcing(pool_size=0), knows(next_token))
-    recycled = rounds_of(JacobiForcing(from_prompt=False), knows(next_token))
+    without = rounds_of(JacobiForcing(16, 2, pool_size=0), knows(next_token))
+    recycled = rounds_of(JacobiForcing(16, 2, from_prompt=False), knows(next_token))
     assert len(recycled) < 0.5 * len(without)
+
+
+def test_a_block_begins_with_what_followed_elsewhere() -> None:
+    """Candidates and first guesses are then the same nodes."""
+    prompt = (2, 3, 4, 5, 6, 7, 2, 3)
+    method = JacobiForcing(8, 1)
+    method.begin(prompt, None, Context(Sampler(), torch.eye(VOCAB), torch.eye(VOCAB), Recall()))
+    assert method.propose(prompt, 10).tokens[:6] == (4, 5, 6, 7, 2, 3)
+    assert len(method.propose(prompt, 10)) == 8
 
 
 def test_candidates_differ_from_each_other() -> None:
@@ -210,12 +219,12 @@ def test_answers_go_on_where_the_accepted_branch_ends() -> None:
     assert answers(draft, scores, Verdict((0, 1, 2, 3), 9)) == answers(Draft(), scores, Verdict((), 9)) == []
 
 
-@pytest.mark.parametrize("name", ["jacobi", "jacobi_forcing"])
-def test_forbidden_guesses_still_teach(name: str) -> None:
+@pytest.mark.parametrize(("name", "options"), [("jacobi", {}), ("jacobi_forcing", {"block_size": 16, "pool_size": 0})])
+def test_forbidden_guesses_still_teach(name: str, options: dict[str, int]) -> None:
     """Guards against pruning that cuts a Jacobi state at its first forbidden guess: nothing behind it would ever be swept."""
 
-    free = rounds_of(load_method(name), counting())
-    bound = rounds_of(load_method(name), counting(), constraint=OneOfTwo())
+    free = rounds_of(load_method(name, **options), counting())
+    bound = rounds_of(load_method(name, **options), counting(), constraint=OneOfTwo())
     assert [r.committed for r in bound] == [r.committed for r in free]
 
 

@@ -74,7 +74,7 @@ def test_a_run_that_was_killed_goes_on_and_parts_are_joined(tiny: str, questions
 
 def test_follow_up_steps_find_the_conversations_texts(tiny: str, questions: Path, tmp_path: Path) -> None:
     """The recall that a text had when the agent asked for it is there again, and no more than that."""
-    result = run(tiny, questions, tmp_path, "--limit", "1", "--method", "jacobi_forcing:from_prompt=false",
+    result = run(tiny, questions, tmp_path, "--limit", "1", "--no-foretell", "--method", "jacobi_forcing:from_prompt=false",
                  "--method", "jacobi_forcing:from_prompt=false,from_recall=false")  # fmt: skip
     summary = json.loads(result.stdout.splitlines()[-1])
     forwards = {(row["step"], row["method"][15:]): row["forwards"] for row in summary["by_step"]}
@@ -106,7 +106,7 @@ def test_every_default_method_is_there() -> None:
 
 
 def measured(step: str, method: str, tokens: int, forwards: int, wall_ms: float) -> Measured:
-    return Measured(step, method, tokens, tokens + 2, 2, forwards, wall_ms, 50.0, True, tokens - forwards, 1)
+    return Measured(step, method, tokens, tokens + 2, 2, forwards, wall_ms, 50.0, True, tokens - forwards, 1, 3 * forwards)
 
 
 def asked(checkpoint: str, question: int, correct: bool | None, *runs: Measured) -> Asked:
@@ -124,7 +124,7 @@ def test_figures_are_ratios_of_sums() -> None:
     assert a_j.speedup_with_prefill == (400 + 100) / (150 + 100)
     assert a_j.tokens_per_s == pytest.approx(1e3 * 46 / 150)
     assert b_j.speedup_vs_first == pytest.approx((22 / 50) / (44 / 400)) and b_plain.speedup == a_plain.speedup == 1.0
-    assert (a_j.fast_forwarded, a_j.stationary, a_j.texts) == (16.0, 1.0, 2)
+    assert (a_j.fast_forwarded, a_j.stationary, a_j.nodes_per_forward, a_j.texts) == (16.0, 1.0, 3.0, 2)
     by_step = {(row.checkpoint, row.method, row.step): row for row in rows(records, by_step=True)}
     assert by_step["a", "j", "generate"].tokens_per_forward == 6.4 and ("b", "j", "generate") not in by_step
     assert markdown(to_dict(records)).count("| b | j |") == 2

@@ -47,7 +47,7 @@ def tuning(**changes: Any) -> Tuning:
 def descend(out: Path, one: Tuning) -> dict[str, Any]:
     log = RecordLog(out, {}, Tried)
     speeds = Speeds("jacobi_forcing", None, [], log, lambda text: None)  # type: ignore[arg-type]
-    best = bench_tune.descend(bench_tune._defaults(one), one.space, one.sweeps, speeds.run)
+    best = bench_tune.descend({"block_size": 16, "blocks": 2}, one.space, one.sweeps, speeds.run)
     log.close()
     return best
 
