@@ -62,6 +62,7 @@ class Recipe(Schedule):
     """Options of a run that trains the model itself."""
 
     full: Annotated[bool, typer.Option("--full", help="Train all matrices instead of a low-rank adapter.")] = False
+    sharded: Annotated[bool, typer.Option("--sharded", help="With --full: states in parts, one a process.")] = False
     rank: Annotated[int, typer.Option("--rank", min=1)] = 32
     alpha: Annotated[float | None, typer.Option("--alpha", help="Default: twice the rank.")] = None
     targets: Annotated[str, typer.Option("--targets", help="Layers that get factors.")] = "all"

@@ -80,7 +80,8 @@ def ready_model(
     if adapter:
         lora = LoraConfig(adapter.rank, adapter.alpha, lora.targets, lora.dropout, adapter.rank_stabilised)
     factors = adapter.factors if adapter else None
-    return TrainModel(base.config, read_weights(base.folder), factors, lora if adapter else None, dtype, device)
+    weights, trained_dtype = read_weights(base.folder), dtype if config.sharded else torch.float32
+    return TrainModel(base.config, weights, factors, lora if adapter else None, dtype, device, trained_dtype)
 
 
 def write_result(model: TrainModel, base: Base, adapter: Adapter | None, config: TrainConfig, folder: Path) -> None:

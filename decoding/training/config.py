@@ -50,6 +50,7 @@ class TrainConfig:
     checkpoint_minutes: float = 10.0
     checkpoint_steps: int | None = None
     validate_steps: int | None = None
+    sharded: bool = False  # without lora: fp32 weights, moments and gradients in parts, one a process
     stop_token: str | None = None  # by name, where the model has several
 
     def __post_init__(self) -> None:
@@ -57,12 +58,15 @@ class TrainConfig:
             raise TrainingError("a run needs an end: give steps, epochs or minutes")
         if self.init_adapter and self.lora is None:
             raise TrainingError("only low-rank training can go on from an adapter: leave out full or the adapter")
+        if self.sharded and self.lora:
+            raise TrainingError("a low-rank run has nothing to part: leave out --sharded, or train all (--full)")
         for name in ("learning_rate", "pack_tokens", "accumulate", "steps", "epochs", "minutes"):
             if (value := getattr(self, name)) is not None and value <= 0:
                 raise TrainingError(f"{name} must be greater than 0, not {value}")
 
     def curve(self) -> dict[str, Any]:
         """What the curve depends on: a run may be resumed with another length or cadence, but not with another of these."""
-        free = {"steps", "epochs", "minutes", "device", "checkpoint_minutes", "checkpoint_steps", "validate_steps"}
+        free = {"steps", "epochs", "minutes", "device", "sharded"}
+        free |= {"checkpoint_minutes", "checkpoint_steps", "validate_steps"}
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
         return {name: repr(value) for name, value in values.items()}

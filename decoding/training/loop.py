@@ -98,7 +98,7 @@ class _Run:
     ) -> None:
         self._config, self._base, self._objective, self._subject = config, base, objective, subject
         self._out, self._world, self._validator = out, world, validator
-        self._optimizer = Optimizer(subject.trained, config)
+        self._optimizer = Optimizer(subject.trained, config, world)
         self._packs_per_step = config.accumulate * world.size
         self._length = length_of(config, len(objective.packs), self._packs_per_step)
         self._curve = {
@@ -162,7 +162,8 @@ class _Run:
         self._reporter.step(record, self._elapsed_s)
         if self._due(self._config.validate_steps) and not self.finished:
             self._validate()
-        if self._due(self._config.checkpoint_steps) or self._minutes_unsaved() >= self._config.checkpoint_minutes:
+        unsaved_minutes = self._world.agree((monotonic() - self._saved_at) / 60)  # all save, or none
+        if self._due(self._config.checkpoint_steps) or unsaved_minutes >= self._config.checkpoint_minutes:
             self._save()
         self._tick()
 
@@ -198,8 +199,9 @@ class _Run:
                 torch.manual_seed(_seed(self._config.seed, self._step, index))  # of dropout
                 part = self._objective.loss(self._subject.model, packs[index], packs) * factors
                 part.sum().backward()  # type: ignore[no-untyped-call]
+                self._optimizer.collect()
                 terms += part.detach()
-        norm = self._optimizer.step(rate, self._world, terms)
+        norm = self._optimizer.step(rate, terms)
         loss = float(terms.sum())
         if not isfinite(loss):
             raise TrainingError(f"the loss is {loss} at step {self._step}: lower the learning rate")
@@ -230,24 +232,19 @@ class _Run:
     def _due(self, every: int | None) -> bool:
         return bool(every) and self._step % (every or 1) == 0
 
-    def _minutes_unsaved(self) -> float:
-        return (monotonic() - self._saved_at) / 60
-
     def _save(self) -> None:
         self._saved_at = monotonic()
+        weights, optimizer = self._optimizer.state()
         if not self._world.leads:
             return
-        weights = {name: tensor.detach().cpu() for name, tensor in self._subject.trained.items()}
-        optimizer, best = self._optimizer.state(), self._best_loss
-        state.save(state.State(self._step, self._elapsed_s, self._curve, weights, optimizer, best), self._out)
+        stored = state.State(self._step, self._elapsed_s, self._curve, weights, optimizer, self._best_loss)
+        state.save(stored, self._out)
         if self._subject.small:
             self._write(self._result_folder)
 
     def _restore(self, stored: state.State) -> None:
         self._step, self._elapsed_s, self._best_loss = stored.step, stored.elapsed_s, stored.best_loss
-        for name, tensor in self._subject.trained.items():
-            tensor.data.copy_(stored.weights[name])
-        self._optimizer.restore(stored.optimizer)
+        self._optimizer.restore(stored.weights, stored.optimizer)
 
     @property
     def _result_folder(self) -> Path:

@@ -2,8 +2,8 @@
 
 Tensors have transformers' names. No cache and no batch dimension: all rows of a pack go through the linear layers
 together, attention goes block by block of rows, each over the keys that it needs. What is trained has fp32 master weights,
-cast in the forward, so that gradients arrive in fp32; what is frozen is kept in the compute type. `fast_model` is the
-forward for decoding; a test holds the two and transformers equal.
+cast in the forward, so that gradients arrive in fp32 (`masters` may keep them elsewhere, in parts); what is frozen is kept
+in the compute type. `fast_model` is the forward for decoding; a test holds the two and transformers equal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,9 +62,11 @@ class TrainModel:
         lora: LoraConfig | None,
         dtype: torch.dtype,
         device: torch.device,
+        trained_dtype: torch.dtype = torch.float32,
     ) -> None:
         self.config, self.dtype, self.device = config, dtype, device
-        self.trained: dict[str, Tensor] = {}  # by name, fp32 leaves: W itself, or `<module>.lora_A` and `.lora_B`
+        self.trained: dict[str, Tensor] = {}  # by name, leaves: W itself, or `<module>.lora_A` and `.lora_B`
+        self._trained_dtype = trained_dtype
         self._frozen: dict[str, Tensor] = {}
         for name, tensor in weights:
             if factors is None and tensor.dim() > 1:
@@ -78,7 +80,7 @@ class TrainModel:
         self._rope = RopeTable(config.rope, config.head_dim, dtype, device)
 
     def _train(self, name: str, tensor: Tensor) -> None:
-        self.trained[name] = tensor.detach().to(self.device, torch.float32, copy=True).requires_grad_()
+        self.trained[name] = tensor.detach().to(self.device, self._trained_dtype, copy=True).requires_grad_()
 
     def rows(self, pack: Pack) -> Rows:
         """The pack as tensors on the device."""

@@ -38,7 +38,7 @@ def exists(folder: Path) -> bool:
 
 def load(folder: Path, curve: dict[str, Any]) -> State:
     """The folder's checkpoint. Raises TrainingError when it belongs to another run than `curve` describes."""
-    stored = torch.load(folder / _FILE, map_location="cpu", weights_only=True)
+    stored = torch.load(folder / _FILE, map_location="cpu", weights_only=True, mmap=True)  # for every process
     state = State(**stored)
     changed = sorted(name for name in curve.keys() | state.curve.keys() if curve.get(name) != state.curve.get(name))
     if changed:

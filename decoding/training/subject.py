@@ -18,7 +18,7 @@ class Subject:
     """The loop knows no more of what it trains than this."""
 
     model: Any  # what the objective's loss and evaluation are given
-    trained: Mapping[str, Tensor]  # by name, fp32 leaves
+    trained: Mapping[str, Tensor]  # by name, leaves: fp32, or of type `dtype` where the optimiser keeps sharded masters
     dtype: torch.dtype
     device: torch.device
     result: str  # name of the result's folder
