@@ -25,8 +25,12 @@ class Server:
     folder: Path
 
     @property
+    def superuser(self) -> str:
+        return _SUPERUSER[self.kind]
+
+    @property
     def url(self) -> str:
-        return self.url_of(_SUPERUSER[self.kind])
+        return self.url_of(self.superuser)
 
     def url_of(self, user: str, database: str = "shop") -> str:
         if self.kind == "postgresql":
@@ -56,9 +60,9 @@ def running(kind: str) -> Iterator[Server]:
 
 def _postgresql(folder: Path) -> Sequence[str]:
     data = str(folder / "data")
-    _run(_program("initdb"), "-D", data, "-A", "trust", "-U", "admin", "-E", "UTF8", "--locale=C", "--no-sync")
+    _run(program("initdb"), "-D", data, "-A", "trust", "-U", "admin", "-E", "UTF8", "--locale=C", "--no-sync")
     switched_off = ("fsync=off", "listen_addresses=", "max_locks_per_transaction=1024")
-    return [_program("postgres"), "-D", data, "-k", str(folder), *(f"--{each}" for each in switched_off)]
+    return [program("postgres"), "-D", data, "-k", str(folder), *(f"--{each}" for each in switched_off)]
 
 
 def _mariadb(folder: Path) -> Sequence[str]:
@@ -68,18 +72,22 @@ def _mariadb(folder: Path) -> Sequence[str]:
         "--innodb-log-file-size=4M",
         "--innodb-flush-method=nosync",
     )
-    _run(_program("mariadb-install-db"), *where, "--auth-root-authentication-method=normal", "--skip-test-db")
+    _run(program("mariadb-install-db"), *where, "--auth-root-authentication-method=normal", "--skip-test-db")
     return [
-        _program("mariadbd"),
+        program("mariadbd"),
         *where,
         f"--socket={folder / 'socket'}",
         f"--pid-file={folder / 'pid'}",
+        "--character-set-server=utf8mb4",
         "--skip-networking",
     ]
 
 
-def _program(name: str) -> str:
-    """Its path. Debian keeps PostgreSQL's programs, and everybody MariaDB's server, outside most people's PATH."""
+def program(name: str) -> str:
+    """Its path. Debian keeps PostgreSQL's programs, and everybody MariaDB's server, outside most people's PATH.
+
+    Raises FileNotFoundError.
+    """
     newest_first = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     places = [os.environ.get("PATH", ""), "/usr/sbin", *map(str, newest_first)]
     found = shutil.which(name, path=os.pathsep.join(places))
@@ -103,7 +111,7 @@ def _unprivileged() -> dict[str, str]:
 def _create_database(server: Server, process: "subprocess.Popen[bytes]") -> None:
     """Wait for the server, then create the database."""
     first = "postgres" if server.kind == "postgresql" else "mysql"
-    engine = sa.create_engine(server.url_of(_SUPERUSER[server.kind], first), isolation_level="AUTOCOMMIT")
+    engine = sa.create_engine(server.url_of(server.superuser, first), isolation_level="AUTOCOMMIT")
     given_up_s = monotonic() + PATIENCE_S
     while process.poll() is None and monotonic() < given_up_s:
         try:

@@ -148,7 +148,15 @@ def _objection(node: exp.Expr, dialect: str, schema: Schema | None) -> QueryErro
         return _table_objection(node, dialect, schema)
     if isinstance(node, exp.CTE) and not isinstance(node.this, _ROOTS):
         return _refused(f"WITH may only name a SELECT, not {_what(node.this)}")
+    if isinstance(node, exp.Pivot) and _makes_a_type(node):
+        return _refused("PIVOT ... ON needs its values: ON column IN (...)")
     return None
+
+
+def _makes_a_type(pivot: exp.Pivot) -> bool:
+    """DuckDB runs `PIVOT t ON column` as two statements, of which the first creates a type from the column's values."""
+    on = pivot.expressions if pivot.this and not pivot.args.get("unpivot") else []
+    return not all(isinstance(column, exp.In) for column in on)
 
 
 def _function_name(function: exp.Func) -> str:

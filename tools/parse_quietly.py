@@ -5,6 +5,7 @@ import threading
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 
 class _SilentWhileParsing(logging.Filter):
@@ -24,6 +25,8 @@ def parse_quietly(sql: str, dialect: str) -> list[exp.Expr]:
     _SilentWhileParsing.parsing.on = True
     try:
         parsed = sqlglot.parse(sql, dialect=dialect)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # as sqlglot 30 has on `SELECT {:1}`
+        raise SqlglotError("the parser gave up") from error
     finally:
         _SilentWhileParsing.parsing.on = False
     return [statement for statement in parsed if statement is not None and not isinstance(statement, exp.Semicolon)]

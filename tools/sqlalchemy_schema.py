@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine.reflection import Inspector, ObjectKind
 
+from tools.mysql_views import view_columns
 from tools.schema import Column, ForeignKey, Table
 from tools.sqlalchemy_contents import read_contents
 
@@ -34,10 +35,10 @@ def _schemas(connection: sa.Connection, inspector: Inspector) -> list[str | None
 
 
 def _tables(connection: sa.Connection, inspector: Inspector, schema: str | None) -> Iterator[Table]:
-    columns = inspector.get_multi_columns(schema=schema, kind=ObjectKind.ANY)
+    columns, told = _all_columns(connection, inspector, schema)
     primary = inspector.get_multi_pk_constraint(schema=schema)
     foreign = inspector.get_multi_foreign_keys(schema=schema)
-    comments = _comments(inspector, schema)
+    comments = _comments(inspector, schema, told)
     stored = set(inspector.get_table_names(schema=schema))
     contents = read_contents(connection, {key: columns[key] for key in columns if key[1] in stored}, stored=True)
     contents |= read_contents(connection, {key: columns[key] for key in columns if key not in contents}, stored=False)
@@ -52,9 +53,22 @@ def _tables(connection: sa.Connection, inspector: Inspector, schema: str | None)
         )
 
 
-def _comments(inspector: Inspector, schema: str | None) -> dict[Any, str | None]:
+def _all_columns(
+    connection: sa.Connection, inspector: Inspector, schema: str | None
+) -> tuple[dict[_Key, Any], ObjectKind]:
+    """The columns of tables and views, and the kinds of which the server tells more."""
     try:
-        found = inspector.get_multi_table_comment(schema=schema, kind=ObjectKind.ANY)
+        return dict(inspector.get_multi_columns(schema=schema, kind=ObjectKind.ANY)), ObjectKind.ANY
+    except sa.exc.OperationalError:
+        if connection.dialect.name not in ("mysql", "mariadb"):
+            raise
+        tables = inspector.get_multi_columns(schema=schema)
+        return {**tables, **view_columns(connection)}, ObjectKind.TABLE
+
+
+def _comments(inspector: Inspector, schema: str | None, kind: ObjectKind) -> dict[Any, str | None]:
+    try:
+        found = inspector.get_multi_table_comment(schema=schema, kind=kind)
     except NotImplementedError:  # the dialect has no comments
         return {}
     return {key: entry.get("text") for key, entry in found.items()}

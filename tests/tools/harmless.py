@@ -14,6 +14,7 @@ SELECT {'a': 1}.a, struct_pack(a := 1)
 SELECT date '2020-01-01' + INTERVAL 3 DAY, DATE_TRUNC('month', d) FROM t
 SELECT year(d), strftime(d, '%Y'), epoch(d), dayname(d), extract('year' FROM d) FROM t
 SELECT * FROM t PIVOT (sum(a) FOR b IN ('x', 'y'))
+SELECT * FROM (PIVOT t ON b IN ('x', 'y') USING sum(a))
 SELECT * FROM t UNPIVOT (v FOR k IN (a, b))
 SELECT * FROM t USING SAMPLE 10
 SELECT * FROM t TABLESAMPLE 10%
