@@ -8,7 +8,8 @@
 #   make screenshots OUT=folder               pictures of the chat's main states
 #   make measure-ui                           how fast the chat is: first paint, first token, much data, ten people at once
 #   make retrain DATA=folder OUT=folder       the shipped adapter anew, every stage; RECIPE=cpu or gpu; goes on when stopped
-#   make fuzz minutes=60                      the guard against statements nobody thought of, on engines without locks
+#   make fuzz minutes=60                      the guard against statements nobody thought of, led by coverage; goes on from out/fuzz
+#   make soak questions=2000                  questions in a row; fails where memory, files, threads or caches grow
 #   make wheel                                dist/*.whl, tried in a clean environment and another folder
 #   make lock                                 constraints.txt anew, from a clean environment
 #   make clean                                remove .venv and caches of tools
@@ -33,7 +34,7 @@ export QUESTION DATABASE
 unexport Q DB
 MAKEOVERRIDES :=
 
-.PHONY: help ask ui test fuzz test-ui measure-ui screenshots check retrain wheel lock clean
+.PHONY: help ask ui test fuzz soak test-ui measure-ui screenshots check retrain wheel lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,/^JOBS/p'
@@ -49,7 +50,10 @@ test: $(VENV)/.ready-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 fuzz: $(VENV)/.ready-dev
-	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.tools.fuzz $(or $(minutes),10)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.tools.guided_fuzz $(or $(minutes),10) out/fuzz
+
+soak: $(VENV)/.ready-dev
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.ui.soak $(or $(questions),2000) $(MODEL)
 
 test-ui: $(VENV)/.ready-browser
 	@SQLAGENT_BROWSER=1 SQLAGENT_ALLOWED_SKIPS='^$$' OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ui/test_browser.py

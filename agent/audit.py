@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from time import time
 
+from agent.telemetry import statement
 from tools.database import Database
 from tools.result import Limits, QueryError, Result
 
@@ -139,8 +140,11 @@ class Trail:
 
 
 def run_sql(trail: Trail | None, database: Database, sql: str, limits: Limits) -> Result | QueryError:
-    """Execute, on the record where there is one."""
-    return trail.run(database, sql, limits) if trail else database.execute(sql, limits)
+    """Execute, on the record where there is one, and in a trace where these are wanted."""
+    with statement(database, sql) as tell:
+        outcome = trail.run(database, sql, limits) if trail else database.execute(sql, limits)
+        tell(outcome)
+        return outcome
 
 
 def _writable(value: object) -> object:

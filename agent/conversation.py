@@ -12,6 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from agent.graph import RECURSION_LIMIT, build_graph
 from agent.state import opening
+from agent.telemetry import traced
 from agent.toolbox import Toolbox
 
 
@@ -62,6 +63,9 @@ class Conversation:
         """The events under "custom", and in between, under "updates", what each node found: {node: its update of the state}.
         Raises Stopped when the toolbox's seat was given up.
         """
+        return traced(question, self.toolbox.database, self.thread, self._happenings(question, evidence))
+
+    def _happenings(self, question: str, evidence: str) -> Iterator[tuple[str, dict[str, Any]]]:
         self.toolbox.keep(None)
         if self.toolbox.trail:
             self.toolbox.trail.asked(question, self.toolbox.database.name)

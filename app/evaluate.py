@@ -1,8 +1,9 @@
 """`sqlagent eval DATASET` and `sqlagent data linking`: accuracy, measured and written to files."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -64,6 +65,8 @@ def evaluate(
     first_turn: FirstTurn = "own",
     shard: Shard = None,
     at_once: AtOnce = 1,
+    ray: options.Ray = None,
+    ray_workers: options.RayWorkers = None,
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     timeout: options.Timeout = 30.0,
@@ -78,6 +81,7 @@ def evaluate(
     """
     from eval.datasets import DATASETS, load_dataset
     from eval.gold import check_gold
+    from eval.ray_predict import ray_predict
     from eval.run import evaluate as run_evaluation
 
     part = shard_of(shard)
@@ -92,7 +96,8 @@ def evaluate(
             return
         settings = asdict(decoding) | asdict(asking) | {"no_evidence": no_evidence, "first_turn": first_turn}
         settings |= {"at_once": at_once}
-        with _predictor(decoding, asking, engine, timeout, first_turn) as predict:
+        make = partial(_predictor, decoding, asking, engine, timeout, first_turn)
+        with _here(make, at_once) if ray is None else ray_predict(ray, ray_workers, make) as (predict, threads):
             summary = run_evaluation(
                 examples,
                 predict,
@@ -106,7 +111,7 @@ def evaluate(
                 settings=settings | {"profile": decoding.choice().profile_name},
                 timeout_s=timeout,
                 shard=part,
-                at_once=at_once,
+                at_once=threads,
             )
         output.print_json(summary)
 
@@ -121,26 +126,26 @@ def shard_of(shard: str | None) -> tuple[int, int] | None:
     return int(number), int(count)
 
 
-@contextmanager
 def _predictor(
     decoding: Decoding,
     asking: Asking,
     engine: Literal["sqlite", "duckdb"],
     timeout: float,
     first_turn: Literal["own", "gold"],
-) -> Iterator["AgentPredict"]:
+) -> "AgentPredict":
     from agent.assemble import load_model
     from eval.agent_predict import AgentPredict
     from tools.result import Limits
 
-    choice = decoding.choice()
-    predict = AgentPredict(
-        lambda: load_model(choice), engine, asking.agent_options(), Limits(deadline_s=timeout), first_turn
-    )
-    try:
-        yield predict
-    finally:
-        predict.close()
+    load = partial(load_model, decoding.choice())
+    return AgentPredict(load, engine, asking.agent_options(), Limits(deadline_s=timeout), first_turn)
+
+
+@contextmanager
+def _here(make: Callable[[], "AgentPredict"], at_once: int) -> Iterator[tuple["AgentPredict", int]]:
+    """The agent of this process, and how many threads may ask it."""
+    with closing(make()) as predict:
+        yield predict, at_once
 
 
 def linking(

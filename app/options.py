@@ -25,6 +25,15 @@ Hide = Annotated[
         "--hide", help="Tables, and columns as table.column, that do not exist for who asks.", envvar="SQLAGENT_HIDE"
     ),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Decode on a Ray cluster: host:port, auto, or local. The results are the same."
+    ),
+]
+RayWorkers = Annotated[
+    int | None, typer.Option("--ray-workers", min=1, help="Models in all. Default: one for each GPU, or machine.")
+]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="What runs the SQL on a SQLite file.")]
 Model = Annotated[
     str,

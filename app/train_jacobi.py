@@ -135,15 +135,8 @@ def collect(
     only_right: Annotated[
         bool, typer.Option("--only-right", help="Leave out answers that are not the gold one.")
     ] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray", metavar="ADDRESS", help="Decode on a Ray cluster: host:port, auto, or local. The file is the same."
-        ),
-    ] = None,
-    ray_workers: Annotated[
-        int | None, typer.Option("--ray-workers", min=1, help="Models in all. Default: one for each GPU, or machine.")
-    ] = None,
+    ray: options.Ray = None,
+    ray_workers: options.RayWorkers = None,
 ) -> None:
     """Decode the prompts greedily with Jacobi's method and keep every state. Progress on stderr; counts on stdout.
 

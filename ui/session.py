@@ -65,9 +65,12 @@ class Session:
             try:
                 for event in self._asked(question, evidence, again, ask_back and not again):
                     self._happens(event, happened)
+                    if isinstance(event, Asked):  # a program that is killed has kept the question
+                        self._store(happened)
+                        happened.clear()
                     yield event
             finally:
-                if happened and not self.view.turns[-1].is_over:
+                if self.view.turns and not self.view.turns[-1].is_over:
                     self._happens(Failed("Stopped.", stopped=True), happened)
                 self._store(happened)
 
@@ -199,6 +202,8 @@ class Session:
             self.open_example()
         self.conversation, self.results = conversation, {}
         self.view = Conversed(self.house.archive.events(self.owner, conversation))
+        if self.view.turns and not self.view.turns[-1].is_over:
+            self.view.apply(Failed("No answer was kept: the program ended, or is still at work on it."))
         return entry.source == self.source
 
     def branch(self, turns: int) -> None:

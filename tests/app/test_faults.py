@@ -61,6 +61,32 @@ archive.add("ada", name, [Judged(0, False)] * 100000)
     assert len(events) in (2, 100_002), "a batch is stored whole or not at all"
 
 
+def test_a_server_killed_amid_an_answer_keeps_the_question(tmp_path: Path) -> None:
+    """And what came before; the conversation goes on where it was."""
+    script = {"How many albums?": "SELECT COUNT(*) FROM albums", "And artists?": "SELECT COUNT(*) FROM artists"}
+    _killed_after(f"""
+import time
+from pathlib import Path
+from agent.events import Wrote
+from tests.ui.houses import scripted_house
+session = scripted_house(Path({str(tmp_path)!r}), {script!r}).session("one", "ada")
+list(session.ask("How many albums?"))
+for event in session.ask("And artists?"):
+    if isinstance(event, Wrote):
+        print("kept", flush=True)
+        time.sleep(60)
+""")
+    with closing(scripted_house(tmp_path, script)) as house:
+        session = house.session("two", "ada")
+        (entry,) = house.archive.search("ada")
+        session.resume(entry.id)
+        albums, artists = session.view.turns
+        assert albums.answer is not None and albums.answer["rows"] == [[4]]
+        assert (artists.question, artists.answer) == ("And artists?", None) and artists.failure is not None
+        list(session.ask("And artists?"))
+        assert session.view.turns[-1].answer is not None and session.view.turns[-1].answer["rows"] == [[3]]
+
+
 def test_a_killed_evaluation_keeps_its_records(tmp_path: Path) -> None:
     _killed_after(f"""
 from pathlib import Path

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from decoding.load import load_text_decoder
+from decoding.ray_workers import ClusterError
 from decoding.tokenizer import Tokenizer
 from decoding.training.collecting import Asked, gather
-from decoding.training.config import TrainingError
 from decoding.training.jacobi.collect import Collecting, Trajectories, collect
 from decoding.training.jacobi.trajectory import TrajectoryLog
 from decoding.training.ray_batches import ray_decoded
@@ -72,5 +72,5 @@ def test_without_ray_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         return known(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(TrainingError, match=r"pip install 'sqlagent\[ray\]'"):
+    with pytest.raises(ClusterError, match=r"pip install 'sqlagent\[ray\]'"):
         list(ray_decoded("auto", None, lambda: decoder_of(Path()), lambda tokenizer: None, []))  # type: ignore[arg-type, return-value]
