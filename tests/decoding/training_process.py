@@ -17,14 +17,14 @@ from tests.decoding.training_data import agent_groups
 
 
 def train_as_rank(
-    rank: int, port: int, config: TrainConfig, folder: str, out: str, jacobi: JacobiConfig | None = None
+    rank: int, port: int, config: TrainConfig, folder: str, out: str, jacobi: JacobiConfig | None = None, world: int = 2
 ) -> None:
-    """What torchrun would start, in a world of two: fine-tuning, or Jacobi training on invented trajectories.
+    """What torchrun would start, in a world of two by default: fine-tuning, or Jacobi training on invented trajectories.
 
     It ends without the interpreter's own shutdown, which torch's threads have been seen to abort now and then when all was
     done. Beside the results it leaves in `held-<rank>` how many bytes its tensors took between the last two steps.
     """
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
     if jacobi:
@@ -41,5 +41,6 @@ def train_as_rank(
 
 def held_bytes() -> int:
     """Of all tensors that are alive with more than 256 numbers: shorter ones, as norms, are not in parts."""
+    gc.collect()
     tensors = [each for each in gc.get_objects() if type(each) is torch.Tensor and each.numel() > 256]
     return sum({each.data_ptr(): each.numel() * each.element_size() for each in tensors}.values())
