@@ -41,7 +41,7 @@ class JacobiForcing:
 
     def __init__(
         self,
-        block_size: int = 4,
+        block_size: int = 2,
         blocks: int = 1,
         spawn_ratio: float = 0.85,
         pool_size: int = 8,

@@ -26,7 +26,7 @@ class PromptLookup:
     taps: tuple[int, ...] = ()
 
     def __init__(
-        self, max_ngram: int = 8, min_ngram: int = 1, draft_tokens: int = 16, per_matched: int = 2, matches: int = 1
+        self, max_ngram: int = 8, min_ngram: int = 1, draft_tokens: int = 16, per_matched: int = 3, matches: int = 1
     ) -> None:
         if not 1 <= min_ngram <= max_ngram:
             raise ValueError(f"need 1 <= min_ngram <= max_ngram, not {min_ngram} and {max_ngram}")
