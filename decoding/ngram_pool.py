@@ -42,6 +42,19 @@ class NgramPool:
                         yield tuple(map(ord, rest))
 
 
+def different(
+    guesses: Iterable[tuple[int, ...]], most: int, known: Sequence[tuple[int, ...]] = ()
+) -> list[tuple[int, ...]]:
+    """The first `most` guesses that none of `known`, and none before them, begins with."""
+    found: list[tuple[int, ...]] = []
+    for guess in guesses:
+        if len(found) >= most:
+            break
+        if not any(other[: len(guess)] == guess for other in (*known, *found)):
+            found.append(guess)
+    return found
+
+
 def _spelled(tokens: Sequence[int]) -> str:
     return "".join(map(chr, tokens))
 

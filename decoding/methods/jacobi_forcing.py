@@ -15,7 +15,7 @@ from decoding.draft import Draft
 from decoding.jacobi_window import answers, block_range, next_state
 from decoding.method import Context
 from decoding.methods.first_guess import PromptDraws
-from decoding.ngram_pool import NgramPool
+from decoding.ngram_pool import NgramPool, different
 from decoding.target import Scores
 from decoding.verify import Verdict
 
@@ -108,13 +108,7 @@ class JacobiForcing:
 
     def _recycled(self, own: tuple[int, ...], tokens: Sequence[int], room: int) -> list[tuple[int, ...]]:
         """Candidates that say something else than the block's own guess and than each other."""
-        known = [own]
-        for guess in self._following(tokens, min(room, self._candidate_tokens)):
-            if len(known) > self._candidates:
-                break
-            if not any(other[: len(guess)] == guess for other in known):
-                known.append(guess)
-        return known[1:]
+        return different(self._following(tokens, min(room, self._candidate_tokens)), self._candidates, [own])
 
     def _following(self, tokens: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
         if not self._pool_size:

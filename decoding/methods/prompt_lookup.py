@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decoding.draft import Draft
 from decoding.method import Context
-from decoding.ngram_pool import NgramPool
+from decoding.ngram_pool import NgramPool, different
 from decoding.target import Scores
 from decoding.verify import Verdict
 
@@ -40,13 +40,8 @@ class PromptLookup:
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         most = min(room, self._draft_tokens)
-        guesses: list[tuple[int, ...]] = []
-        for guess in self._pool.following(tokens, most, self._lengths, self._per_matched):
-            if len(guesses) == self._matches:
-                break
-            if not any(known[: len(guess)] == guess for known in guesses):
-                guesses.append(guess)
-        return Draft.trie(guesses)
+        guesses = self._pool.following(tokens, most, self._lengths, self._per_matched)
+        return Draft.trie(different(guesses, self._matches))
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """The text itself is all that is learned from."""
