@@ -26,11 +26,11 @@ CMD ["ui", "--host", "0.0.0.0"]
 # Triton compiles the launchers of its kernels with a C compiler; CUDA's own libraries come with torch.
 FROM base AS cuda
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
-RUN pip install --no-cache-dir -c /wheel/constraints.txt "$(ls /wheel/*.whl)[ui,postgresql,mysql,serve,remote]"
+RUN pip install --no-cache-dir -c /wheel/constraints.txt "$(ls /wheel/*.whl)[ui,postgresql,mysql,serve,remote,telemetry]"
 USER sqlagent
 
 FROM base AS cpu
 ARG TORCH_INDEX_URL
 RUN pip install --no-cache-dir -c /wheel/constraints.txt ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} \
-    "$(ls /wheel/*.whl)[ui,postgresql,mysql,serve,remote]"
+    "$(ls /wheel/*.whl)[ui,postgresql,mysql,serve,remote,telemetry]"
 USER sqlagent

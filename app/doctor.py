@@ -54,10 +54,23 @@ def _decoding() -> dict[str, Any]:
         "dtype": str(auto_dtype(device)).removeprefix("torch."),
         "default_decoder": DEFAULT_DECODER,
         "tuned": _tuned(),
+        "target": _target(),
         "decoders": {name: method_options(name) for name in METHODS},
         "cache": str(cache_root()),
         "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in list_models()),
     }
+
+
+def _target() -> str:
+    """The name of the model that comes with us: draft heads belong to one target."""
+    from agent.profiles.compact import PROMPT_VERSION
+    from decoding.adapter_files import read_adapter
+    from decoding.heads.frozen import frozen_name
+    from decoding.heads.identity import target_identity
+    from decoding.load import SHIPPED_ADAPTER
+
+    adapter = read_adapter(SHIPPED_ADAPTER)
+    return frozen_name(target_identity(adapter.about.base_sha256, adapter, PROMPT_VERSION)) or "not frozen"
 
 
 def _tuned() -> list[str]:

@@ -64,6 +64,7 @@ _CODES = {  # by name, so that no command imports what it does not use
     "decoding.engine.PromptTooLong": USAGE,
     "decoding.training.config.TrainingError": USAGE,
     "decoding.training.data.TrainingDataError": USAGE,
+    "decoding.heads.frozen.NameTaken": USAGE,
     "eval.dataset.DatasetError": USAGE,
     "eval.record.ResumeError": USAGE,
     "eval.kernel_bench.NoGpu": USAGE,

@@ -1,8 +1,9 @@
-"""`sqlagent train sft|jacobi|head|export`: train a model, and make what was trained ready to be shipped.
+"""`sqlagent train sft|jacobi|head|freeze|export`: train a model, and make what was trained ready to be shipped.
 
 Several processes: `torchrun --no-python --nproc-per-node 2 sqlagent train sft ...`.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -69,3 +70,23 @@ def export(
             check_base(adapter, base.sha256)
         size_bytes = write_adapter(adapter, out)
         output.print_json({"out": str(out), "rank": adapter.rank, "bytes": size_bytes})
+
+
+@app.command("freeze")
+def freeze(
+    name: Annotated[str, typer.Argument(help="Such as target-v1.")],
+    model: options.Model = "embedded",
+    adapter: options.Adapter = "auto",
+    listed: Annotated[Path | None, typer.Option("--list", help="Default: the list that is shipped.")] = None,
+) -> None:
+    """Give a model with its adapter and prompts a name, once for all: draft heads are trained on frozen targets."""
+    with exits.plain_errors():
+        from agent.profiles.compact import PROMPT_VERSION
+        from decoding.heads import frozen
+        from decoding.heads.identity import target_identity
+        from decoding.training.base import load_base
+
+        merged = train_head.adapter_of(model, adapter)
+        target = target_identity(load_base(model).sha256, merged, PROMPT_VERSION)
+        frozen.freeze(name, target, listed or frozen.TARGETS)
+        output.print_json({"name": name, **asdict(target)})

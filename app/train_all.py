@@ -53,16 +53,20 @@ def _jacobi(length: str, processes: int = 1) -> Stage:
     return Stage("jacobi", command, "jacobi/adapter", processes)
 
 
-HEADS = ("draft_model", "medusa", "eagle3", "falcon", "dflash", "domino", "jetspec", "path_tree")
+BACKBONE = "jetspec"  # trained first and longest: what the other block heads begin with
+BLOCK_HEADS = ("dflash", "domino", "path_tree")
+HEADS = (BACKBONE, *BLOCK_HEADS, "medusa", "eagle3", "falcon", "draft_model")
 
 
 def _head_stages(kind: str) -> tuple[Stage, ...]:
     """A head of one kind, and its 4-bit copy."""
+    minutes = 20 if kind == BACKBONE else 10
+    begin = f"--init-head {{out}}/heads/{BACKBONE}/head " if kind in BLOCK_HEADS else ""
     return (
         Stage(
             f"head-{kind}",
-            f"train head --method {kind} --data {{out}}/features --model {{model}} --adapter {{out}}/shipped "
-            f"--out {{out}}/heads/{kind} --lr 1e-3 --accumulate 1 --epochs 6 --minutes 15 --resume",
+            f"train head --method {kind} --data {{out}}/features --model {{model}} --adapter {{out}}/shipped {begin}"
+            f"--out {{out}}/heads/{kind} --lr 1e-3 --accumulate 1 --epochs 6 --minutes {minutes} --resume",
             f"heads/{kind}/head",
             processes=2,
         ),

@@ -36,6 +36,10 @@ def head(
         list[str] | None, typer.Option("--option", "-o", help="name=value of the method's training; repeatable.")
     ] = None,
     held_out_part: Annotated[float, typer.Option("--held-out-part", min=0.0, max=0.5, help="Of the features.")] = 0.02,
+    init_head: Annotated[
+        Path | None,
+        typer.Option("--init-head", help="Begin with this head's weights, where shapes agree.", exists=True),
+    ] = None,
     model: options.Model = "embedded",
     adapter: options.Adapter = "auto",
 ) -> None:
@@ -48,6 +52,7 @@ def head(
         )
     with exits.plain_errors(), stop_on_signals() as stopped:
         from agent.profiles.compact import PROMPT_VERSION
+        from decoding.heads.head import load_head
         from decoding.training.base import load_base
         from decoding.training.heads.features import Features
         from decoding.training.heads.objective import load_objective
@@ -63,8 +68,9 @@ def head(
             features,
             objective,
             out,
-            adapter=_adapter(model, adapter),
+            adapter=adapter_of(model, adapter),
             held_out_part=held_out_part,
+            begin=load_head(init_head) if init_head else None,
             resume=schedule.resume,
             stopped=stopped,
             prompt_version=PROMPT_VERSION,
@@ -124,7 +130,7 @@ def features(
         wanted = tuple(map(int, taps.split(","))) if taps else None
         finished = make_features(
             load_base(model),
-            _adapter(model, adapter),
+            adapter_of(model, adapter),
             data,
             out,
             taps=wanted,
@@ -182,7 +188,7 @@ def import_published(
         output.print_json({"out": str(out), "kind": found.config.kind, "bytes": size})
 
 
-def _adapter(model: str, adapter: str) -> Any:
+def adapter_of(model: str, adapter: str) -> Any:
     """What `--adapter` means for a model. Raises AdapterMismatch, ModelUnavailable."""
     from decoding.checkpoint import resolve
     from decoding.load import chosen_adapter

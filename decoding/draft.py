@@ -58,6 +58,12 @@ class Draft:
                 node = child[node, token]
         return cls(tuple(tokens), tuple(parents), context)
 
+    def joined(self, other: "Draft") -> "Draft":
+        """Both trees in one, this one's nodes first. `context` nodes are this one's, or the other's where it has none."""
+        first, second = (other, self) if other.context and not self.context else (self, other)
+        moved = tuple(ROOT if parent == ROOT else parent + len(first) for parent in second.parents)
+        return Draft(first.tokens + second.tokens, first.parents + moved, first.context)
+
     @property
     def is_chain(self) -> bool:
         return all(parent == i - 1 for i, parent in enumerate(self.parents))

@@ -1,4 +1,4 @@
-"""Several methods in turn: the first draft that is not empty."""
+"""Several methods in turn: the first draft that is not empty, or all of them in one tree."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,12 +14,17 @@ from decoding.verify import Verdict
 class Cascade:
     """first, second: methods by name, or by name and options: "prompt_lookup:min_ngram=3,draft_tokens=12".
 
-    Both are told every round's outcome, whoever drafted it. `second` may name a cascade in turn through an instance.
+    together: verify both drafts at once, in one tree. Both are told every round's outcome, whoever drafted it. `second` may
+    name a cascade in turn through an instance.
     """
 
     def __init__(
-        self, first: Method | str = "prompt_lookup:min_ngram=2", second: Method | str = "jacobi_forcing"
+        self,
+        first: Method | str = "prompt_lookup:min_ngram=2",
+        second: Method | str = "jacobi_forcing",
+        together: bool = False,
     ) -> None:
+        self._together = together
         self._methods = [_method(each) for each in (first, second)]
         self.taps: tuple[int, ...] = tuple(sorted({tap for method in self._methods for tap in method.taps}))
 
@@ -28,6 +33,9 @@ class Cascade:
             method.begin(prompt, self._tapped(method, hidden), context)
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        if self._together:
+            first, second = (method.propose(tokens, room) for method in self._methods)
+            return first.joined(second)
         return next((draft for method in self._methods if len(draft := method.propose(tokens, room))), Draft())
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:

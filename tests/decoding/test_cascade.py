@@ -56,6 +56,22 @@ def test_a_cascade_of_two_heads_writes_plain_text() -> None:
         assert text_of(Cascade(*parts), sampler) == text_of(load_method("plain"), sampler)
 
 
+@pytest.mark.parametrize("pair", [("domino", "ddtree"), ("prompt_lookup", "jacobi"), ("jacobi_forcing", "path_tree")])
+def test_both_drafts_in_one_tree_write_plain_text(pair: tuple[str, str]) -> None:
+    target = ToyTarget()
+    for sampler in (Sampler(), Sampler(1.0, 4)):
+        parts = [ready_method(name, target) for name in pair]
+        assert text_of(Cascade(*parts, together=True), sampler) == text_of(load_method("plain"), sampler)
+
+
+def test_both_drafts_share_what_they_agree_on() -> None:
+    cascade = Cascade(_Tapped(1, (4, 5)), _Tapped(2, (4, 6)), together=True)
+    assert cascade.propose([1], 5) == Draft((4, 5, 6), (-1, 0, 0))
+    with_context = Draft.chain((8, 9), context=2)
+    assert Draft.chain((7,)).joined(with_context).context == 2
+    assert Draft.chain((7,)).joined(with_context).tokens == (8, 9, 7)
+
+
 def test_a_cascades_methods_take_options() -> None:
     cascade = load_method("cascade", first="prompt_lookup:min_ngram=2,draft_tokens=3", second="plain")
     cascade.begin((1, 2, 3, 4, 5, 1, 2), None, context_of())

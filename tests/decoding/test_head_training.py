@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from decoding.draft import Draft
-from decoding.heads.head import HeadMismatch, load_head
+from decoding.heads.head import Head, HeadMismatch, load_head
 from decoding.hf_target import HfTarget
 from decoding.sampling import Sampler
 from decoding.text import Settings
@@ -143,6 +143,23 @@ def test_glancing_shows_what_was_wrong_less_and_less(target: Taught) -> None:
     assert losses[1.0, 0.0] != losses[0.0, 0.0]
 
 
+def test_a_head_begins_with_anothers_weights(target: Taught) -> None:
+    """One backbone for all block heads: what both have is taken, what one lacks is new."""
+    kinds = {kind: load_objective(kind) for kind in ("jetspec", "domino", "medusa")}
+    heads = {kind: each.new(target.base.config, target.features.counts()) for kind, each in kinds.items()}
+
+    def begun(kind: str, begin: str) -> Head:
+        lesson = HeadLesson(kinds[kind], target.features, target.base, begin=heads[begin])
+        return lesson.subject(CONFIG, target.base, None, torch.float32, torch.device("cpu")).model  # type: ignore
+
+    taken = begun("domino", "jetspec").state_dict()
+    for name, tensor in heads["jetspec"].state_dict().items():
+        assert torch.equal(taken[name], tensor), name
+    assert {"prefix_gru.weight_ih_l0"} < set(taken) - set(heads["jetspec"].state_dict())
+    with pytest.raises(TrainingError, match="no weight"):
+        begun("jetspec", "medusa")
+
+
 def test_what_is_shipped_is_small_and_its_loss_is_told(target: Taught, tmp_path: Path) -> None:
     target.train("medusa", tmp_path / "run")
     trained, out = tmp_path / "run" / "head", tmp_path / "shipped"
@@ -152,6 +169,7 @@ def test_what_is_shipped_is_small_and_its_loss_is_told(target: Taught, tmp_path:
     assert done.lost == pytest.approx(
         (done.fp32_tokens_per_forward - done.int4_tokens_per_forward) / (done.fp32_tokens_per_forward - 1), abs=1e-3
     )
+    assert done.untrained_tokens_per_forward and done.untrained_tokens_per_forward < done.int4_tokens_per_forward
     assert load_head(out).identity == load_head(trained).identity
     with pytest.raises(TrainingError, match="train a smaller one"):
         export_head(trained, out, target.decoder, [], limit=0, most_bytes=100)

@@ -62,9 +62,7 @@ def test_two_processes_with_parts_equal_one_with_all(base: Base, tmp_path: Path)
     close(load_file(two / "model" / "model.safetensors"), load_file(one / "model" / "model.safetensors"), atol=1e-4)
     weights = sum(tensor.numel() for tensor in masters(one).values())
     held = {path: int(path.read_text()) for out in (one, two) for path in out.glob("held-*")}
-    expected = (
-        held.pop(one / "held-0") - 12 * weights + (4 + 12 / 2) * weights
-    )
+    expected = held.pop(one / "held-0") - 12 * weights + (4 + 12 / 2) * weights
     assert len(held) == 2
     for found in held.values():
         assert found == pytest.approx(expected, rel=0.1)

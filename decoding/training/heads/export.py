@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import torch
+
 from decoding.engine import Request, decode
-from decoding.heads.head import Head, load_head, save_head
+from decoding.heads.head import Head, load_head, new_head, save_head
 from decoding.method import load_method
 from decoding.metrics import measure
 from decoding.text import TextDecoder
@@ -18,13 +20,15 @@ from decoding.training.heads.responses import Response
 class Exported:
     """The shipped folder. Tokens per forward are of the same greedy answers; None where nothing was decoded.
 
-    lost: part of the accepted draft tokens that quantisation costs.
+    untrained: with random weights, since a head that learnt nothing is as lossless as any. lost: part of the accepted draft
+    tokens that quantisation costs.
     """
 
     bytes: int
     prompts: int
     fp32_tokens_per_forward: float | None = None
     int4_tokens_per_forward: float | None = None
+    untrained_tokens_per_forward: float | None = None
     lost: float | None = None
 
 
@@ -43,9 +47,16 @@ def export_head(
     asked = list(islice(responses, limit))
     if not asked:
         return Exported(size, 0)
-    whole, small = (tokens_per_forward(decoder, each, asked) for each in (head, load_head(out)))
+    whole, small, none = (tokens_per_forward(decoder, each, asked) for each in (head, load_head(out), _untrained(head)))
     lost = (whole - small) / (whole - 1) if whole > 1 else 0.0
-    return Exported(size, len(asked), round(whole, 4), round(small, 4), round(lost, 4))
+    return Exported(size, len(asked), round(whole, 4), round(small, 4), round(none, 4), round(lost, 4))
+
+
+def _untrained(head: Head) -> Head:
+    """A head of the same shape with random weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return new_head(head.config).eval().requires_grad_(False)
 
 
 def tokens_per_forward(decoder: TextDecoder, head: Head, responses: Iterable[Response]) -> float:

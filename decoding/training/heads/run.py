@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from decoding.adapter import Adapter, merged_weights
+from decoding.heads.head import Head
 from decoding.heads.identity import target_identity
 from decoding.heads.taps import all_taps
 from decoding.load import DTYPES, auto_dtype
@@ -65,13 +66,17 @@ def train_head(
     *,
     adapter: Adapter | None = None,
     held_out_part: float = 0.02,
+    begin: Head | None = None,
     resume: bool = False,
     stopped: Callable[[], bool] = lambda: False,
     prompt_version: int | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Train a head; `out` is left as by `loop.train`, with the head in `head/` and the best one in `best/`."""
-    lesson = HeadLesson(objective, features, base, adapter)
+    """Train a head; `out` is left as by `loop.train`, with the head in `head/` and the best one in `best/`.
+
+    begin: a head whose weights the new one takes, where names and shapes agree. Raises TrainingError where none do.
+    """
+    lesson = HeadLesson(objective, features, base, adapter, begin)
     learnt = lesson.objective(held_out_part)
     return train(
         config,

@@ -13,8 +13,9 @@ from torch import Tensor
 from decoding.adapter import About, Adapter, merged_weights
 from decoding.heads.head import Head, HeadMismatch, TargetIdentity, save_head
 from decoding.heads.identity import target_identity
+from decoding.identity import weights_sha256
 from decoding.training.base import Base
-from decoding.training.config import TrainConfig
+from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.heads.features import FeaturePack, Features
 from decoding.training.heads.objective import FromTarget, HeadBatch, HeadObjective
 from decoding.training.objective import Objective
@@ -27,17 +28,24 @@ _EMBEDDING, _LM_HEAD = "model.embed_tokens.weight", "lm_head.weight"
 class HeadLesson:
     """A head, the features that it learns from, and how: all that the loop's callbacks share.
 
-    Raises HeadMismatch where the features are of another target than `base`.
+    begin: a head whose weights a new one takes, where names and shapes agree. Raises HeadMismatch where the features are of
+    another target than `base`.
     """
 
     def __init__(
-        self, objective: HeadObjective, features: Features, base: Base, adapter: Adapter | None = None
+        self,
+        objective: HeadObjective,
+        features: Features,
+        base: Base,
+        adapter: Adapter | None = None,
+        begin: Head | None = None,
     ) -> None:
         target = features.origin.target
         mine = replace(target_identity(base.sha256, adapter), prompt_hash=target.prompt_hash)
         if difference := target.difference(mine):
             raise HeadMismatch(f"the features are of another target ({difference}): make them anew with this one")
         self._objective, self._features, self._base, self._adapter = objective, features, base, adapter
+        self._begin = begin
         self._progress = 0.0
 
     def objective(self, held_out_part: float) -> Objective[FeaturePack]:
@@ -50,7 +58,11 @@ class HeadLesson:
             left_out=0,
             loss=self._loss,
             evaluate=self._evaluate,
-            curve={"objective": repr(self._objective), "features": repr(self._features.origin)},
+            curve={
+                "objective": repr(self._objective),
+                "features": repr(self._features.origin),
+                "begin": weights_sha256(self._begin.state_dict()) if self._begin else "",
+            },
         )
 
     def subject(
@@ -66,6 +78,8 @@ class HeadLesson:
             self._objective.start(head, weights)
         else:
             weights = {name: tensor for name, tensor in stored if name in (_EMBEDDING, _LM_HEAD)}
+        if self._begin:
+            _take(head, self._begin)
         head.to(device).train().requires_grad_()
         self._embedding = weights[_EMBEDDING].to(device, torch.float32)
         tied = base.config.tie_embeddings
@@ -131,6 +145,15 @@ class HeadLesson:
         if self._dtype == torch.bfloat16 and self._device.type == "cuda":
             return torch.autocast("cuda", torch.bfloat16)
         return nullcontext()
+
+
+def _take(head: Head, begin: Head) -> None:
+    """Give `head` the weights of `begin` that have its names and shapes."""
+    shapes = {name: tensor.shape for name, tensor in head.state_dict().items()}
+    found = {name: tensor for name, tensor in begin.state_dict().items() if shapes.get(name) == tensor.shape}
+    if not found:
+        raise TrainingError(f"a {begin.config.kind} head has no weight that a {head.config.kind} head could begin with")
+    head.load_state_dict(found, strict=False)
 
 
 def _write(head: Head, folder: Path, identity: TargetIdentity) -> None:

@@ -1,0 +1,43 @@
+"""Targets that were frozen: a name for a base, an adapter and prompts, which draft heads belong to.
+
+`weights/targets.json` lists them, oldest first. A name never changes its meaning: a target that was trained on gets another.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from decoding.errors import ModelUnavailable
+from decoding.heads.head import TargetIdentity
+from decoding.model_config import read_json
+
+TARGETS = Path(__file__).parents[1] / "weights" / "targets.json"
+
+
+class NameTaken(ValueError):
+    """A name that means another target already."""
+
+
+def frozen_targets(listed: Path = TARGETS) -> Mapping[str, TargetIdentity]:
+    """Every frozen target by name; none where nothing was frozen. Raises ModelUnavailable for a damaged list."""
+    if not listed.exists():
+        return {}
+    try:
+        return {name: TargetIdentity(**told) for name, told in read_json(listed).items()}
+    except TypeError as error:
+        raise ModelUnavailable(f"{listed} is damaged ({error}); install sqlagent again") from error
+
+
+def frozen_name(target: TargetIdentity, listed: Path = TARGETS) -> str | None:
+    """The name under which `target` was frozen; None where it was not."""
+    return next((name for name, other in frozen_targets(listed).items() if not other.difference(target)), None)
+
+
+def freeze(name: str, target: TargetIdentity, listed: Path = TARGETS) -> None:
+    """Add a target under a name; nothing where it has that name already. Raises NameTaken."""
+    known = frozen_targets(listed)
+    if name in known and (difference := known[name].difference(target)):
+        raise NameTaken(f"{name} is another target ({difference}): choose a new name, such as target-v{len(known) + 1}")
+    named = {other: asdict(each) for other, each in {**known, name: target}.items()}
+    listed.write_text(json.dumps(named, indent=2) + "\n", encoding="utf-8")
