@@ -39,20 +39,19 @@ def bench(
         return
     if data is None or out is None:
         raise typer.BadParameter("the comparison needs --data and --out", ctx)
-    from decoding.method import load_method, ready_methods
+    from decoding.method import load_method
     from decoding.text import Settings
     from eval.bench_run import benchmark
     from eval.datasets import load_dataset
 
     with exits.plain_errors(), exits.own_heads_only():
-        names = ready_methods() if decoders == "all" else [name.strip() for name in decoders.split(",")]
-        names = ["plain", *(name for name in names if name != "plain")]
+        names = [] if decoders == "all" else [name.strip() for name in decoders.split(",")]
         for name in names:
             load_method(name)
-        settings = [Settings(name, {}, decoding.temperature, seed, max_new_tokens) for name in names]
+        settings = Settings("plain", {}, decoding.temperature, seed, max_new_tokens)
         examples = load_dataset("spider", data, limit=questions)
         with output.stderr.status("loading the model") as status:
-            summary = benchmark(decoding.choice(), examples, settings, out, peers=peers, say=status.update)
+            summary = benchmark(decoding.choice(), examples, settings, out, names=names, peers=peers, say=status.update)
     if not as_json:
         _print_floor(summary["floor"])
         _print_rows(summary["rows"])

@@ -91,17 +91,22 @@ def load_method(name: str, **options: Any) -> Method:
     return method(**options)  # type: ignore[no-any-return]
 
 
-def ready_methods() -> list[str]:
-    """Those that draft as they are: they need no head, or theirs is shipped."""
-    return [name for name in METHODS if _is_ready(name)]
+def ready_methods(target: "TargetIdentity | None" = None) -> list[str]:
+    """Those that draft as they are: they need no head, or theirs is shipped, and was trained on `target` if one is given."""
+    return [name for name in METHODS if _is_ready(name, target)]
 
 
-def _is_ready(name: str) -> bool:
+def _is_ready(name: str, target: "TargetIdentity | None") -> bool:
+    from decoding.heads.head import find_head  # heads build on this module
+
+    kind = getattr(method_class(name), "kind", None)
+    if kind is None:
+        return True
     try:
-        load_method(name)
+        trained_on = find_head(kind).identity
     except UnknownMethod:
         return False
-    return True
+    return target is None or (trained_on is not None and not trained_on.difference(target))
 
 
 def method_options(name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from decoding.batching import Batcher
 from decoding.constraint import Constraint
 from decoding.engine import Request
 from decoding.heads.head import TargetIdentity
-from decoding.method import load_method
+from decoding.method import load_method, ready_methods
 from decoding.metrics import Metrics, measure, prefilled_tokens
 from decoding.recall import Recall
 from decoding.rounds import Round
@@ -109,6 +109,10 @@ class TextDecoder:
         for text, done in zip(texts, ended, strict=True):
             if not done:
                 yield text.generation(len(tokens))
+
+    def ready_methods(self) -> list[str]:
+        """The methods that draft for this model as they are: see `decoding.method.ready_methods`."""
+        return ready_methods(self._identity() if self._identity else None)
 
     def alone(self, do: Callable[[AnyTarget], Done]) -> Done:
         """Do something with the target while nobody decodes."""

@@ -21,17 +21,21 @@ from eval.peers import load_peer, load_peers, run_peers, time_plain_step
 def benchmark(
     choice: ModelChoice,
     examples: Sequence[Example],
-    methods: Sequence[Settings],
+    settings: Settings,
     out: Path,
     *,
+    names: Sequence[str] = (),
     peers: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Run and return the summary; `out` gets runs.jsonl (every round of every run) and summary.json.
 
-    The prefix cache is off, so that no method finds what another one left. `say` hears what is being done.
+    names: the methods beside plain; none: all that draft for this model as they are. The prefix cache is off, so that no
+    method finds what another one left. `say` hears what is being done.
     """
     decoder = load_model(replace(choice, prefix_cache_mb=0)).decoder
+    named = ["plain", *(name for name in names or decoder.ready_methods() if name != "plain")]
+    methods = [replace(settings, decoder=name) for name in named]
     prompts = sql_prompts(decoder, load_profile(choice.profile_name), examples)
     out.mkdir(parents=True, exist_ok=True)
     with (out / "runs.jsonl").open("w", encoding="utf-8") as log:
@@ -43,10 +47,10 @@ def benchmark(
         say("measuring the floor")
         floor = measure_floor(decoder)
         runs = run_bench(decoder, prompts, methods, on_run)
-        more = _beside_peers(decoder, prompts, methods[0].max_new_tokens, runs, on_run, out) if peers else {}
+        more = _beside_peers(decoder, prompts, settings.max_new_tokens, runs, on_run, out) if peers else {}
     summary = {
         **_circumstances(decoder, choice),
-        "temperature": methods[0].temperature,
+        "temperature": settings.temperature,
         "questions": len(prompts),
         "mean_prompt_tokens": mean_prompt_tokens(run for run in runs if run.decoder == "plain"),
         "floor": floor.to_dict(),

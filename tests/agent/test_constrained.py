@@ -13,7 +13,6 @@ from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.conversation import Conversation
 from agent.toolbox import AgentOptions
 from decoding.chat_model import FastChatModel
-from decoding.method import ready_methods
 from tests.tiny_models import tiny_checkpoint
 from tools.database import Database
 
@@ -71,7 +70,7 @@ def test_every_method_writes_plain_decodings_text(loaded: LoadedModel, database:
     conversation.ask("How many singers are from France, and which concerts did they sing in?")
     call = toolbox.calls["generate"]
     options = dict(call.options) | {"temperature": temperature, "max_new_tokens": 80}
-    texts = {name: _text(loaded, call.messages, options | {"decoder": name}) for name in ready_methods()}
+    texts = {name: _text(loaded, call.messages, options | {"decoder": name}) for name in loaded.decoder.ready_methods()}
     assert len(texts) >= 5 and len(texts["plain"]) > 40
     assert {name for name, text in texts.items() if text != texts["plain"]} == set()
 

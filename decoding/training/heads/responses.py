@@ -16,6 +16,7 @@ import numpy as np
 from decoding.engine import Request
 from decoding.heads.head import TargetIdentity
 from decoding.method import load_method
+from decoding.recall import Recall
 from decoding.rounds import Round
 from decoding.sampling import Sampler
 from decoding.text import TextDecoder
@@ -25,6 +26,7 @@ from decoding.training.data import Group, TokenPair, TrainingDataError
 from decoding.training.record_log import RecordLog, read_records
 
 FILE = "responses.jsonl"
+_PROMPT_END = 8  # tokens: as long a match as lookups seek
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,16 @@ class _Responses:
         seeded = Sampler(self.how.temperature, self.how.seed)
         samplers = [Sampler(), *(seeded.derive(asked.prompt, i) for i in range(self.how.samples))]
         limit, stop = self.how.max_new_tokens(asked.pair.step), self.tokenizer.stop_ids
-        return [Request(asked.ids, load_method(self.how.decoder), limit, each, stop) for each in samplers]
+        recall = self._recall(asked)
+        return [
+            Request(asked.ids, load_method(self.how.decoder), limit, each, stop, recall=recall) for each in samplers
+        ]
+
+    def _recall(self, asked: Asked) -> Recall:
+        """The data's answer behind the prompt's end: most of it is the target's own, and drafts copy it."""
+        recall = Recall()
+        recall.add([*asked.ids[-_PROMPT_END:], *self.tokenizer.encode(asked.pair.answer), *self.tokenizer.stop_ids])
+        return recall
 
     def record(self, asked: Asked, requests: Sequence[Request], rounds: Sequence[Sequence[Round]]) -> Response | str:
         if why := fault(self.tokenizer, rounds[0]):
