@@ -21,7 +21,8 @@ class BlockHead(Head):
 
     block_size: the anchor and the masks behind it, in training. causal: whether a place of the block sees only those before it.
     shift: whether a place guesses the token after it, so that the anchor's place counts too (Domino); else it guesses its own.
-    mask_token: the token whose embedding stands for a mask; None: a vector of the head's own.
+    mask_token: the token whose embedding stands for a mask; None: a vector of the head's own. carry: whether every place of
+    the block begins with the features of the last context token, as Medusa's heads do; attention alone takes long to find it.
     """
 
     sizes: ClassVar[Mapping[str, Any]] = {
@@ -30,6 +31,7 @@ class BlockHead(Head):
         "causal": False,
         "shift": False,
         "mask_token": None,
+        "carry": False,
         "qk_norm": True,
     }
 
@@ -45,10 +47,16 @@ class BlockHead(Head):
         self.norm = nn.RMSNorm(width, eps)
         if self.size("mask_token") is None:
             self.mask = nn.Parameter(0.02 * torch.randn(width))
+        self.carry = nn.Linear(width, width, bias=False) if self.size("carry") else None
+
+    def features(self, hidden: Tensor) -> Tensor:
+        """Fused features [tokens, hidden] of tapped states [tokens, taps, hidden]."""
+        fused: Tensor = self.hidden_norm(self.fc(hidden.flatten(1)))
+        return fused
 
     def context(self, hidden: Tensor, positions: Tensor) -> list[KeysValues]:
         """Each layer's keys and values of tokens with tapped states `hidden` [tokens, taps, hidden] at `positions` [tokens]."""
-        features = self.hidden_norm(self.fc(hidden.flatten(1)))
+        features = self.features(hidden)
         return [layer.self_attn.keys_values(features, positions) for layer in self._layers]
 
     def forward(
@@ -59,18 +67,22 @@ class BlockHead(Head):
         embedding: Tensor,
         context: Sequence[KeysValues],
         seen: Tensor | None = None,
+        last: Tensor | None = None,
     ) -> Tensor:
         """States [blocks, guesses, hidden]; `state @ lm_head.T` guesses the 1st, 2nd, ... token behind a block's known ones.
 
         known [blocks, count]: the tokens with which the blocks begin, the first at `positions` [blocks]; the last of them is
         the anchor, and in decoding those before it, if any, are forced tokens without hidden states. `masks` follow, and
         as many guesses; one more with `shift`. context: from `context`, of the same sequence or forest. seen [blocks, tokens]:
-        which of its tokens stand before each block; None: all.
+        which of its tokens stand before each block; None: all. last [blocks, hidden]: `features` of the token before each
+        block, for a head that carries them; None where nothing stands before.
         """
         count = known.shape[1]
         token = self.size("mask_token")
         mask = self.mask if token is None else embedding[token]
         x = torch.cat([functional.embedding(known, embedding), mask.expand(len(known), masks, -1)], 1)
+        if self.carry is not None and last is not None:
+            x = x + self.carry(last)[:, None]
         places = positions[:, None] + torch.arange(count + masks, device=known.device)
         visible = self._visible(len(known), count + masks, context[0][0].shape[1], seen, known.device)
         for layer, before in zip(self._layers, context, strict=True):

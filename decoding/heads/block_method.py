@@ -31,12 +31,14 @@ class BlockContext:
         planes = self._shape[0] * self._shape[1] * self._shape[2]
         self._rows = Rows(planes, (head.size("head_dim"),), weight.dtype, weight.device)
         self.count = 0  # tokens
+        self.last: Tensor | None = None  # the newest token's features [1, hidden]
 
     def append(self, hidden: Tensor) -> None:
         """The next tokens' tapped states [new, taps, hidden]."""
         new = len(hidden)
         if not new:
             return
+        self.last = self._head.features(hidden[-1:])
         self._rows.reserve(self.count + new, self.count)
         positions = torch.arange(self.count, self.count + new, device=hidden.device)
         table = self._table()
@@ -90,7 +92,8 @@ class BlockMethod(ABC):
             return Draft()
         count, device = self._context.count, self._embedding.device
         known, position = (torch.tensor([each], device=device) for each in (tokens[count:], count))
-        states = self._head(known, position, self._masks, self._embedding, self._context.layers())
+        context = self._context
+        states = self._head(known, position, self._masks, self._embedding, context.layers(), last=context.last)
         return self.draft(states[0, :room], tokens)
 
     @abstractmethod

@@ -58,7 +58,9 @@ def test_training_feeds_a_head_what_decoding_feeds_it(kind: str, known: int) -> 
         context = BlockContext(head)
         context.append(batch.hidden[:place])
         text = batch.tokens[: place + late + 1]
-        want = head(text[None, place:], torch.tensor([place]), masks, batch.embedding, context.layers())
+        want = head(
+            text[None, place:], torch.tensor([place]), masks, batch.embedding, context.layers(), last=context.last
+        )
         torch.testing.assert_close(blocks.states[block], want[0], atol=1e-5, rtol=1e-4)
         guessed = batch.targets[blocks.index[block]]
         following = torch.cat([batch.tokens, torch.tensor([0])])[len(text) : len(text) + masks + head.shift]

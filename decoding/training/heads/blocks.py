@@ -34,10 +34,11 @@ class Blocks:
 class BlockObjective:
     """What the kinds of block heads share.
 
-    block_size: the anchor and the masks. layers, intermediate (0: the target's), taps: sizes of the head. causal: the mask
-    inside the block. anchors: blocks per batch, drawn at random. gamma: of the weights by depth; 0: all alike. distribution:
-    learn the target's distribution (forward KL) and not its token. known: a block begins with 1 to so many known tokens, as
-    after forced tokens. frequent: size of the draft vocabulary beside each prompt's own tokens; 0: all tokens of the target.
+    block_size: the anchor and the masks. layers, intermediate (0: about 1.8 times the target's width), taps: sizes of the
+    head. causal: the mask inside the block. carry: see `BlockHead`; the target's last state is tapped, too. anchors: blocks per
+    batch, drawn at random. gamma: of the weights by depth; 0: all alike. distribution: learn the target's distribution
+    (forward KL) and not its token. known: a block begins with 1 to so many known tokens, as after forced tokens. frequent:
+    size of the draft vocabulary beside each prompt's own tokens; 0: all tokens of the target.
     """
 
     block_size: int = 8
@@ -45,6 +46,7 @@ class BlockObjective:
     intermediate: int = 0
     taps: int = 3
     causal: bool = False
+    carry: bool = True
     anchors: int = 256
     gamma: float = 4.0
     distribution: bool = False
@@ -53,18 +55,20 @@ class BlockObjective:
     kind: ClassVar[str]
 
     def new(self, target: ModelConfig, counts: Tensor) -> Head:
+        taps = {*spread_taps(target.layers, self.taps), *([target.layers] if self.carry else [])}
         return new_head(
             HeadConfig(
                 self.kind,
                 target.hidden_size,
                 target.vocab_size,
-                taps=spread_taps(target.layers, self.taps),
+                taps=tuple(sorted(taps)),
                 sizes={
                     **attention_sizes(target),
                     "layers": self.layers,
-                    "intermediate": self.intermediate or target.intermediate_size,
+                    "intermediate": self.intermediate or target.hidden_size * 16 // 9,
                     "block_size": self.block_size,
                     "causal": self.causal,
+                    "carry": self.carry,
                     **self.more_sizes(),
                 },
                 frequent=frequent_tokens(counts, self.frequent),
@@ -94,7 +98,9 @@ class BlockObjective:
         seen = batch.sees[rows]
         seen[torch.arange(len(rows), device=device), rows] = False
         context = head.context(batch.hidden, batch.positions)
-        states = head(known, batch.positions[rows], masks, batch.embedding, context, seen)
+        before = batch.parents[rows]
+        last = head.features(batch.hidden[before.clamp_min(0)]) * (before >= 0)[:, None]
+        states = head(known, batch.positions[rows], masks, batch.embedding, context, seen, last)
         return Blocks(states, known[:, -1], index[:, count:], valid[:, count:])
 
     def weighted(self, logits: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor) -> Tensor:
