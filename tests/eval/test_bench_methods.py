@@ -106,7 +106,9 @@ def test_every_default_method_is_there() -> None:
 
 
 def measured(step: str, method: str, tokens: int, forwards: int, wall_ms: float) -> Measured:
-    return Measured(step, method, tokens, tokens + 2, 2, forwards, wall_ms, 50.0, True, tokens - forwards, 1, 3 * forwards)
+    return Measured(
+        step, method, tokens, tokens + 2, 2, forwards, wall_ms, 50.0, True, tokens - forwards, 1, 3 * forwards
+    )
 
 
 def asked(checkpoint: str, question: int, correct: bool | None, *runs: Measured) -> Asked:
