@@ -15,6 +15,7 @@ from decoding.constraint import Constraint, ConstraintError
 from decoding.draft import ROOT, Draft
 from decoding.heads.head import TargetIdentity
 from decoding.method import Context, Method
+from decoding.place import Place
 from decoding.recall import Recall
 from decoding.rounds import Finish, Round
 from decoding.sampling import Sampler
@@ -83,24 +84,8 @@ def _attempt(do: Callable[[], Done]) -> Done | Exception:
         return error
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a text stands in its constraint: the state, and what is left of the forced tokens that it is amid.
-
-    A draft that spells out forced tokens must spell them so: the state alone may allow others (`i` for `I`).
-    """
-
-    state: Any
-    run: tuple[int, ...]
-
-    def takes(self, constraint: Constraint[Any], token: int) -> bool:
-        """Whether the token may follow."""
-        return token == self.run[0] if self.run else constraint.admits(self.state, token)
-
-    def after(self, constraint: Constraint[Any], token: int) -> "_Place":
-        """Behind a token that it takes. Nothing is forced behind forced tokens but by the model's next choice."""
-        state = constraint.step(self.state, token)
-        return _Place(state, self.run[1:] if self.run else constraint.forced(state))
+def _nothing(tokens: Sequence[int], room: int) -> Draft:
+    return Draft()
 
 
 class Decoding:
@@ -120,20 +105,23 @@ class Decoding:
         self._sequence = target.open(self._tokens, request.sampler, request.method.taps)
         opened.callback(target.close, self._sequence)
         self._pending = self._tokens[self._sequence.cached :]
-        self._places: dict[int, _Place | None] = {}
+        self._places: dict[int, Place | None] = {}
         if request.constraint:
-            self._places[ROOT] = _Place(request.constraint.start(), ())
+            self._places[ROOT] = Place.beginning(request.constraint, request.stop)
         self._rounds = 0
         self._draft_ms = 0.0
-        context = Context(request.sampler, target.embedding, target.lm_head, request.recall, request.identity)
+        context = Context(
+            request.sampler, target.embedding, target.lm_head, request.recall, request.identity, self._standing
+        )
         request.method.begin(request.prompt, self._sequence.hidden, context)
 
     def propose(self) -> Draft:
         """The method's draft, without what cannot become text (too deep, below a stop token, forbidden), its context apart."""
         start = perf_counter()
-        method = self._request.method
-        blind = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
-        draft = self._prune(Draft() if blind else method.propose(self._tokens, self.room - 1))
+        method: Any = self._request.method
+        unseen = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
+        propose = getattr(method, "propose_unseen", _nothing) if unseen else method.propose
+        draft = self._prune(propose(self._tokens, self.room - 1))
         self._draft_ms = 1e3 * (perf_counter() - start)
         return draft
 
@@ -179,25 +167,28 @@ class Decoding:
         if node != ROOT and draft.tokens[node] in self._request.stop:
             return draft.tokens[node]  # nothing follows a stop token: `_cut` drops this
         token = scores.choice(node)
-        constraint = self._request.constraint
-        if constraint is None:
+        if ROOT not in self._places:
             return token
-        place = self._place(constraint, draft, node)
+        place = self._place(draft, node)
         if place.run:
             return place.run[0]
-        if constraint.admits(place.state, token):
+        if place.takes(token):
             return token
-        mask = constraint.allowed(place.state)
+        mask = place.allowed()
         if not mask.any():
             raise ConstraintError("the constraint allows no token here")
         logits = scores.logits[node + 1].masked_fill(~mask.to(scores.logits.device), float("-inf"))
         return self._request.sampler.pick(logits, len(self._tokens) + draft.depth(node))
 
-    def _place(self, constraint: Constraint[Any], draft: Draft, node: int) -> "_Place":
+    def _standing(self) -> Place | None:
+        """Of the last committed token; None without a constraint."""
+        return self._places.get(ROOT)
+
+    def _place(self, draft: Draft, node: int) -> Place:
         """Of a node that can become text."""
         if (found := self._places.get(node)) is None:
-            before = self._place(constraint, draft, draft.parents[node])
-            found = self._places[node] = before.after(constraint, draft.tokens[node])
+            before = self._place(draft, draft.parents[node])
+            found = self._places[node] = before.after(draft.tokens[node])
         return found
 
     def _prune(self, draft: Draft) -> Draft:
@@ -217,11 +208,10 @@ class Decoding:
         parent = draft.parents[node]
         if draft.depths[node] >= self.room or (parent != ROOT and draft.tokens[parent] in self._request.stop):
             return False
-        constraint = self._request.constraint
-        if constraint is None:
+        if ROOT not in self._places:
             return True
         dead = parent in self._places and self._places[parent] is None
-        if not dead and self._place(constraint, draft, parent).takes(constraint, draft.tokens[node]):
+        if not dead and self._place(draft, parent).takes(draft.tokens[node]):
             return True
         self._places[node] = None  # nothing below it can become text
         return node < draft.context
@@ -235,14 +225,13 @@ class Decoding:
 
     def _force(self, draft: Draft, verdict: Verdict) -> tuple[list[int], Finish | None]:
         """Advance the constraint over the bonus, then append the tokens that must follow."""
-        constraint = self._request.constraint
-        if constraint is None:
+        if ROOT not in self._places:
             return [], None
         last = verdict.path[-1] if verdict.path else ROOT
-        place = self._place(constraint, draft, last).after(constraint, verdict.bonus)
+        place = self._place(draft, last).after(verdict.bonus)
         forced, finish = self._cut(list(place.run))
-        for token in forced if finish != "stop" else forced[:-1]:
-            place = place.after(constraint, token)
+        for token in forced:
+            place = place.after(token)
         self._places = {ROOT: place}
         self._append(forced)
         return forced, finish

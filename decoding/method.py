@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from decoding.draft import Draft
+from decoding.place import Place
 from decoding.recall import Recall
 from decoding.sampling import Sampler
 from decoding.target import Scores
@@ -31,6 +32,7 @@ class Context:
     lm_head: Tensor  # the target's [vocab, hidden]
     recall: Recall
     identity: "Callable[[], TargetIdentity] | None" = None  # who the target is, where that is known
+    place: Callable[[], Place | None] = lambda: None  # where the text stands in its constraint just now, if it has one
 
 
 class Method(Protocol):
@@ -46,7 +48,7 @@ class Method(Protocol):
 
         `hidden` [cached, taps, hidden]: states of the prompt's first tokens, as far as the prefix cache has them. The
         states of the others come with the first `observe`, so a method with taps is asked for no draft in the first
-        round, after a cold start and after a cache hit alike.
+        round, after a cold start and after a cache hit alike; `propose_unseen`, where a method has it, is asked instead.
         """
         ...
 

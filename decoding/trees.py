@@ -1,16 +1,19 @@
 """Token trees from a drafter's guesses, as pure functions: static, best-first, fanned out, beam.
 
-Scores are log-probabilities, so a path's score is a sum that never grows with its depth. Every builder returns a `Draft` whose
-nodes are counted by `budget`; the root is not.
+Scores are log-probabilities, so a path's score is a sum that never grows with its depth. Every builder returns a `Draft`
+within `Bounds`. `place` is where the root stands in its constraint: the tree is grown among what that allows.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
+from math import exp, inf, log
 
 from torch import Tensor
 
 from decoding.draft import ROOT, Draft
+from decoding.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,29 @@ class Level:
 
     tokens: Sequence[int]
     scores: Sequence[float]  # log-probabilities, none above 0, descending
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a tree may cost.
+
+    budget: nodes, the root not counted. least: a path that is less probable is not worth its rows; on a processor, where a
+    row has its price, about the share of a forward that a row costs; 0 where only the budget counts. Raises ValueError.
+    """
+
+    budget: int
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.budget < 1 or not 0.0 <= self.least < 1.0:
+            raise ValueError(
+                f"budget must be 1 or more and least from 0 to below 1, not {self.budget} and {self.least}"
+            )
+
+    @property
+    def floor(self) -> float:
+        """The lowest score of a path."""
+        return log(self.least) if self.least else -inf
 
 
 def static(shape: Iterable[Sequence[int]], levels: Sequence[Level]) -> Draft:
@@ -38,41 +64,98 @@ def _tokens(path: Sequence[int], levels: Sequence[Level]) -> list[int]:
     return out
 
 
-def best_first(levels: Sequence[Level], budget: int) -> Draft:
-    """The `budget` most probable prefixes under the product of the levels' probabilities (DDTree, arXiv 2604.12989).
+OFFERED = 16
+"""Guesses of a place that a constraint is asked about, where the builder wants fewer: it may forbid the best."""
+
+
+LEAST = 0.02
+"""The default of `Bounds.least` for drafters whose guesses have probabilities."""
+
+
+def offered(wanted: int, place: Place | None) -> int:
+    """How many guesses of a place a builder should be given that takes `wanted` of them."""
+    return wanted if place is None else max(wanted, OFFERED)
+
+
+def admitted(level: Level, place: Place | None, floor: float = -inf) -> Iterator[tuple[int, float]]:
+    """The guesses of a level that may stand at `place`, best first: tokens and log-probabilities, none below `floor`.
+
+    What is forbidden leaves its probability to the others; a forced token is certain. Asks no further than it is read.
+    """
+    if place is not None and place.run:
+        yield place.run[0], 0.0
+        return
+    left, before = 1.0, 0.0
+    for token, score in zip(level.tokens, level.scores, strict=True):
+        before = min(before, score - log(left))
+        if before < floor:
+            return
+        if place is None or place.takes(token):
+            yield token, before
+        else:
+            left = max(left - exp(score), 1e-6)
+
+
+def chain(levels: Sequence[Level], place: Place | None = None) -> Draft:
+    """The best guess of every level that may stand behind the best ones before it."""
+    return fanned_out(levels, 1, Bounds(len(levels)), place) if levels else Draft()
+
+
+def best_first(levels: Sequence[Level], bounds: Bounds, place: Place | None = None) -> Draft:
+    """The most probable prefixes under the product of the levels' probabilities (DDTree, arXiv 2604.12989).
 
     A popped node offers its next sibling and its first child, so the heap never holds more than twice the budget.
     """
     tokens: list[int] = []
     parents: list[int] = []
-    heap: list[tuple[float, int, int, int, float]] = []  # cost, depth, rank, parent, the parent's cost
+    heap: list[
+        tuple[float, int, int, int, _Family]
+    ] = []  # cost, depth, which offer, token, and the family it comes from
+    offers = count()
 
-    def offer(depth: int, rank: int, parent: int, above: float) -> None:
-        if depth < len(levels) and rank < len(levels[depth].tokens):
-            heapq.heappush(heap, (above - levels[depth].scores[rank], depth, rank, parent, above))
+    def offer(family: _Family) -> None:
+        for token, score in islice(family.guesses, 1):
+            heapq.heappush(heap, (family.cost - score, family.depth, next(offers), token, family))
 
-    offer(0, 0, ROOT, 0.0)
-    while heap and len(tokens) < budget:
-        cost, depth, rank, parent, above = heapq.heappop(heap)
-        offer(depth, rank + 1, parent, above)
-        offer(depth + 1, 0, len(tokens), cost)
-        tokens.append(levels[depth].tokens[rank])
-        parents.append(parent)
+    def open_family(parent: int, depth: int, cost: float, place: Place | None) -> None:
+        if depth < len(levels):
+            offer(_Family(parent, depth, cost, place, admitted(levels[depth], place, bounds.floor + cost)))
+
+    open_family(ROOT, 0, 0.0, place)
+    while heap and len(tokens) < bounds.budget:
+        cost, depth, _, token, family = heapq.heappop(heap)
+        offer(family)
+        open_family(len(tokens), depth + 1, cost, family.place and family.place.after(token))
+        tokens.append(token)
+        parents.append(family.parent)
     return Draft(tuple(tokens), tuple(parents))
 
 
-def fanned_out(levels: Sequence[Level], width: int, budget: int) -> Draft:
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """The children of a node, as far as they were asked for. cost and place: of the node; depth: of the children."""
+
+    parent: int
+    depth: int
+    cost: float
+    place: Place | None
+    guesses: Iterator[tuple[int, float]]
+
+
+def fanned_out(levels: Sequence[Level], width: int, bounds: Bounds, place: Place | None = None) -> Draft:
     """The tree of JetSpec (arXiv 2606.18394, its builder `accum_logp`): the best node gets all its `width` children at once."""
     tokens: list[int] = []
     parents: list[int] = []
-    heap: list[tuple[float, int, int]] = [(0.0, ROOT, 0)]  # cost, node, depth of its children
-    while heap and len(tokens) < budget:
-        cost, parent, depth = heapq.heappop(heap)
+    heap = [(0.0, ROOT, 0, place)]  # cost, node, its children's depth, the place above it
+    while heap and len(tokens) < bounds.budget:
+        cost, parent, depth, place = heapq.heappop(heap)
         if depth == len(levels):
             continue
-        level = levels[depth]
-        for token, score in list(zip(level.tokens, level.scores, strict=True))[: min(width, budget - len(tokens))]:
-            heapq.heappush(heap, (cost - score, len(tokens), depth + 1))
+        if parent != ROOT and place is not None:
+            place = place.after(tokens[parent])
+        children = admitted(levels[depth], place, bounds.floor + cost)
+        for token, score in islice(children, min(width, bounds.budget - len(tokens))):
+            heapq.heappush(heap, (cost - score, len(tokens), depth + 1, place))
             tokens.append(token)
             parents.append(parent)
     return Draft(tuple(tokens), tuple(parents))
@@ -91,33 +174,54 @@ Expand = Callable[[Frontier], tuple[Tensor, Tensor]]
 """The best children of a frontier's nodes: tokens [nodes, children] and log-probabilities [nodes, children]."""
 
 
-def beam(expand: Expand, width: int, depth: int, budget: int) -> Draft:
-    """The best `budget` nodes of a beam search (EAGLE-2's dynamic tree, arXiv 2406.16858).
+def beam(
+    expand: Expand, width: int, depth: int, bounds: Bounds, children: int | None = None, place: Place | None = None
+) -> Draft:
+    """The best nodes of a beam search (EAGLE-2's dynamic tree, arXiv 2406.16858).
 
     Every level's best `width` nodes are expanded, to at most `depth`; all children are candidates. A level that can no
-    longer enter the tree is not computed.
+    longer enter the tree is not computed. children: below a node at most, of those that `expand` gives and that may stand
+    there; None: all.
     """
-    tokens: list[int] = []
-    parents: list[int] = []
-    scores: list[float] = []
-    frontier, nodes = Frontier(0, (), (0,)), [ROOT]
+    tree = _Candidates(bounds)
+    frontier, nodes, places = Frontier(0, (), (0,)), [ROOT], [place]
     while nodes and frontier.depth < depth:
-        children, log_probs = (each.tolist() for each in expand(frontier))
-        first = len(tokens)
-        rows: list[int] = []
-        for row, node in enumerate(nodes):
-            above = scores[node] if node != ROOT else 0.0
-            tokens += children[row]
-            parents += [node] * len(children[row])
-            scores += [above + min(score, 0.0) for score in log_probs[row]]
-            rows += [row] * len(children[row])
-        bar = heapq.nlargest(budget, scores)[-1] if len(scores) >= budget else float("-inf")
-        level = [node for node in range(first, len(tokens)) if scores[node] > bar]
-        nodes = heapq.nlargest(width, level, key=scores.__getitem__)
-        frontier = Frontier(
-            frontier.depth + 1, tuple(tokens[node] for node in nodes), tuple(rows[node - first] for node in nodes)
-        )
-    return budgeted(tokens, parents, scores, budget)
+        levels = (Level(*row) for row in zip(*(each.tolist() for each in expand(frontier)), strict=True))
+        first = len(tree.tokens)
+        families = enumerate(zip(nodes, levels, places, strict=True))
+        came_from = [row for row, family in families for _ in range(tree.add(*family, children))]
+        nodes = tree.worth_expanding(first, width)
+        rows = tuple(came_from[node - first] for node in nodes)
+        frontier = Frontier(frontier.depth + 1, tuple(tree.tokens[node] for node in nodes), rows)
+        above = (places[row] for row in rows)
+        places = [each and each.after(token) for each, token in zip(above, frontier.tokens, strict=True)]
+    return budgeted(tree.tokens, tree.parents, tree.scores, bounds.budget)
+
+
+class _Candidates:
+    """The nodes of a beam search so far."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.scores: list[float] = []
+
+    def add(self, node: int, level: Level, place: Place | None, most: int | None) -> int:
+        """A node's children; how many they are."""
+        above, before = self.scores[node] if node != ROOT else 0.0, len(self.tokens)
+        for token, score in islice(admitted(level, place, self._bounds.floor - above), most):
+            self.tokens.append(token)
+            self.parents.append(node)
+            self.scores.append(above + score)
+        return len(self.tokens) - before
+
+    def worth_expanding(self, first: int, width: int) -> list[int]:
+        """The best `width` nodes from `first` on, without those below which nothing can enter the tree."""
+        budget = self._bounds.budget
+        bar = heapq.nlargest(budget, self.scores)[-1] if len(self.scores) >= budget else -inf
+        level = (node for node in range(first, len(self.tokens)) if self.scores[node] > bar)
+        return heapq.nlargest(width, level, key=self.scores.__getitem__)
 
 
 def budgeted(tokens: Sequence[int], parents: Sequence[int], scores: Sequence[float], budget: int) -> Draft:

@@ -18,7 +18,9 @@ from decoding.heads.layer import KeysValues
 from decoding.heads.vocabulary import DraftVocabulary
 from decoding.kv_cache import Rows
 from decoding.method import Context
+from decoding.place import Place
 from decoding.target import Scores
+from decoding.trees import Level
 from decoding.verify import Verdict
 
 
@@ -84,6 +86,7 @@ class BlockMethod(ABC):
         self._embedding = context.embedding
         self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
         self._context = BlockContext(self._head)
+        self._place = context.place
         if hidden is not None:
             self._context.append(hidden)
 
@@ -95,17 +98,18 @@ class BlockMethod(ABC):
         known, position = (torch.tensor([each], device=device) for each in (tokens[count:], count))
         context = self._context
         states = self._head(known, position, self._masks, self._embedding, context.layers(), last=context.last)
-        return self.draft(states[0, :room], tokens)
+        return self.draft(states[0, :room], tokens, self._place())
 
     @abstractmethod
-    def draft(self, states: Tensor, tokens: Sequence[int]) -> Draft:
-        """A draft from the states [depth, hidden] of the places behind `tokens`."""
+    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
+        """A draft from the states [depth, hidden] of the places behind `tokens`, which stand at `place` in their constraint."""
 
     @torch.inference_mode()
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._context.append(committed_hidden(draft, scores, verdict))
 
-    def marginals(self, states: Tensor, tokens: Sequence[int]) -> Tensor:
-        """Log-probabilities [depth, draft vocabulary] of each place by itself."""
+    def levels(self, states: Tensor, tokens: Sequence[int], count: int) -> list[Level]:
+        """The best `count` guesses for each place by itself."""
         positions = torch.arange(len(tokens), len(tokens) + len(states), device=states.device)
-        return self._vocabulary.ranked(self._vocabulary.logits(states), positions)
+        ranked = self._vocabulary.ranked(self._vocabulary.logits(states), positions)
+        return self._vocabulary.levels(ranked, count)

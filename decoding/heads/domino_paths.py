@@ -12,7 +12,8 @@ from decoding.heads.block_method import BlockMethod
 from decoding.heads.domino import DominoHead
 from decoding.heads.vocabulary import DraftVocabulary, log_probabilities
 from decoding.method import Context
-from decoding.trees import Expand, Frontier, beam
+from decoding.place import Place
+from decoding.trees import Bounds, Expand, Frontier, beam, offered
 
 
 class PathMethod(BlockMethod):
@@ -26,12 +27,15 @@ class PathMethod(BlockMethod):
         super().begin(prompt, hidden, context)
         self._factor_rows = self._head.factor_rows(self._vocabulary.rows, self._vocabulary.ids)
 
-    def grown(self, states: Tensor, tokens: Sequence[int], width: int, children: int, budget: int) -> Draft:
-        """The best `budget` nodes of a beam of `width`, whose nodes have `children` each."""
+    def grown(
+        self, states: Tensor, tokens: Sequence[int], place: Place | None, width: int, children: int, bounds: Bounds
+    ) -> Draft:
+        """A tree of a beam of `width`, whose nodes have `children` each, among what may stand at `place`."""
+        asked = offered(children, place)
         expand = expansion(
-            self._head, self._vocabulary, self._factor_rows, states, self._embedding, tokens, children=children
+            self._head, self._vocabulary, self._factor_rows, states, self._embedding, tokens, children=asked
         )
-        return beam(expand, width, len(states), budget)
+        return beam(expand, width, len(states), bounds, children, place)
 
 
 def expansion(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 from torch import Tensor
 
@@ -33,10 +34,17 @@ class Cascade:
             method.begin(prompt, self._tapped(method, hidden), context)
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        return self._drafted(self._methods, tokens, room)
+
+    def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:
+        """Before hidden states have come: what the methods draft that need none."""
+        return self._drafted([method for method in self._methods if not method.taps], tokens, room)
+
+    def _drafted(self, methods: Sequence[Method], tokens: Sequence[int], room: int) -> Draft:
+        drafts = (method.propose(tokens, room) for method in methods)
         if self._together:
-            first, second = (method.propose(tokens, room) for method in self._methods)
-            return first.joined(second)
-        return next((draft for method in self._methods if len(draft := method.propose(tokens, room))), Draft())
+            return reduce(Draft.joined, drafts, Draft())
+        return next((draft for draft in drafts if len(draft)), Draft())
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         for method in self._methods:

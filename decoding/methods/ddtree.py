@@ -8,20 +8,18 @@ from torch import Tensor
 from decoding.draft import Draft
 from decoding.heads.block_method import BlockMethod
 from decoding.heads.head import Head
-from decoding.trees import best_first
+from decoding.place import Place
+from decoding.trees import LEAST, Bounds, best_first, offered
 
 
 class DDTree(BlockMethod):
-    """budget: nodes of the tree, the root not counted. head, block_size: see `BlockMethod`."""
+    """budget, least: see `Bounds`. head, block_size: see `BlockMethod`."""
 
     kind: ClassVar[str] = "dflash"
 
-    def __init__(self, head: Head | str = "auto", block_size: int = 0, budget: int = 24) -> None:
+    def __init__(self, head: Head | str = "auto", block_size: int = 0, budget: int = 24, least: float = LEAST) -> None:
         super().__init__(head, block_size)
-        if budget < 1:
-            raise ValueError(f"budget must be 1 or more, not {budget}")
-        self._budget = budget
+        self._bounds = Bounds(budget, least)
 
-    def draft(self, states: Tensor, tokens: Sequence[int]) -> Draft:
-        levels = self._vocabulary.levels(self.marginals(states, tokens), self._budget)
-        return best_first(levels, self._budget)
+    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
+        return best_first(self.levels(states, tokens, offered(self._bounds.budget, place)), self._bounds, place)

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from decoding.draft import Draft
 from decoding.heads.block_method import BlockMethod
+from decoding.place import Place
+from decoding.trees import chain, offered
 
 
 class DFlash(BlockMethod):
@@ -14,6 +16,5 @@ class DFlash(BlockMethod):
 
     kind: ClassVar[str] = "dflash"
 
-    def draft(self, states: Tensor, tokens: Sequence[int]) -> Draft:
-        best, _ = self._vocabulary.best(self.marginals(states, tokens), 1)
-        return Draft.chain(best[:, 0].tolist())
+    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
+        return chain(self.levels(states, tokens, offered(1, place)), place)

@@ -10,6 +10,8 @@ from decoding.draft import Draft
 from decoding.gpu import runs_kernels
 from decoding.heads.domino_paths import PathMethod
 from decoding.method import Context
+from decoding.place import Place
+from decoding.trees import Bounds
 
 if TYPE_CHECKING:
     from decoding.cuda_domino import DominoLoop
@@ -26,13 +28,13 @@ class Domino(PathMethod):
         super().begin(prompt, hidden, context)
         self._loop = None
 
-    def draft(self, states: Tensor, tokens: Sequence[int]) -> Draft:
+    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
         if runs_kernels(states.device):
             return Draft.chain(self.looped(states, tokens))
-        return self.grown(states, tokens, width=1, children=1, budget=len(states))
+        return self.grown(states, tokens, place, width=1, children=1, bounds=Bounds(len(states)))
 
     def looped(self, states: Tensor, tokens: Sequence[int]) -> list[int]:
-        """The same chain, without a host that waits for every guess."""
+        """The same chain, without a host that waits for every guess, and without regard to a constraint."""
         from decoding.cuda_domino import DominoLoop
 
         if self._loop is None:

@@ -6,6 +6,7 @@ accepted is decided by equality, as for every method here, not by rejection samp
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import exp
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from decoding.heads.vocabulary import DraftVocabulary
 from decoding.method import Context
 from decoding.model_config import load_config
 from decoding.target import Scores
+from decoding.trees import Level, admitted, offered
 from decoding.verify import Verdict
 from decoding.weights import read_weights
 
@@ -51,20 +53,32 @@ class DraftModel:
             _check_vocabulary(model, context)
         ranking = Context(context.sampler, context.embedding, lm_head[: len(context.lm_head)], context.recall)
         self._vocabulary = DraftVocabulary.for_prompt(ranking, frequent, prompt)
-        self._reader = _Reader(model)
+        self._reader, self._place = _Reader(model), context.place
 
     @torch.inference_mode()
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         guesses: list[int] = []
-        state = self._reader.read(tokens[self._reader.kept :], keep=True)
-        while len(guesses) < min(room, self._draft_tokens):
-            position = torch.tensor([len(tokens) + len(guesses)], device=state.device)
-            best, scores = self._vocabulary.best(self._vocabulary.ranked(self._vocabulary.logits(state), position), 1)
-            guesses.append(int(best))
-            if float(scores.exp()) < self._threshold or len(guesses) == min(room, self._draft_tokens):
+        state, unread = self._reader.read(tokens[self._reader.kept :], keep=True), 0
+        place, most = self._place(), min(room, self._draft_tokens)
+        while len(guesses) < most:
+            forced = place is not None and place.run
+            if unread and not forced:
+                state, unread = self._reader.read(guesses[-unread:], keep=False), 0
+            level = Level((), ()) if forced else self._level(state, len(tokens) + len(guesses), offered(1, place))
+            token, score = next(admitted(level, place), (None, 0.0))
+            if token is None:
                 break
-            state = self._reader.read(guesses[-1:], keep=False)
+            guesses.append(token)
+            unread += 1
+            place = place and place.after(token)
+            if exp(score) < self._threshold:
+                break
         return Draft.chain(guesses)
+
+    def _level(self, state: Tensor, position: int, count: int) -> Level:
+        """The best `count` guesses for `position` from the state [1, hidden] before it."""
+        positions = torch.tensor([position], device=state.device)
+        return self._vocabulary.levels(self._vocabulary.ranked(self._vocabulary.logits(state), positions), count)[0]
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """The text itself is all that it reads."""

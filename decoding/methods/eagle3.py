@@ -18,31 +18,33 @@ from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
 from decoding.heads.vocabulary import DraftVocabulary
 from decoding.method import Context
 from decoding.target import Scores
-from decoding.trees import Frontier, beam
+from decoding.trees import LEAST, Bounds, Frontier, beam, offered
 from decoding.verify import Verdict
 
 
 class Eagle3:
-    """head: a folder, or "auto" for the shipped one. budget: nodes of the tree. width: nodes expanded per level. depth: levels.
+    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. width: nodes expanded per level, to `depth`.
 
     The released code has 59 nodes, 10 wide, 8 deep, for models that are slower by far.
     """
 
     kind = "eagle3"
 
-    def __init__(self, head: Head | str = "auto", budget: int = 16, width: int = 4, depth: int = 6) -> None:
+    def __init__(
+        self, head: Head | str = "auto", budget: int = 16, width: int = 4, depth: int = 6, least: float = LEAST
+    ) -> None:
         found = find_head(self.kind, head)
         if not isinstance(found, Eagle3Head):
             raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
-        if min(budget, width, depth) < 1:
-            raise ValueError("budget, width and depth must be 1 or more")
-        self._head, self._budget, self._width, self._depth = found, budget, width, depth
+        if min(width, depth) < 1:
+            raise ValueError(f"width and depth must be 1 or more, not {width} and {depth}")
+        self._head, self._bounds, self._width, self._depth = found, Bounds(budget, least), width, depth
         self.taps: tuple[int, ...] = found.config.taps
 
     @torch.inference_mode()
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         head = to_target(self._head, context)
-        self._embedding = context.embedding
+        self._embedding, self._place = context.embedding, context.place
         frequent = head.config.frequent
         own = head.size("own_lm_head") and frequent
         self._vocabulary = (
@@ -58,6 +60,7 @@ class Eagle3:
         self._pair(tokens)
         if not self._pairs or room < 1:
             return Draft()
+        standing = self._place()
         branches, state = Branches([self._rows]), self._state
         for place in range(self._pairs + 1, len(tokens)):  # forced tokens, which the target has not read yet
             state = self._next(branches, [tokens[place]], state, [0], place)
@@ -69,9 +72,9 @@ class Eagle3:
                 states.append(self._next(branches, frontier.tokens, states[-1], frontier.rows, place))
             positions = torch.full((len(states[-1]),), place + 1, device=state.device)
             logits = self._head.logits(states[-1], self._vocabulary.rows)
-            return self._vocabulary.best(self._vocabulary.ranked(logits, positions), self._width)
+            return self._vocabulary.best(self._vocabulary.ranked(logits, positions), offered(self._width, standing))
 
-        return beam(expand, self._width, min(self._depth, room), self._budget)
+        return beam(expand, self._width, min(self._depth, room), self._bounds, self._width, standing)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._read(committed_hidden(draft, scores, verdict))

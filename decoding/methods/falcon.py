@@ -7,7 +7,8 @@ committed tokens are at hand.
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -20,32 +21,45 @@ from decoding.heads.features import committed_hidden
 from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
 from decoding.heads.vocabulary import DraftVocabulary
 from decoding.method import Context
+from decoding.place import Place
 from decoding.target import Scores
-from decoding.trees import Level, budgeted
+from decoding.trees import LEAST, Bounds, Level, admitted, budgeted, offered
 from decoding.verify import Verdict
 
 
 class Falcon:
-    """head: a folder, or "auto" for the shipped one; its k is the tokens of a glance. budget: nodes of the tree. width: paths
+    """head: a folder, or "auto" for the shipped one; its k is the tokens of a glance. budget, least: see `Bounds`. width: paths
     that go on into the next pass. passes: of the drafter, so that paths are at most k * passes long. top_k: guesses a place.
     """
 
     kind = "falcon"
 
     def __init__(
-        self, head: Head | str = "auto", budget: int = 16, width: int = 3, passes: int = 3, top_k: int = 4
+        self,
+        head: Head | str = "auto",
+        budget: int = 16,
+        width: int = 3,
+        passes: int = 3,
+        top_k: int = 4,
+        least: float = LEAST,
     ) -> None:
         found = find_head(self.kind, head)
         if not isinstance(found, FalconHead):
             raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
-        if min(budget, width, passes, top_k) < 1:
-            raise ValueError("budget, width, passes and top_k must be 1 or more")
-        self._head, self._budget, self._width, self._passes, self._top_k = found, budget, width, passes, top_k
+        if min(width, passes, top_k) < 1:
+            raise ValueError("width, passes and top_k must be 1 or more")
+        self._head, self._bounds, self._width, self._passes, self._top_k = (
+            found,
+            Bounds(budget, least),
+            width,
+            passes,
+            top_k,
+        )
         self.taps: tuple[int, ...] = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         to_target(self._head, context)
-        self._embedding = context.embedding
+        self._embedding, self._standing = context.embedding, context.place
         self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
         self._text = _Text(self._head)
         if hidden is not None:
@@ -57,17 +71,18 @@ class Falcon:
         text.pair(tokens, self._embedding)
         if text.pairs < k or room < 1:
             return Draft()
-        paths = _Paths(tokens, room, self._budget)
-        branches, line, glances = text.branches(), text.line()[None], [_Glance(0.0)]
+        standing = self._standing()
+        paths, guesses = _Paths(tokens, room, self._bounds, self._top_k), offered(self._top_k, standing)
+        branches, line, glances = text.branches(), text.line()[None], [_Glance(0.0, standing)]
         place = text.pairs - k + 1  # of the first token of the glance
         late = len(tokens) - 1 - text.pairs  # forced tokens, which the target has not read yet
         for _ in range(self._passes + -(-late // k)):
             features = self._pass(branches, line, [glance.row for glance in glances], place)
             place += k
             ends = [
-                _Glance(end.score, row, end.node, end.tokens)
+                replace(end, row=row)
                 for row, glance in enumerate(glances)
-                for end in paths.grow(glance, place, self._levels(features[row], place))
+                for end in paths.grow(glance, place, self._levels(features[row], place, guesses))
             ]
             glances = heapq.nlargest(self._width, ends, key=lambda glance: glance.score)
             if not glances:
@@ -90,11 +105,11 @@ class Falcon:
         states: Tensor = features.view(len(line), k, -1)
         return states
 
-    def _levels(self, features: Tensor, place: int) -> list[Level]:
-        """Guesses from features [k, hidden], the first for `place`."""
+    def _levels(self, features: Tensor, place: int, count: int) -> list[Level]:
+        """The best `count` guesses from features [k, hidden], the first for `place`."""
         positions = torch.arange(place, place + len(features), device=features.device)
         ranked = self._vocabulary.ranked(self._vocabulary.logits(features), positions)
-        return self._vocabulary.levels(ranked, self._top_k)
+        return self._vocabulary.levels(ranked, count)
 
     def _next(self, line: Tensor, features: Tensor, glances: Sequence["_Glance"]) -> Tensor:
         """The pairs of each path's last glance, and so many before it as the LSTM reads."""
@@ -106,9 +121,10 @@ class Falcon:
 
 @dataclass(frozen=True, slots=True)
 class _Glance:
-    """A path that goes on. row: of the glance that it came from; node: its last; tokens: its last k."""
+    """A path that goes on. standing: in its constraint; row: of its parent; node: its last; tokens: its last k."""
 
     score: float
+    standing: Place | None
     row: int = 0
     node: int = ROOT
     tokens: tuple[int, ...] = ()
@@ -117,34 +133,36 @@ class _Glance:
 class _Paths:
     """The tree of one round under construction. Places that are text already hold what stands there."""
 
-    def __init__(self, text: Sequence[int], room: int, budget: int) -> None:
-        self._text, self._end, self._budget = text, len(text) + room, budget
+    def __init__(self, text: Sequence[int], room: int, bounds: Bounds, most: int) -> None:
+        self._text, self._end, self._bounds, self._most = text, len(text) + room, bounds, most
         self._tokens: list[int] = []
         self._parents: list[int] = []
         self._scores: list[float] = []
 
     def grow(self, glance: _Glance, place: int, levels: Sequence[Level]) -> list[_Glance]:
         """Add the best paths over the levels behind a glance; returns those that reach the last level."""
-        paths = [_Glance(glance.score, node=glance.node)]
+        paths = [replace(glance, tokens=())]
         for position, level in enumerate(levels, place):
             if position >= self._end:
                 return []
-            paths = [each for path in paths for each in self._children(path, position, level)]
-            paths = heapq.nlargest(self._budget, paths, key=lambda path: path.score)
+            if position < len(self._text):
+                paths = [replace(path, tokens=(*path.tokens, self._text[position])) for path in paths]
+                continue
+            paths = [each for path in paths for each in self._children(path, level)]
+            best = heapq.nlargest(self._bounds.budget, paths, key=lambda path: path.score)
+            paths = [replace(path, standing=path.standing and path.standing.after(path.tokens[-1])) for path in best]
         return paths
 
     def draft(self) -> Draft:
-        return budgeted(self._tokens, self._parents, self._scores, self._budget)
+        return budgeted(self._tokens, self._parents, self._scores, self._bounds.budget)
 
-    def _children(self, path: _Glance, position: int, level: Level) -> Iterator[_Glance]:
-        if position < len(self._text):
-            yield _Glance(path.score, node=path.node, tokens=(*path.tokens, self._text[position]))
-            return
-        for token, score in zip(level.tokens, level.scores, strict=True):
+    def _children(self, path: _Glance, level: Level) -> Iterator[_Glance]:
+        """They stand where the path stands: few of them go on."""
+        for token, score in islice(admitted(level, path.standing, self._bounds.floor - path.score), self._most):
             self._tokens.append(token)
             self._parents.append(path.node)
-            self._scores.append(path.score + min(score, 0.0))
-            yield _Glance(self._scores[-1], node=len(self._tokens) - 1, tokens=(*path.tokens, token))
+            self._scores.append(path.score + score)
+            yield replace(path, score=self._scores[-1], node=len(self._tokens) - 1, tokens=(*path.tokens, token))
 
 
 class _Text:

@@ -16,27 +16,28 @@ from decoding.heads.medusa import MedusaHead
 from decoding.heads.vocabulary import DraftVocabulary
 from decoding.method import Context
 from decoding.target import Scores
-from decoding.trees import best_first
+from decoding.trees import LEAST, Bounds, best_first, offered
 from decoding.verify import Verdict
 
 
 class Medusa:
-    """head: a folder, or "auto" for the shipped one. budget: nodes of the tree. top_k: guesses that each place offers."""
+    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses that each place offers."""
 
     kind = "medusa"
 
-    def __init__(self, head: Head | str = "auto", budget: int = 16, top_k: int = 10) -> None:
+    def __init__(self, head: Head | str = "auto", budget: int = 16, top_k: int = 10, least: float = LEAST) -> None:
         found = find_head(self.kind, head)
         if not isinstance(found, MedusaHead):
             raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
-        if budget < 1 or top_k < 1:
-            raise ValueError("budget and top_k must be 1 or more")
-        self._head, self._budget, self._top_k = found, budget, top_k
+        if top_k < 1:
+            raise ValueError(f"top_k must be 1 or more, not {top_k}")
+        self._head, self._bounds, self._top_k = found, Bounds(budget, least), top_k
         self.taps: tuple[int, ...] = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         to_target(self._head, context)
         self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
+        self._place = context.place
         self._seen = 0  # tokens whose states were read
         self._last: Tensor | None = None  # the last one's state [hidden]
         if hidden is not None:
@@ -50,8 +51,9 @@ class Medusa:
         logits = self._head.logits(self._head(self._last[None]), self._vocabulary.rows, self._vocabulary.ids)
         logits = logits[0, late : late + room]
         positions = torch.arange(len(tokens), len(tokens) + len(logits), device=logits.device)
-        levels = self._vocabulary.levels(self._vocabulary.ranked(logits, positions), self._top_k)
-        return best_first(levels, self._budget)
+        place = self._place()
+        levels = self._vocabulary.levels(self._vocabulary.ranked(logits, positions), offered(self._top_k, place))
+        return best_first(levels, self._bounds, place)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._read(committed_hidden(draft, scores, verdict))

@@ -13,10 +13,12 @@ from torch import Tensor
 from decoding.draft import Draft
 from decoding.heads.domino_paths import PathMethod
 from decoding.heads.head import Head
+from decoding.place import Place
+from decoding.trees import LEAST, Bounds
 
 
 class PathTree(PathMethod):
-    """budget: nodes of the tree, the root not counted. width: nodes expanded per depth. children: guesses below each.
+    """budget, least: see `Bounds`. width: nodes expanded per depth. children: guesses below each.
 
     head, block_size: see `BlockMethod`. Any head of Domino's kind will do.
     """
@@ -30,11 +32,12 @@ class PathTree(PathMethod):
         budget: int = 24,
         width: int = 6,
         children: int = 4,
+        least: float = LEAST,
     ) -> None:
         super().__init__(head, block_size)
-        if min(budget, width, children) < 1:
-            raise ValueError(f"budget, width and children must be 1 or more, not {budget}, {width} and {children}")
-        self._budget, self._width, self._children = budget, width, children
+        if min(width, children) < 1:
+            raise ValueError(f"width and children must be 1 or more, not {width} and {children}")
+        self._bounds, self._width, self._children = Bounds(budget, least), width, children
 
-    def draft(self, states: Tensor, tokens: Sequence[int]) -> Draft:
-        return self.grown(states, tokens, self._width, self._children, self._budget)
+    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
+        return self.grown(states, tokens, place, self._width, self._children, self._bounds)

@@ -60,8 +60,8 @@ def drafted(name: str, head: Head, sampler: Sampler = Sampler(), room: int = 9, 
 def test_only_the_path_tree_has_guesses_of_its_own_on_every_path() -> None:
     """What makes it path-conditioned: siblings' children differ."""
 
-    def families(name: str, head: Head, **options: int) -> set[tuple[int, ...]]:
-        draft = drafted(name, head, budget=60, width=3, block_size=3, **options)
+    def families(name: str, head: Head, **options: float) -> set[tuple[int, ...]]:
+        draft = drafted(name, head, budget=60, least=0.0, width=3, block_size=3, **options)
         parents = [node for node in range(len(draft)) if draft.depth(node) == 1]
         return {
             tuple(token for token, parent in zip(draft.tokens, draft.parents, strict=True) if parent == node)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from decoding.draft import Draft
+from decoding.engine import Request, decode
 from decoding.method import METHODS, Context, UnknownMethod, load_method
 from decoding.methods.cascade import Cascade
 from decoding.sampling import Sampler
@@ -47,6 +48,19 @@ def test_a_cascade_takes_the_first_draft_that_is_not_empty() -> None:
     assert (first.states, second.states) == ([[1.0], [3.0]], [[0.0], [2.0]]), "each gets its own column"
     first.guess = (6,)
     assert cascade.propose([1], 5) == Draft.chain((6,))
+
+
+def test_a_part_that_needs_no_states_drafts_in_the_first_round() -> None:
+    """A text is a few rounds long, and what the prompt says needs no forward to be copied."""
+    prompt = (1, 2, 3, 4, 1, 2, 3, 4, 1, 2)
+    for cascade in (
+        Cascade("prompt_lookup", _Tapped(1, (5,))),
+        Cascade("prompt_lookup", _Tapped(1, (5,)), together=True),
+    ):
+        first, second, *_ = decode(ToyTarget(), [Request(prompt, cascade, 6, Sampler())])
+        assert first.draft_tokens[:3] == (3, 4, 1)
+        assert 5 not in first.draft_tokens
+        assert 5 in second.draft_tokens
 
 
 def test_a_cascade_of_two_heads_writes_plain_text() -> None:

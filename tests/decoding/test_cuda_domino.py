@@ -7,6 +7,7 @@ from decoding.method import Context, load_method
 from decoding.methods.domino import Domino
 from decoding.recall import Recall
 from decoding.sampling import Sampler
+from decoding.trees import Bounds
 from tests.heads import small_head
 
 VOCAB, HIDDEN, TOKENS = 60, 32, [3, 9, 4]
@@ -24,7 +25,7 @@ def test_the_same_chain(sampler: Sampler) -> None:
     chains = set()
     for depth in (4, 4, 2):
         states = torch.randn(depth, HIDDEN)
-        want = method.grown(states, TOKENS, width=1, children=1, budget=depth).tokens
+        want = method.grown(states, TOKENS, None, width=1, children=1, bounds=Bounds(depth)).tokens
         assert tuple(method.looped(states, TOKENS)) == want
         chains.add(want)
     assert len(chains) == 3

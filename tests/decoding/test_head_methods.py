@@ -3,17 +3,19 @@
 Guards against pairs, positions, masks or windows that are off by one on one side: such a head trains well and drafts badly.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from decoding.draft import Draft
 from decoding.engine import Request, decode
 from decoding.heads.branches import Branches
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.small_lm import SmallLm
-from decoding.method import Context, load_method
+from decoding.method import METHODS, Context, load_method, method_class
 from decoding.methods.draft_model import DraftModel
 from decoding.methods.eagle3 import Eagle3
 from decoding.methods.falcon import Falcon
@@ -26,7 +28,7 @@ from decoding.weights import read_weights
 from tests.decoding.doubles import NoAscent
 from tests.decoding.head_data import CONFIG, Taught, taught
 from tests.decoding.toy import ToyTarget
-from tests.heads import SIZES
+from tests.heads import SIZES, ready_method
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -129,3 +131,22 @@ def test_falcon_is_lossless_whatever_its_glance(sizes: dict[str, Any]) -> None:
             rounds = list(decode(ToyTarget(), [Request((1, 2, 3, 4, 5), method, constraint=NoAscent(), **made)]))  # type: ignore[arg-type]
             texts.append([token for r in rounds for token in r.text_tokens])
         assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if getattr(method_class(name), "kind", None)])
+def test_heads_draft_nothing_that_the_constraint_forbids(name: str) -> None:
+    """What a head spends on forbidden tokens the engine throws away; a random head would guess mostly those."""
+    proposed: list[int] = []
+
+    def counted(tokens: Sequence[int], room: int) -> Draft:
+        draft: Draft = drafting(tokens, room)
+        proposed.append(len(draft))
+        return draft
+
+    method = ready_method(name, ToyTarget())
+    drafting, method.propose = method.propose, counted  # type: ignore[method-assign]
+    request = Request((1, 2, 3), method, 60, Sampler(0.8, 1), frozenset({NoAscent.STOP}), NoAscent())
+    rounds = list(decode(ToyTarget(), [request]))
+    drafted = [len(r.draft_tokens) for r in rounds]
+    assert drafted == (proposed if len(proposed) == len(drafted) else [0, *proposed])
+    assert sum(drafted) > len(drafted)

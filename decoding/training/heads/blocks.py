@@ -50,7 +50,7 @@ class BlockObjective:
     anchors: int = 256
     gamma: float = 4.0
     distribution: bool = False
-    known: int = 1
+    known: int = 4
     frequent: int = 512
     kind: ClassVar[str]
 
