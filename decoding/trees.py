@@ -67,7 +67,6 @@ def _tokens(path: Sequence[int], levels: Sequence[Level]) -> list[int]:
 OFFERED = 16
 """Guesses of a place that a constraint is asked about, where the builder wants fewer: it may forbid the best."""
 
-
 LEAST = 0.02
 """The default of `Bounds.least` for drafters whose guesses have probabilities."""
 
@@ -85,13 +84,14 @@ def admitted(level: Level, place: Place | None, floor: float = -inf) -> Iterator
     if place is not None and place.run:
         yield place.run[0], 0.0
         return
-    left, before = 1.0, 0.0
+    left, better = 1.0, 0.0
     for token, score in zip(level.tokens, level.scores, strict=True):
-        before = min(before, score - log(left))
-        if before < floor:
+        score_here = min(score - log(left), better)
+        if score_here < floor:
             return
         if place is None or place.takes(token):
-            yield token, before
+            better = score_here
+            yield token, score_here
         else:
             left = max(left - exp(score), 1e-6)
 
@@ -110,7 +110,7 @@ def best_first(levels: Sequence[Level], bounds: Bounds, place: Place | None = No
     parents: list[int] = []
     heap: list[
         tuple[float, int, int, int, _Family]
-    ] = []  # cost, depth, which offer, token, and the family it comes from
+    ] = []  # cost, depth, number of the offer, token, where it comes from
     offers = count()
 
     def offer(family: _Family) -> None:

@@ -7,7 +7,7 @@ from functools import reduce
 from torch import Tensor
 
 from decoding.draft import Draft
-from decoding.method import Context, Method, UnknownMethod, load_method
+from decoding.method import Context, Method, UnknownMethod, load_method, option_value
 from decoding.target import Scores
 from decoding.verify import Verdict
 
@@ -64,13 +64,8 @@ def _method(wanted: Method | str) -> Method:
     return load_method(name, **dict(_option(name, part) for part in told.split(",") if part))
 
 
-def _option(name: str, text: str) -> tuple[str, str | int | float]:
+def _option(name: str, text: str) -> tuple[str, bool | int | float | str]:
     key, found, value = text.partition("=")
     if not found:
         raise UnknownMethod(f"{name} takes options as key=value in a cascade, not {text!r}")
-    for kind in (int, float):
-        try:
-            return key, kind(value)
-        except ValueError:
-            continue
-    return key, value
+    return key, option_value(value)

@@ -64,6 +64,7 @@ class DraftModel:
             forced = place is not None and place.run
             if unread and not forced:
                 state, unread = self._reader.read(guesses[-unread:], keep=False), 0
+            # a forced token needs no guess
             level = Level((), ()) if forced else self._level(state, len(tokens) + len(guesses), offered(1, place))
             token, score = next(admitted(level, place), (None, 0.0))
             if token is None:

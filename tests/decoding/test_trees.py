@@ -165,6 +165,7 @@ def test_what_is_forbidden_leaves_its_probability_to_the_others() -> None:
     found = dict(admitted(level, STANDING))
     assert list(found) == [4, 11, 3]
     assert found[4] == pytest.approx(-1.5 - log(1 - exp(-0.5)))
+    assert dict(admitted(Level((10, 4), [log(0.6), log(0.35)]), STANDING))[4] == pytest.approx(log(0.35 / 0.4))
     assert list(admitted(Level((10,), [0.0]), STANDING)) == []
     assert list(admitted(Level((3, 4), [-1.0, -2.0]), STANDING.after(9))) == [(2, 0.0)], "a forced token is certain"
 
