@@ -1,7 +1,9 @@
 """What the agent does to a query by itself, before the model is asked: no guesses, and nothing that would not run."""
 
 from collections.abc import Sequence
+from functools import partial
 
+from tools.both import separate_values
 from tools.database import Database
 from tools.misplaced import move_literals
 from tools.repair import repair
@@ -10,7 +12,7 @@ from tools.values import ValueMatch
 
 
 def mend(sql: str, database: Database, values: Sequence[ValueMatch], limits: Limits) -> tuple[str, QueryError | None]:
-    """The query, repaired where one rule suffices and with misplaced literals moved, and what is still wrong with it."""
+    """The query, repaired where one rule suffices, misplaced literals moved and rival values apart; and what is still wrong."""
     error = database.explain(sql, limits)
     if error is not None and error.kind == "refused":
         return sql, error
@@ -18,7 +20,9 @@ def mend(sql: str, database: Database, values: Sequence[ValueMatch], limits: Lim
     fixed = sql if error is None else _running(database, repair(sql, error, schema), limits)
     if fixed is None:
         return sql, error
-    return _running(database, move_literals(fixed, schema, values), limits) or fixed, None
+    for better in (partial(move_literals, values=values), separate_values):
+        fixed = _running(database, better(fixed, schema), limits) or fixed
+    return fixed, None
 
 
 def _running(database: Database, sql: str | None, limits: Limits) -> str | None:
