@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from agent.grammar.notation import Symbol
-from agent.grammar.scope import MAX_DEPTH, Nature, Output, Relation, Scope
+from agent.grammar.scope import MAX_DEPTH, MAX_JOINTS, MAX_ON_JOINTS, MAX_SOURCES, Nature, Output, Relation, Scope
 from agent.grammar.terminals import MAX_PARENTHESES, Action
 from agent.grammar.visible import fitting, join_ends, shared_columns, tables
 
@@ -135,7 +135,9 @@ def unbound(scope: Scope) -> Scope | None:
 
 
 def join(scope: Scope) -> Scope | None:
-    """Whether FROM may take one more source."""
+    """Whether FROM may take one more source: up to so many, or until it has what the SELECT list uses."""
+    if len(scope.sources) >= MAX_SOURCES and not scope.unpaid:
+        return None
     subquery = scope.exact is None and scope.depth < MAX_DEPTH
     return scope if subquery or tables(scope) else None
 
@@ -152,15 +154,17 @@ def comma(scope: Scope) -> Scope | None:
 
 def on(scope: Scope) -> Scope | None:
     """The condition of a join."""
-    return replace(scope, aggregates=False, windows=False)
+    return replace(scope, aggregates=False, windows=False, joints=MAX_JOINTS - MAX_ON_JOINTS)
+
+
+def further(scope: Scope) -> Scope | None:
+    """Whether a clause may have one more condition."""
+    return replace(scope, joints=scope.joints + 1) if scope.joints < MAX_JOINTS else None
 
 
 def joined(scope: Scope) -> Scope | None:
     """FROM ends: nothing is owed any more, and the stars are known."""
-    have = {column for source in scope.sources for column in source.relation.columns}
-    if scope.owed or not scope.bare <= have or scope.width_left not in (None, 0):
-        return None
-    return _complete(replace(scope, outputs=tuple(_expanded(scope))))
+    return None if scope.unpaid else _complete(replace(scope, outputs=tuple(_expanded(scope))))
 
 
 def _complete(scope: Scope) -> Scope:
@@ -182,7 +186,7 @@ def _expanded(scope: Scope) -> Iterable[Output]:
 
 def where(scope: Scope) -> Scope | None:
     """WHERE: no aggregates, and no alias of one."""
-    return replace(scope, aliases=_aliases(scope, "plain"))
+    return replace(scope, aliases=_aliases(scope, "plain"), joints=0)
 
 
 def group(scope: Scope) -> Scope | None:
@@ -197,7 +201,7 @@ def grouped(scope: Scope) -> Scope | None:
 
 def having(scope: Scope) -> Scope | None:
     """HAVING: aggregates and their aliases."""
-    return replace(scope, aggregates=True, aliases=_aliases(scope, "plain", "aggregate"))
+    return replace(scope, aggregates=True, aliases=_aliases(scope, "plain", "aggregate"), joints=0)
 
 
 def order(scope: Scope) -> Scope | None:
@@ -226,7 +230,7 @@ def _aliases(scope: Scope, *natures: Nature) -> frozenset[str]:
 
 _VERBS: tuple[Callable[[Scope], Scope | None], ...] = (
     one_column, member_query, any_query, from_query, cte_query, deeper, close, bind_cte, arm, compound, alike, item, another,
-    listed, name_column, star, no_from, join, about, silent, unbound, comma, sharing, on, joined, where, group, grouped, having,
-    order, enter, leave,
+    listed, name_column, star, no_from, join, about, silent, unbound, comma, sharing, on, further, joined, where, group,
+    grouped, having, order, enter, leave,
 )  # fmt: skip
 ACTIONS: dict[str, Symbol] = {verb.__name__: Action(verb) for verb in _VERBS}

@@ -2,7 +2,8 @@
 
 Operators have one precedence: a mask need not know how an expression groups. What an expression starts with matters
 instead: a bare number in ORDER BY is a position, a bare column in SELECT is exported under its name. An action that may
-close the way stands before the word that leads there, for no word may be a trap.
+close the way stands before the word that leads there, for no word may be a trap. What people never need without end (sources
+of FROM, conditions joined by AND) has one: a small model that has lost its way would repeat itself to the length limit.
 """
 
 COMMON = """
@@ -21,7 +22,7 @@ source = <table> | {from_query} '(' query ')' {close} <placed>
 join = {join} (',' {comma} source | CROSS JOIN source | joined)
 join_kind = (INNER | LEFT OUTER? | RIGHT OUTER? | FULL OUTER?)?
 condition = ON {on} <join_on> | {sharing} USING '(' <shared> ')'
-more_conditions = (AND expr)?
+more_conditions = ({further} AND expr)?
 
 where = WHERE {where} expr
 group = GROUP BY {group} group_key (',' group_key)* {grouped} (HAVING {having} expr)?
@@ -35,7 +36,7 @@ direction = (ASC | DESC)? (NULLS (FIRST | LAST))?
 expr = NOT expr | operand tail
 tail = more?
 more = calc operand {silent} tail | (compare arith | IS NOT? NULL | negatable | NOT negatable) joint? | joint
-joint = (AND | OR) expr
+joint = {further} (AND | OR) expr
 negatable = BETWEEN arith AND arith | IN members | matching
 arith = (column | <told>) (calc operand)*
 text = (column | <pattern>) (calc operand)*

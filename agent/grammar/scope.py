@@ -18,6 +18,8 @@ Phase = Literal["items", "from", "body"]
 Nature = Literal["plain", "aggregate", "window"]
 Owed = tuple[tuple[str, frozenset[str]], ...]
 MAX_DEPTH = 6
+# Gold queries of Spider and BIRD have at most 7 sources in one FROM, 7 joints in one clause and 3 in the condition of a join.
+MAX_SOURCES, MAX_JOINTS, MAX_ON_JOINTS = 7, 8, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +86,7 @@ class Scope:
     place: Place | None = None  # the same with its table, where that is known
     about: Place | None = None  # the column that a comparison begins with
     like: tuple[Place | None, ...] = ()  # what the entries of the SELECT list must be able to equal
+    joints: int = 0  # of the clause: how often AND or OR joined its conditions
     planned: frozenset[Place] = frozenset()  # columns that a plan names
     adding: bool = False  # directly inside SUM or AVG
     nature: Nature = "plain"  # of the item being read
@@ -107,6 +110,12 @@ class Scope:
             if hidden
             else self.catalog.tables
         )
+
+    @property
+    def unpaid(self) -> bool:
+        """Whether FROM lacks something that the SELECT list uses."""
+        have = {column for source in self.sources for column in source.relation.columns}
+        return bool(self.owed) or not self.bare <= have or self.width_left not in (None, 0)
 
     @property
     def width_left(self) -> int | None:

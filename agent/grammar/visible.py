@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-from agent.grammar.scope import Catalog, Owed, Relation, Scope, Source
+from agent.grammar.scope import MAX_SOURCES, Catalog, Owed, Relation, Scope, Source
 
 _NEW = "\0"  # stands for a name that nobody uses
 _NOTHING: frozenset[str] = frozenset()
@@ -59,10 +59,21 @@ def new_qualifier_possible(scope: Scope) -> bool:
 
 
 def tables(scope: Scope) -> frozenset[str]:
-    """Relations that FROM may name next: those that join with what is there, if any can be placed."""
+    """Relations that FROM may name next: those that join with what is there, if any can be placed.
+
+    Where FROM is long, first of all those that have what the SELECT list still lacks.
+    """
     able = [relation for relation in fitting(scope) if _placeable(scope, relation)]
+    if len(scope.sources) >= MAX_SOURCES and (paying := [relation for relation in able if _pays(scope, relation)]):
+        return frozenset(relation.key for relation in paying)
     near = [relation for relation in able if _joins_on(scope, relation)]
     return frozenset(relation.key for relation in near or able)
+
+
+def _pays(scope: Scope, relation: Relation) -> bool:
+    """Whether the SELECT list uses the relation, or a column that no source has yet and the relation has."""
+    missing = scope.bare - _all_columns(scope.sources)
+    return relation.key in dict(scope.owed) or bool(relation.columns & missing)
 
 
 def _joins_on(scope: Scope, relation: Relation) -> bool:

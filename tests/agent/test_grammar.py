@@ -116,6 +116,27 @@ def test_the_dialects_differ() -> None:
         sql_constraint(SCHEMA, "mysql", None, STOP)  # type: ignore[arg-type]
 
 
+def test_from_and_conditions_have_an_end() -> None:
+    """A small model that is lost joins the same tables, or repeats a condition, until its tokens are used up."""
+
+    def joins(count: int, selected: str = "singer.name", last: str = "singer as t9") -> str:
+        middle = " ".join(f"join singer as t{number} on true" for number in range(count - 2))
+        return f"select {selected} from singer {middle} join {last} on true"
+
+    assert accepted(joins(7))
+    assert not accepted(joins(8))
+    assert accepted(joins(8, "concert.title", "concert")), "what the SELECT list needs may still come"
+    assert not accepted(joins(8, "concert.title", "singer as t9") + " join concert on true"), "and nothing else"
+    conditions = " and ".join(["age > 1"] * 9)
+    assert accepted(f"select name from singer where {conditions}")
+    assert not accepted(f"select name from singer where {conditions} or age > 1")
+    assert accepted(f"select age from singer where {conditions} group by age having {conditions}")
+    on = "select name from singer join concert on true and year > 1 and year > 2 and year > 3"
+    assert accepted(on)
+    assert accepted(f"{on} where {conditions}"), "each clause counts for itself"
+    assert not accepted(f"{on} and year > 4")
+
+
 def test_every_function_passes_the_guard() -> None:
     """Guards against a constraint that lets the model write what the guard then refuses."""
     for dialect, functions in FUNCTIONS.items():
