@@ -77,7 +77,7 @@ def alike(scope: Scope) -> Scope | None:
 
 def item(scope: Scope) -> Scope | None:
     """An entry of the SELECT list begins."""
-    return replace(scope, nature="plain", outputs=(*scope.outputs, Output(None)))
+    return replace(scope, nature="plain", outputs=(*scope.outputs, Output(None)), joints=0)
 
 
 def another(scope: Scope) -> Scope | None:
@@ -158,7 +158,7 @@ def on(scope: Scope) -> Scope | None:
 
 
 def further(scope: Scope) -> Scope | None:
-    """Whether a clause may have one more condition."""
+    """Whether a clause, or an entry of the SELECT list, may have one more condition or term."""
     return replace(scope, joints=scope.joints + 1) if scope.joints < MAX_JOINTS else None
 
 
@@ -191,7 +191,7 @@ def where(scope: Scope) -> Scope | None:
 
 def group(scope: Scope) -> Scope | None:
     """GROUP BY keys."""
-    return replace(scope, aggregates=False, aliases=_aliases(scope, "plain"))
+    return replace(scope, aggregates=False, aliases=_aliases(scope, "plain"), joints=0)
 
 
 def grouped(scope: Scope) -> Scope | None:
@@ -206,20 +206,22 @@ def having(scope: Scope) -> Scope | None:
 
 def order(scope: Scope) -> Scope | None:
     """ORDER BY: aggregates only where the query aggregates."""
-    return replace(
-        scope, aggregates=scope.grouped, windows=True, aliases=_aliases(scope, "plain", "aggregate", "window")
-    )
+    aliases = _aliases(scope, "plain", "aggregate", "window")
+    return replace(scope, aggregates=scope.grouped, windows=True, aliases=aliases, joints=0)
 
 
 def enter(scope: Scope) -> Scope | None:
     """Into parentheses, as deep as allowed."""
-    full = scope.parentheses >= MAX_PARENTHESES
-    return None if full else replace(scope, parentheses=scope.parentheses + 1, adding=False)
+    if scope.parentheses >= MAX_PARENTHESES:
+        return None
+    outside = (*scope.outside, scope.joints)
+    return replace(scope, parentheses=scope.parentheses + 1, adding=False, joints=0, outside=outside)
 
 
 def leave(scope: Scope) -> Scope | None:
     """Out of parentheses."""
-    return replace(scope, parentheses=scope.parentheses - 1)
+    *outside, joints = scope.outside
+    return replace(scope, parentheses=scope.parentheses - 1, joints=joints, outside=tuple(outside))
 
 
 def _aliases(scope: Scope, *natures: Nature) -> frozenset[str]:

@@ -2,8 +2,8 @@
 
 Operators have one precedence: a mask need not know how an expression groups. What an expression starts with matters
 instead: a bare number in ORDER BY is a position, a bare column in SELECT is exported under its name. An action that may
-close the way stands before the word that leads there, for no word may be a trap. What people never need without end (sources
-of FROM, conditions joined by AND) has one: a small model that has lost its way would repeat itself to the length limit.
+close the way stands before the word that leads there, for no word may be a trap. What people never need without end has one
+(sources of FROM, conditions joined by AND, terms of a sum): a small model that is lost would repeat itself to the length limit.
 """
 
 COMMON = """
@@ -35,11 +35,12 @@ direction = (ASC | DESC)? (NULLS (FIRST | LAST))?
 
 expr = NOT expr | operand tail
 tail = more?
-more = calc operand {silent} tail | (compare arith | IS NOT? NULL | negatable | NOT negatable) joint? | joint
+more = {further} calc operand {silent} tail | compared joint? | joint
+compared = compare arith | IS NOT? NULL | negatable | NOT negatable
 joint = {further} (AND | OR) expr
 negatable = BETWEEN arith AND arith | IN members | matching
-arith = (column | <told>) (calc operand)*
-text = (column | <pattern>) (calc operand)*
+arith = (column | <told>) ({further} calc operand)*
+text = (column | <pattern>) ({further} calc operand)*
 compare = '=' | '!=' | '<>' | '<' | '<=' | '>' | '>='
 members = {member_query} '(' query ')' {close} | '(' arith (',' arith)* ')'
 operand = column {about} | other {silent}
@@ -81,6 +82,6 @@ precision = '(' <number> ',' <number> ')'
 matching = (LIKE | ILIKE) text (ESCAPE <string>)?
 calc = '+' | '-' | '*' | '/' | '//' | '%' | '||'
 operand = (column {about} | other {silent}) ({silent} typed)*
-more = ({silent} typed | calc operand {silent}) tail | (compare arith | IS NOT? NULL | negatable | NOT negatable) joint? | joint
+more = ({silent} typed | {further} calc operand {silent}) tail | compared joint? | joint
 cast = {enter} ((CAST | TRY_CAST) '(' expr AS type | EXTRACT '(' unit FROM expr) ')' {leave}
 """

@@ -18,8 +18,10 @@ Phase = Literal["items", "from", "body"]
 Nature = Literal["plain", "aggregate", "window"]
 Owed = tuple[tuple[str, frozenset[str]], ...]
 MAX_DEPTH = 6
-# Gold queries of Spider and BIRD have at most 7 sources in one FROM, 7 joints in one clause and 3 in the condition of a join.
+# Gold queries of Spider and BIRD have at most 7 sources in one FROM, 7 joints in one clause (those in parentheses apart) and 3
+# in the condition of a join.
 MAX_SOURCES, MAX_JOINTS, MAX_ON_JOINTS = 7, 8, 3
+LONG_FROM = 3  # sources, behind which the next one has what the SELECT list lacks
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +88,8 @@ class Scope:
     place: Place | None = None  # the same with its table, where that is known
     about: Place | None = None  # the column that a comparison begins with
     like: tuple[Place | None, ...] = ()  # what the entries of the SELECT list must be able to equal
-    joints: int = 0  # of the clause: how often AND or OR joined its conditions
+    joints: int = 0  # how often AND, OR or an operator joined parts of the clause, the entry, or these parentheses
+    outside: tuple[int, ...] = ()  # joints of what is around the parentheses
     planned: frozenset[Place] = frozenset()  # columns that a plan names
     adding: bool = False  # directly inside SUM or AVG
     nature: Nature = "plain"  # of the item being read

@@ -239,7 +239,7 @@ def _enter(within: bool, adding: bool = False) -> Action:
     """Into the arguments of a function; an aggregate's take no aggregates."""
 
     def apply(scope: Scope) -> Scope | None:
-        deeper = replace(scope, parentheses=scope.parentheses + 1, windows=False, adding=adding)
+        deeper = replace(scope, parentheses=scope.parentheses + 1, windows=False, adding=adding, joints=0)
         return replace(deeper, aggregates=False, within=True) if within else deeper
 
     return Action(apply)
@@ -247,7 +247,9 @@ def _enter(within: bool, adding: bool = False) -> Action:
 
 def _leave(before: Scope) -> Action:
     """Back to what was allowed at `before`."""
-    flags = {name: getattr(before, name) for name in ("within", "aggregates", "windows", "parentheses", "adding")}
+    flags = {
+        name: getattr(before, name) for name in ("within", "aggregates", "windows", "parentheses", "adding", "joints")
+    }
     return Action(lambda scope: replace(scope, **flags))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-from agent.grammar.scope import MAX_SOURCES, Catalog, Owed, Relation, Scope, Source
+from agent.grammar.scope import LONG_FROM, Catalog, Owed, Relation, Scope, Source
 
 _NEW = "\0"  # stands for a name that nobody uses
 _NOTHING: frozenset[str] = frozenset()
@@ -61,19 +61,24 @@ def new_qualifier_possible(scope: Scope) -> bool:
 def tables(scope: Scope) -> frozenset[str]:
     """Relations that FROM may name next: those that join with what is there, if any can be placed.
 
-    Where FROM is long, first of all those that have what the SELECT list still lacks.
+    A small model that wants to go on to WHERE, and may not yet, would join what it has without end. So where FROM is long and
+    the SELECT list still lacks something, it gets what is lacking, or, as far as joins are known, what leads there.
     """
     able = [relation for relation in fitting(scope) if _placeable(scope, relation)]
-    if len(scope.sources) >= MAX_SOURCES and (paying := [relation for relation in able if _pays(scope, relation)]):
-        return frozenset(relation.key for relation in paying)
     near = [relation for relation in able if _joins_on(scope, relation)]
-    return frozenset(relation.key for relation in near or able)
+    ways = [near, able]
+    if scope.catalog.facts and len(scope.sources) >= LONG_FROM and scope.unpaid:
+        here = [source.relation for source in scope.sources]
+        paying_near, paying = ([relation for relation in way if _pays(scope, relation)] for way in ways)
+        ways = [paying_near, [relation for relation in near if relation not in here], paying, *ways]
+    return frozenset(relation.key for relation in next(filter(None, ways), ()))
 
 
 def _pays(scope: Scope, relation: Relation) -> bool:
-    """Whether the SELECT list uses the relation, or a column that no source has yet and the relation has."""
+    """Whether the SELECT list uses the relation by its name or by an alias to come, or a column that only it has."""
     missing = scope.bare - _all_columns(scope.sources)
-    return relation.key in dict(scope.owed) or bool(relation.columns & missing)
+    owed = (columns for name, columns in scope.owed if name == relation.key or scope.relation(name) is None)
+    return any(columns <= relation.columns for columns in owed) or bool(relation.columns & missing)
 
 
 def _joins_on(scope: Scope, relation: Relation) -> bool:

@@ -76,6 +76,12 @@ GOOD = [
     "select avg(height), sum(case when name = 'Bo' then 1 else 0 end) from hero",
     "select id from hero intersect select hero_id from hero_power",
     "select name, count(*) from hero group by name having count(*) > 77 limit 5",
+    "select publisher.title from hero_power join power on hero_power.power_id = power.id "
+    "join hero on hero_power.hero_id = hero.id join publisher on hero.publisher_id = publisher.id "
+    "join hero as t on t.id = hero.id",
+    "select publisher.title from power join hero_power on hero_power.power_id = power.id "
+    "join hero_power as t on t.power_id = power.id join hero on hero_power.hero_id = hero.id "
+    "join publisher on hero.publisher_id = publisher.id",  # by way of hero
 ]
 BAD = {
     "select name from hero join publisher on hero.name = publisher.id": "a join on nonsense",
@@ -91,6 +97,8 @@ BAD = {
     "select id from hero except select title from publisher": "what can never be equal",
     "select name, name from hero": "a column twice",
     "select avg(name) from hero": "an average of words",
+    "select title from hero join hero as a on hero.id = a.id join hero as b on hero.id = b.id join hero as c on hero.id = c.id "
+    "join publisher on hero.publisher_id = publisher.id": "the same table on and on, instead of the one that is needed",
 }
 
 
