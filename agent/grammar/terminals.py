@@ -247,10 +247,8 @@ def _enter(within: bool, adding: bool = False) -> Action:
 
 def _leave(before: Scope) -> Action:
     """Back to what was allowed at `before`."""
-    flags = {
-        name: getattr(before, name) for name in ("within", "aggregates", "windows", "parentheses", "adding", "joints")
-    }
-    return Action(lambda scope: replace(scope, **flags))
+    names = ("within", "aggregates", "windows", "parentheses", "adding", "joints")
+    return Action(lambda scope: replace(scope, **{name: getattr(before, name) for name in names}))
 
 
 def _becomes(nature: Nature) -> Action:
