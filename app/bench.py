@@ -25,9 +25,23 @@ def bench(
     data: Annotated[
         Path | None, typer.Option("--data", help="Spider's official folder.", exists=True, file_okay=False)
     ] = None,
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--prompts",
+            help="Instead: questions of Spec-Bench, GSM8K or HumanEval (.jsonl), for text that is no SQL; repeatable.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
     decoders: Annotated[str, typer.Option("--decoders", help="Names with commas between, or all ready ones.")] = "all",
-    questions: Annotated[int, typer.Option("--questions", min=1, help="Spider dev questions to decode SQL for.")] = 30,
+    questions: Annotated[
+        int,
+        typer.Option(
+            "--questions", min=1, help="Spider dev questions to decode SQL for, or of each family of prompts."
+        ),
+    ] = 30,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1)] = 96,
     decoding: Decoding = Decoding(),
     seed: options.Seed = 0,
@@ -37,24 +51,28 @@ def bench(
     """Compare decoding methods: same target, same prompts, one run. The last line on stdout is the summary as JSON."""
     if ctx.invoked_subcommand:
         return
-    if data is None or out is None:
-        raise typer.BadParameter("the comparison needs --data and --out", ctx)
+    if out is None or (data is None) == (not prompts):
+        raise typer.BadParameter("the comparison needs --out, and --data or --prompts", ctx)
     from decoding.method import load_method
     from decoding.text import Settings
     from eval.bench_run import benchmark
     from eval.datasets import load_dataset
+    from eval.text_prompts import read_text_prompts
 
     with exits.plain_errors(), exits.own_heads_only():
         names = [] if decoders == "all" else [name.strip() for name in decoders.split(",")]
         for name in names:
             load_method(name)
         settings = Settings("plain", {}, decoding.temperature, seed, max_new_tokens)
-        examples = load_dataset("spider", data, limit=questions)
+        asked = load_dataset("spider", data, limit=questions) if data else read_text_prompts(prompts or [], questions)
         with output.stderr.status("loading the model") as status:
-            summary = benchmark(decoding.choice(), examples, settings, out, names=names, peers=peers, say=status.update)
+            summary = benchmark(decoding.choice(), asked, settings, out, names=names, peers=peers, say=status.update)
     if not as_json:
         _print_floor(summary["floor"])
         _print_rows(summary["rows"])
+        for family, rows in summary["families"].items() if prompts else ():
+            output.stdout.print(f"\n{family}", highlight=False)
+            _print_rows(rows)
     output.print_json(summary)
 
 

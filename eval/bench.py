@@ -10,7 +10,7 @@ from statistics import fmean, median
 from time import perf_counter
 from typing import Any
 
-from decoding.metrics import Metrics, commit_histogram, measure
+from decoding.metrics import Metrics, acceptance_by_depth, commit_histogram, measure
 from decoding.rounds import Round
 from decoding.text import Settings, TextDecoder
 
@@ -51,6 +51,9 @@ class Row:
     draft_ms: float
     target_ms: float
     verify_ms: float
+    acceptance_by_depth: tuple[
+        float, ...
+    ]  # of the rounds that drafted so deep, those that accepted a token there; from depth 1
     equal_to_plain: bool | None
     first_difference: dict[str, int] | None  # {"prompt": i, "token": j} of the first text that differs from plain
 
@@ -113,6 +116,7 @@ def _row(name: str, runs: Sequence[Run], plain: dict[int, Run]) -> Row:
         draft_ms=metrics.draft_ms,
         target_ms=metrics.target_ms,
         verify_ms=metrics.verify_ms,
+        acceptance_by_depth=tuple(acceptance_by_depth(r for run in runs for r in run.rounds).values()),
         equal_to_plain=not differences if plain else None,
         first_difference=differences[0] if differences else None,
     )

@@ -16,11 +16,12 @@ from eval.bench_prompts import sql_prompts
 from eval.dataset import Example
 from eval.floor import measure_floor
 from eval.peers import load_peer, load_peers, run_peers, time_plain_step
+from eval.text_prompts import TextPrompt, chat_prompt
 
 
 def benchmark(
     choice: ModelChoice,
-    examples: Sequence[Example],
+    questions: Sequence[Example] | Sequence[TextPrompt],
     settings: Settings,
     out: Path,
     *,
@@ -30,13 +31,14 @@ def benchmark(
 ) -> dict[str, Any]:
     """Run and return the summary; `out` gets runs.jsonl (every round of every run) and summary.json.
 
-    names: the methods beside plain; none: all that draft for this model as they are. The prefix cache is off, so that no
-    method finds what another one left. `say` hears what is being done.
+    questions: SQL is written for examples; prompts of several families get rows for each family, too. names: the methods
+    beside plain; none: all that draft for this model as they are. The prefix cache is off, so that no method finds what
+    another one left. `say` hears what is being done.
     """
     decoder = load_model(replace(choice, prefix_cache_mb=0)).decoder
     named = ["plain", *(name for name in names or decoder.ready_methods() if name != "plain")]
     methods = [replace(settings, decoder=name) for name in named]
-    prompts = sql_prompts(decoder, load_profile(choice.profile_name), examples)
+    prompts, families = _prompts(decoder, choice, questions)
     out.mkdir(parents=True, exist_ok=True)
     with (out / "runs.jsonl").open("w", encoding="utf-8") as log:
 
@@ -55,10 +57,26 @@ def benchmark(
         "mean_prompt_tokens": mean_prompt_tokens(run for run in runs if run.decoder == "plain"),
         "floor": floor.to_dict(),
         "rows": [row.to_dict() for row in rows(runs)],
+        "families": {
+            family: [row.to_dict() for row in rows(run for run in runs if families[run.prompt] == family)]
+            for family in dict.fromkeys(families)
+        },
         **more,
     }
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return summary
+
+
+def _prompts(
+    decoder: TextDecoder, choice: ModelChoice, questions: Sequence[Example] | Sequence[TextPrompt]
+) -> tuple[list[str], list[str]]:
+    """The prompts, and the family of each."""
+    texts = [each for each in questions if isinstance(each, TextPrompt)]
+    if texts:
+        return [chat_prompt(decoder.tokenizer, each) for each in texts], [each.family for each in texts]
+    examples = [each for each in questions if isinstance(each, Example)]
+    prompts = sql_prompts(decoder, load_profile(choice.profile_name), examples)
+    return prompts, ["sql"] * len(prompts)
 
 
 def _beside_peers(
