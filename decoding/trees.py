@@ -67,7 +67,7 @@ def _tokens(path: Sequence[int], levels: Sequence[Level]) -> list[int]:
 OFFERED = 16
 """Guesses of a place that a constraint is asked about, where the builder wants fewer: it may forbid the best."""
 
-LEAST = 0.02
+LEAST = 0.05
 """The default of `Bounds.least` for drafters whose guesses have probabilities."""
 
 
