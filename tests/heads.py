@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 
 from decoding.heads.head import Head, HeadConfig, new_head
-from decoding.method import Method, load_method, method_class
+from decoding.method import Method, load_method, method_class, method_options
 from decoding.target import AnyTarget
 
 Temper = Literal["random", "loud", "broken"]
@@ -36,12 +36,15 @@ def small_head(kind: str, hidden: int, vocab: int, temper: Temper = "random") ->
 
 
 def head_options(name: str, target: AnyTarget, temper: Temper = "random") -> dict[str, Any]:
-    """What `load_method` must be given beside the name of a method so that it runs on a small target."""
+    """What `load_method` must be given beside the name of a method so that it runs on a small target and drafts whole trees:
+    random weights are sure of nothing.
+    """
     kind = getattr(method_class(name), "kind", None)
     if kind is None:
         return {}
     vocab, hidden = target.embedding.shape
-    return {"head": small_head(kind, hidden, vocab, temper)}
+    every = {"least": 0.0} if "least" in method_options(name) else {}
+    return {"head": small_head(kind, hidden, vocab, temper)} | every
 
 
 def ready_method(name: str, target: AnyTarget, temper: Temper = "random") -> Method:
