@@ -12,14 +12,8 @@ from sqlglot.errors import SqlglotError
 from tools.parse_quietly import parse_quietly
 from tools.schema import Schema
 
-_MORE = (
-    "group",
-    "having",
-    "order",
-    "limit",
-    "windows",
-    "qualify",
-)  # clauses that do not go into both halves as they are
+# Clauses that do not go into both halves as they are.
+_MORE = ("group", "having", "order", "limit", "windows", "qualify")
 
 
 def separate_values(sql: str, schema: Schema) -> str | None:

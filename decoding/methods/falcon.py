@@ -48,13 +48,8 @@ class Falcon:
             raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
         if min(width, passes, top_k) < 1:
             raise ValueError("width, passes and top_k must be 1 or more")
-        self._head, self._bounds, self._width, self._passes, self._top_k = (
-            found,
-            Bounds(budget, least),
-            width,
-            passes,
-            top_k,
-        )
+        self._head, self._bounds = found, Bounds(budget, least)
+        self._width, self._passes, self._top_k = width, passes, top_k
         self.taps: tuple[int, ...] = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
