@@ -1,4 +1,4 @@
-"""Which tables and columns a question is about: shared words, abbreviations, comments, matched values, foreign keys.
+"""Which tables and columns a question is about: shared words, abbreviations, synonyms, comments, matched values, foreign keys.
 
 No model and no data but the schema and the value matches. The score of a name is the share of its words, weighted by how
 rare they are among the schema's names, that the question says.
@@ -6,16 +6,18 @@ rare they are among the schema's names, that the question says.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
 from tools.join_graph import Edge, connect, edges
 from tools.schema import Column, Schema, Table
+from tools.thesaurus import other_words
 from tools.values import ValueMatch
 from tools.words import STOP_WORDS, keys, name_words, split, stem, word_set
 
+MEANT = 0.8  # another word for it was said
 ABBREVIATED = 0.7
 BEGINS_ALIKE = 0.75
 COMMENT_WEIGHT = 0.35
@@ -35,8 +37,8 @@ class Link:
 
 def link(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tuple[Link, ...]:
     """A link for each table and for each column with any evidence, best first; ties keep the schema's order."""
-    said = _Said.of(question)
     rarity = _rarity(schema)
+    said = _Said.of(question, rarity)
     columns: dict[str, list[Link]] = {}
     scores: dict[str, float] = {}
     for table in schema.tables:
@@ -53,27 +55,50 @@ def link(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tu
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """The question's words, comparable; `pairs` are neighbours written as one, so that `high schooler` is highschooler."""
+class _Words:
+    """Words of a text, comparable; `pairs` are neighbours written as one, so that `high schooler` is highschooler."""
 
-    words: tuple[str, ...]
-    pairs: tuple[str, ...]
-    initials: tuple[str, ...]
+    words: frozenset[str]
+    pairs: frozenset[str]
+    initials: frozenset[str]
 
     @classmethod
-    def of(cls, question: str) -> "_Said":
+    def of(cls, *phrases: Sequence[str]) -> "_Words":
+        words = (word for phrase in phrases for word in phrase if word not in STOP_WORDS or word in _MEANINGFUL)
+        following = [pair for phrase in phrases for pair in pairwise(phrase)]
+        return cls(frozenset(words), frozenset(a + b for a, b in following), frozenset(a[0] + b for a, b in following))
+
+    def closeness(self, word: str) -> float:
+        if word in self.words or word in self.pairs:
+            return 1.0
+        return 0.9 if len(word) > 3 and word in self.initials else 0.0  # fname: first name
+
+    def whole(self, name: str) -> float:
+        """How surely it is a name of several words, written as one."""
+        if name in self.words or name in self.pairs:
+            return 1.0
+        return 0.9 if name in self.initials else 0.0  # LName: last name
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the question says, and other words for it."""
+
+    said: _Words
+    meant: _Words
+
+    @classmethod
+    def of(cls, question: str, known: Collection[str]) -> "_Said":
         every = [stem(word.key) for word in split(question)]
-        words = tuple(word for word in dict.fromkeys(every) if word not in STOP_WORDS or word in _MEANINGFUL)
-        following = list(pairwise(every))
-        return cls(words, tuple(a + b for a, b in following), tuple(a[0] + b for a, b in following))
+        return cls(_Words.of(every), _Words.of(*other_words(every, known)))
 
     def closeness(self, word: str) -> float:
         """How surely the question says this word of a name, from 0 to 1."""
-        if word in self.words or word in self.pairs:
-            return 1.0
-        if len(word) > 3 and word in self.initials:  # fname: first name
-            return 0.9
-        return max((_resemblance(word, said) for said in self.words), default=0.0)
+        exact = max(self.said.closeness(word), MEANT * self.meant.closeness(word))
+        return exact or max((_resemblance(word, said) for said in self.said.words), default=0.0)
+
+    def whole(self, name: str) -> float:
+        return max(self.said.whole(name), MEANT * self.meant.whole(name))
 
 
 # Stop words for cell values that do name columns.
@@ -106,11 +131,9 @@ def _rarity(schema: Schema) -> dict[str, float]:
 
 def _name_score(name: str, said: _Said, rarity: dict[str, float]) -> float:
     words = [stem(word) for word in name_words(name)]
-    whole = "".join(words)
-    if len(words) > 1 and (whole in said.words or whole in said.pairs):
-        return 1.0
-    if len(words) > 1 and whole in said.initials:  # LName: last name
-        return 0.9
+    whole = said.whole("".join(words)) if len(words) > 1 else 0.0
+    if whole:
+        return whole
     total = sum(rarity.get(word, 1.0) for word in words)
     heard = sum(rarity.get(word, 1.0) * said.closeness(word) for word in words)
     return heard / total if total else 0.0
@@ -118,7 +141,7 @@ def _name_score(name: str, said: _Said, rarity: dict[str, float]) -> float:
 
 def _comment_score(comment: str, said: _Said) -> float:
     words = {stem(word) for word in keys(comment)} - STOP_WORDS
-    return len(words & set(said.words)) / math.sqrt(len(words)) if words else 0.0
+    return len(words & said.said.words) / math.sqrt(len(words)) if words else 0.0
 
 
 def _column_links(table: Table, said: _Said, rarity: dict[str, float], values: Sequence[ValueMatch]) -> list[Link]:
