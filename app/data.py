@@ -31,6 +31,9 @@ def build(
     spider: Annotated[float, typer.Option("--spider", min=0.0, max=1.0, help="Share of Spider's questions.")] = 1.0,
     spider_syn: Annotated[float, typer.Option("--spider-syn", min=0.0, max=1.0, help="Of Spider-Syn's.")] = 1.0,
     bird: Annotated[float, typer.Option("--bird", min=0.0, max=1.0, help="Of BIRD's.")] = 1.0,
+    queries: Annotated[
+        float, typer.Option("--queries", min=0.0, max=1.0, help="Share that asks for SQL beside its plan.")
+    ] = 1.0,
     refine: Annotated[float, typer.Option("--refine", min=0.0, max=1.0, help="Share that gets a correction.")] = 0.3,
     follow_ups: Annotated[
         float, typer.Option("--follow-ups", min=0.0, max=1.0, help="Share that gets a second question.")
@@ -57,6 +60,7 @@ def build(
             spider=spider,
             spider_syn=spider_syn,
             bird=bird,
+            queries=queries,
             refine=refine,
             follow_ups=follow_ups,
             databases=tuple(database or ()),

@@ -8,7 +8,7 @@ was interrupted goes on. The same options and folder give the same bytes.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
 from random import Random
@@ -43,6 +43,7 @@ class Options:
 
     per_schema: questions that share one new schema; about as many as one pack of the trainer takes.
     originals: share of questions, in each dialect, that are asked under the original names, too.
+    queries: share of questions whose SQL is asked for beside the plan, which is harder to learn.
     refine, follow_ups: share of questions that get a correction, a second question. databases: only these; empty: all.
     spider, spider_syn, bird: share of each source's questions. Those held back are all there, under the original names.
     """
@@ -54,6 +55,7 @@ class Options:
     spider: float = 1.0
     spider_syn: float = 1.0
     bird: float = 1.0
+    queries: float = 1.0
     refine: float = 0.3
     follow_ups: float = 0.3
     databases: tuple[str, ...] = ()
@@ -130,6 +132,7 @@ def database_groups(
 ) -> tuple[list[Group], Tally]:
     """All groups of one database's questions. Held-back questions are asked under the original names alone."""
     options, tally = material.options, Tally()
+    material = replace(material, options=replace(options, queries=1.0)) if held_back else material
     database = open_training(material.data, questions, scratch)
     try:
         chance = Random(f"{options.seed}/{questions[0].source}/{database.db_id}")
@@ -212,6 +215,8 @@ def _fitting(item: Item, setting: Setting, material: Material, chance: Random, t
         if material.count_tokens(placed.pair.answer) > PROFILE.max_new_tokens(placed.step):
             tally.left_out[f"{placed.step} is too long"] += 1
             return []
+    if chance.random() >= material.options.queries:
+        made = [placed for placed in made if placed.step != "generate"]
     kind = "follow-up " if item.history else ""
     tally.pairs.update(f"{item.id.split('/')[0]} {kind}{placed.pair.step} {setting.dialect}" for placed in made)
     return made

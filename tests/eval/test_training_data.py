@@ -108,6 +108,18 @@ def test_groups_are_what_the_trainer_reads(spider: Path, tmp_path: Path) -> None
     assert len({group.prefix for group in train}) == len(train)
 
 
+def test_fewer_queries_leave_every_plan_and_what_is_held_back(spider: Path, tmp_path: Path) -> None:
+    """Plans are what is hard to learn, and cost half of the tokens of plan and query."""
+    _build(spider, tmp_path, Options(variants=1, queries=0.3, follow_ups=0, databases=("farm", "aircraft")))
+
+    def count(name: str, step: str) -> int:
+        return sum(pair.step == step for group in read_groups(tmp_path / name) for pair in group.pairs)
+
+    assert count("held_back.jsonl", "plan") == count("held_back.jsonl", "generate")
+    plans = count("train.jsonl", "plan")
+    assert 0.15 * plans < count("train.jsonl", "generate") < 0.45 * plans
+
+
 def test_an_answer_that_the_agent_would_cut_off_is_left_out(spider: Path, tmp_path: Path) -> None:
     manifest = build(spider.parent, tmp_path, SLICE, lambda text: 1000, lambda line: None)
     assert manifest["train"]["pairs"] == 0 and manifest["train"]["left_out"]["plan is too long"] > 50
