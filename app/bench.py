@@ -218,7 +218,8 @@ def methods(
     from dataclasses import replace
 
     with exits.plain_errors(), exits.own_heads_only():
-        from eval.bench_methods import DEFAULT_METHODS, PLAIN, Study, run_methods
+        from decoding.method import load_method
+        from eval.bench_methods import DEFAULT_METHODS, PLAIN, Study, extra_parameters, run_methods
         from eval.bench_table import markdown, to_dict
 
         if decoding.decoder or decoding.decoder_option:
@@ -238,7 +239,12 @@ def methods(
         )
         with output.stderr.status("") as status:
             records = run_methods(study, asked.load(), out, shard=part, say=status.update)
-        summary = to_dict(records) | {"model": decoding.model, "dataset": asked.dataset, "shard": shard} | machine()
+        parameters = {each.name: extra_parameters(load_method(each.decoder, **each.options)) for each in study.methods}
+        summary = (
+            to_dict(records, parameters)
+            | {"model": decoding.model, "dataset": asked.dataset, "shard": shard}
+            | machine()
+        )
         write_summary(out / f"shard-{part[0]}-of-{part[1]}" if part else out, summary, markdown(summary))
         if not as_json:
             output.stdout.print(markdown(summary), markup=False, highlight=False, soft_wrap=True)

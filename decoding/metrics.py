@@ -69,6 +69,12 @@ def commit_histogram(rounds: Iterable[Round]) -> dict[int, int]:
 
 def acceptance_by_depth(rounds: Iterable[Round]) -> dict[int, float]:
     """For each draft depth, the share of rounds that drafted so deep and accepted a token there."""
+    drafted, accepted = rounds_by_depth(rounds)
+    return {depth: accepted[depth] / drafted[depth] for depth in sorted(drafted)}
+
+
+def rounds_by_depth(rounds: Iterable[Round]) -> tuple[Counter[int], Counter[int]]:
+    """For each draft depth, the rounds that drafted so deep, and those that accepted a token there."""
     drafted: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     for r in rounds:
@@ -77,7 +83,7 @@ def acceptance_by_depth(rounds: Iterable[Round]) -> dict[int, float]:
             depths.append(1 if parent < 0 else depths[parent] + 1)
         drafted.update(range(1, max(depths, default=0) + 1))
         accepted.update(range(1, len(r.accepted) + 1))
-    return {depth: accepted[depth] / drafted[depth] for depth in sorted(drafted)}
+    return drafted, accepted
 
 
 def text_tokens(rounds: Iterable[Round], stop: frozenset[int] = frozenset()) -> list[int]:

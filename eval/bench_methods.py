@@ -12,10 +12,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
 
+from torch.nn import Module
+
 from agent.assemble import ModelChoice
 from agent.toolbox import AgentOptions
 from decoding.jacobi_counts import count
-from decoding.metrics import measure
+from decoding.method import Method
+from decoding.metrics import measure, rounds_by_depth
 from decoding.text import TextDecoder
 from eval.agent_calls import Call, CallRecorder, plain_calls
 from eval.agent_predict import FirstTurn
@@ -71,6 +74,11 @@ class Measured:
     fast_forwarded: int
     stationary: int
     drafted_tokens: int  # nodes that were verified
+    draft_ms: float
+    target_ms: float
+    verify_ms: float
+    drafted_rounds: Sequence[int]  # by depth, the first is 1: rounds that drafted so deep
+    accepted_rounds: Sequence[int]  # and those that accepted a token there
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +192,7 @@ def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
     # A method may commit tokens past a stop string in its last forward: these are no gain.
     beyond = max(len(again.tokens) - len(call.generation.tokens), 0) if equal else 0
     counts, metrics = count(again.rounds), measure(again.rounds)
+    drafted, accepted = rounds_by_depth(again.rounds)
     return Measured(
         step=call.step,
         method=method.name,
@@ -197,7 +206,19 @@ def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
         fast_forwarded=counts.fast_forwarded - beyond,
         stationary=counts.stationary,
         drafted_tokens=metrics.drafted_tokens,
+        draft_ms=metrics.draft_ms,
+        target_ms=metrics.target_ms,
+        verify_ms=metrics.verify_ms,
+        drafted_rounds=[drafted[depth] for depth in sorted(drafted)],
+        accepted_rounds=[accepted[depth] for depth in sorted(drafted)],
     )
+
+
+def extra_parameters(method: Method) -> int:
+    """Of the heads that a method drafts with; a cascade's are those of its parts."""
+    parts = [each for value in vars(method).values() for each in (value if isinstance(value, list) else [value])]
+    own = sum(weights.numel() for part in parts if isinstance(part, Module) for weights in part.parameters())
+    return own + sum(extra_parameters(part) for part in parts if hasattr(part, "propose"))
 
 
 def _key(checkpoint: str, example: Example) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from math import sqrt
 from typing import Any
 
@@ -21,6 +22,7 @@ class Row:
     method may have to guess. speedup: against plain of the same checkpoint, without prefill; speedup_with_prefill: with what
     the agent's own prefill took added to both. speedup_vs_first: tokens/s over those of plain of the first checkpoint.
     fast_forwarded, stationary: CLLM's Table 3, per text. nodes_per_forward: drafted tokens that a forward verifies.
+    draft_ms, target_ms, verify_ms: per forward. acceptance_by_depth: of the rounds that drafted so deep, the first is depth 1.
     """
 
     checkpoint: str
@@ -40,6 +42,10 @@ class Row:
     fast_forwarded: float
     stationary: float
     nodes_per_forward: float
+    draft_ms: float
+    target_ms: float
+    verify_ms: float
+    acceptance_by_depth: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,17 @@ def _row(checkpoint: str, method: str, step: str, runs: Sequence[Measured], firs
         fast_forwarded=sum(run.fast_forwarded for run in own) / len(own),
         stationary=sum(run.stationary for run in own) / len(own),
         nodes_per_forward=sum(run.drafted_tokens for run in own) / forwards,
+        draft_ms=sum(run.draft_ms for run in own) / forwards,
+        target_ms=sum(run.target_ms for run in own) / forwards,
+        verify_ms=sum(run.verify_ms for run in own) / forwards,
+        acceptance_by_depth=_by_depth(own),
     )
+
+
+def _by_depth(runs: Sequence[Measured]) -> tuple[float, ...]:
+    drafted = map(sum, zip_longest(*(run.drafted_rounds for run in runs), fillvalue=0))
+    accepted = map(sum, zip_longest(*(run.accepted_rounds for run in runs), fillvalue=0))
+    return tuple(a / d for a, d in zip(accepted, drafted, strict=True))
 
 
 def _tokens_per_s(runs: Sequence[Measured]) -> float:
@@ -141,9 +157,10 @@ def paired_difference(pairs: Sequence[tuple[bool, bool]]) -> tuple[float, float,
     return (ours - theirs) / max(len(pairs), 1), max(middle - half, -1.0), min(middle + half, 1.0)
 
 
-def to_dict(records: Sequence[Asked]) -> dict[str, Any]:
-    """What summary.json holds."""
+def to_dict(records: Sequence[Asked], extra_parameters: Mapping[str, int]) -> dict[str, Any]:
+    """What summary.json holds. `extra_parameters`: by method."""
     return {
+        "extra_parameters": dict(extra_parameters),
         "accuracy": [asdict(each) for each in accuracies(records)],
         "rows": [asdict(row) for row in rows(records)],
         "by_step": [asdict(row) for row in rows(records, by_step=True) if row.step != EVERY_STEP],
@@ -158,6 +175,9 @@ def markdown(summary: Mapping[str, Any]) -> str:
         "tok/fwd": "tokens_per_forward",
         "fewer fwd": "fewer_forwards",
         "nodes/fwd": "nodes_per_forward",
+        "draft ms": "draft_ms",
+        "target ms": "target_ms",
+        "verify ms": "verify_ms",
         "tok/s": "tokens_per_s",
         "x plain": "speedup",
         "with prefill": "speedup_with_prefill",
@@ -173,14 +193,24 @@ def markdown(summary: Mapping[str, Any]) -> str:
         for each in summary["accuracy"]
     ]  # fmt: skip
     head = ["checkpoint", "n", "EX %", "95 %", "to the first, points", "95 %"]
+    lines = [_cells(row, shown.values()) for row in summary["rows"]]
+    by_step = [[row["step"], *_cells(row, shown.values())] for row in summary["by_step"]]
+    depths = [
+        [row["checkpoint"], row["method"], f"{summary['extra_parameters'].get(row['method'], 0):,}",
+         " ".join(f"{share:.2f}" for share in row["acceptance_by_depth"])]
+        for row in summary["rows"] if row["method"] != PLAIN.name
+    ]  # fmt: skip
     parts = [
         _table(head, accuracy),
-        _table(list(shown), [[row[name] for name in shown.values()] for row in summary["rows"]]),
-        _table(
-            ["step", *shown], [[row["step"], *(row[name] for name in shown.values())] for row in summary["by_step"]]
-        ),
+        _table(list(shown), lines),
+        _table(["checkpoint", "method", "extra parameters", "accepted at depth 1, 2, ..."], depths),
+        _table(["step", *shown], by_step),
     ]
     return "\n".join(parts)
+
+
+def _cells(row: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
+    return [row[name] for name in names]
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:

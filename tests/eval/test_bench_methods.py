@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 from app import exits
 from app.bench import method_spec
 from app.cli import app
-from decoding.method import METHODS, UnknownMethod
-from eval.bench_methods import DEFAULT_METHODS, Asked, Measured
+from decoding.method import METHODS, UnknownMethod, load_method
+from eval.bench_methods import DEFAULT_METHODS, Asked, Measured, extra_parameters
 from eval.bench_table import accuracies, markdown, paired_difference, rows, to_dict
 from tests.decoding.jacobi_data import ending_checkpoint
 
@@ -107,8 +107,9 @@ def test_every_default_method_is_there() -> None:
 
 def measured(step: str, method: str, tokens: int, forwards: int, wall_ms: float) -> Measured:
     return Measured(
-        step, method, tokens, tokens + 2, 2, forwards, wall_ms, 50.0, True, tokens - forwards, 1, 3 * forwards
-    )
+        step, method, tokens, tokens + 2, 2, forwards, wall_ms, 50.0, True, tokens - forwards, 1, 3 * forwards,
+        0.1 * wall_ms, 0.8 * wall_ms, 0.1 * wall_ms, [forwards, forwards - 1], [forwards, 1],
+    )  # fmt: skip
 
 
 def asked(checkpoint: str, question: int, correct: bool | None, *runs: Measured) -> Asked:
@@ -129,7 +130,16 @@ def test_figures_are_ratios_of_sums() -> None:
     assert (a_j.fast_forwarded, a_j.stationary, a_j.nodes_per_forward, a_j.texts) == (16.0, 1.0, 3.0, 2)
     by_step = {(row.checkpoint, row.method, row.step): row for row in rows(records, by_step=True)}
     assert by_step["a", "j", "generate"].tokens_per_forward == 6.4 and ("b", "j", "generate") not in by_step
-    assert markdown(to_dict(records)).count("| b | j |") == 2
+    assert (a_j.draft_ms, a_j.target_ms, a_j.verify_ms) == pytest.approx((1.5, 12.0, 1.5))
+    assert a_j.acceptance_by_depth == (1.0, 2 / 8)
+    text = markdown(to_dict(records, {"j": 1234}))
+    assert text.count("| b | j |") == 3 and "| a | j | 1,234 | 1.00 0.25 |" in text
+
+
+def test_heads_are_counted_in_what_chains_them() -> None:
+    alone, chained = (extra_parameters(load_method(name)) for name in ("medusa", "cascade"))
+    assert alone > 0 and chained == 0
+    assert extra_parameters(load_method("cascade", second="medusa")) == alone
 
 
 def test_accuracy_is_compared_on_the_same_questions() -> None:
