@@ -106,15 +106,15 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
 
 def tuned_key(choice: ModelChoice) -> str:
     """What `sqlagent tune` keeps its result under. Raises ValueError for an unknown dtype."""
-    return would_run_as(f"{choice.model} {choice.adapter}", choice.dtype, choice.device)
+    return would_run_as(choice.model, choice.dtype, choice.device, choice.adapter)
 
 
 def with_tuned_decoder(choice: ModelChoice) -> ModelChoice:
-    """Where no decoder is named: the one tuned for this machine, in fp32 alone, where it cannot change the text.
+    """Where no decoder is named: the one tuned for this machine, in fp32 and int8 alone, where it cannot change the text.
 
     Raises ValueError for an unknown dtype.
     """
-    is_exact = chosen_dtype(choice.dtype, choice.device)[0] == torch.float32
+    is_exact = chosen_dtype(choice.dtype, choice.device, choice.model)[0] in (torch.float32, torch.int8)
     tuned = load_tuned(tuned_key(choice)) if is_exact and not (choice.decoder or choice.decoder_options) else None
     return replace(choice, decoder=tuned.decoder, decoder_options=tuned.options) if tuned else choice
 

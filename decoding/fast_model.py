@@ -53,7 +53,7 @@ class Layer:
 class FastModel:
     """Weights and forward. `weights` are (name, tensor) pairs with transformers' names, e.g. of `weights.read_weights`.
 
-    dtype torch.int8: the layers' weights in int8, all else in fp32; on a processor only.
+    dtype torch.int8: the matrices in int8, all else in fp32; on a processor only.
     Raises UnsupportedModel where the weights do not match the configuration.
     """
 
@@ -66,7 +66,7 @@ class FastModel:
     ) -> None:
         self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
         self.dtype = torch.float32 if dtype == torch.int8 else dtype
-        packed = Int8Layers().projection if dtype == torch.int8 else projection
+        self._packed = packed = Int8Layers().projection if dtype == torch.int8 else projection
         stored = _Weights(weights, self.dtype, self.device)
         hidden, vocab = config.hidden_size, config.vocab_size
         self.embedding = stored.take("model.embed_tokens.weight", vocab, hidden)
@@ -78,7 +78,7 @@ class FastModel:
     @cached_property
     def _head(self) -> Projection:
         """The LM head, packed when it is first asked for: a drafter that has rows of its own never does."""
-        return projection(self.lm_head)
+        return self._packed(self.lm_head)
 
     def new_table(self) -> Rows:
         """An empty table for the keys and values of one sequence: a plane for each layer, of the two, and head.

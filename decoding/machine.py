@@ -16,16 +16,16 @@ def running_as(decoder: TextDecoder) -> str:
 
 
 def weight_dtype(target: AnyTarget) -> torch.dtype:
-    """Of the layers; the LM head's is another where the layers are in int8."""
+    """Of the matrices; int8 ones stand beside an embedding in fp32."""
     model = getattr(target, "model", None)
     dtype: torch.dtype = getattr(model, "weight_dtype", target.lm_head.dtype)
     return dtype
 
 
-def would_run_as(model: str, dtype: str = "auto", device: str = "auto") -> str:
+def would_run_as(model: str, dtype: str = "auto", device: str = "auto", adapter: str = "") -> str:
     """The same key before anything is loaded, from the names that `load_text_decoder` takes. Raises ValueError."""
-    weights, where = chosen_dtype(dtype, device)
-    return _key(model, weights, torch.device(where).type)
+    weights, where = chosen_dtype(dtype, device, model)
+    return _key(f"{model} {adapter}".rstrip(), weights, torch.device(where).type)
 
 
 def _key(model: str, dtype: torch.dtype, device: str) -> str:

@@ -10,6 +10,7 @@ import torch
 
 from agent.assemble import ModelChoice, load_model
 from agent.profiles import load_profile
+from decoding.apart import apart
 from decoding.text import Settings, TextDecoder
 from eval.bench import Run, mean_prompt_tokens, rows, run_bench
 from eval.bench_prompts import sql_prompts
@@ -47,7 +48,7 @@ def benchmark(
             say(f"prompt {run.prompt + 1} of {len(prompts)}: {run.decoder}")
 
         say("measuring the floor")
-        floor = measure_floor(decoder)
+        floor = apart(lambda: measure_floor(decoder))
         runs = run_bench(decoder, prompts, methods, on_run)
         more = _beside_peers(decoder, prompts, settings.max_new_tokens, runs, on_run, out) if peers else {}
     summary = {
@@ -82,10 +83,11 @@ def _prompts(
 def _beside_peers(
     decoder: TextDecoder, prompts: Sequence[str], limit: int, runs: list[Run], on_run: Callable[[Run], None], out: Path
 ) -> dict[str, Any]:
-    """Add the peers' runs, and time a plain step of ours beside transformers'."""
-    model = load_peer(decoder)
-    runs += run_peers(load_peers(decoder, model, out, limit), decoder, prompts, limit, on_run)
-    step = time_plain_step(model, decoder)
+    """Add the peers' runs, and time a plain step of ours beside transformers', all by the thread that decodes."""
+    model = decoder.alone(lambda _: load_peer(decoder))
+    peers = decoder.alone(lambda _: load_peers(decoder, model, out, limit))
+    runs += decoder.alone(lambda _: run_peers(peers, decoder, prompts, limit, on_run))
+    step = decoder.alone(lambda _: time_plain_step(model, decoder))
     return {"plain_step": asdict(step) | {"ratio": step.ratio}}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from decoding.checkpoint import read_weights, resolve
+from decoding.int8 import Int8Layers
 from decoding.machine import weight_dtype
 from decoding.text import TextDecoder
 
@@ -39,11 +40,13 @@ def measure_floor(decoder: TextDecoder) -> Floor:
     layers = _layer_parameters(decoder.name)
     read = torch.zeros(_READ_BYTES // 4, device=head.device)
     left, right = torch.zeros(2, _MATRIX, _MATRIX, dtype=head.dtype, device=head.device)
+    dtype = weight_dtype(decoder.target)
+    multiply = Int8Layers().projection(right) if dtype == torch.int8 else lambda x: x @ right
     return Floor(
-        weight_bytes=layers * weight_dtype(decoder.target).itemsize + head.nbytes,
+        weight_bytes=(layers + head.numel()) * dtype.itemsize,
         multiplications=layers + head.numel(),
         bytes_per_s=_READ_BYTES / _best_s(lambda: read.sum()),
-        flops_per_s=2 * _MATRIX**3 / _best_s(lambda: left @ right),
+        flops_per_s=2 * _MATRIX**3 / _best_s(lambda: multiply(left)),
     )
 
 

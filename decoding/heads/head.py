@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from decoding.apart import apart
 from decoding.errors import ModelError, ModelUnavailable
 from decoding.heads.int4 import packed, unpacked
 from decoding.method import Context, UnknownMethod
@@ -187,7 +188,7 @@ def find_head(kind: str, wanted: Head | str = "auto") -> Head:
 @lru_cache(maxsize=8)
 def _loaded(folder: Path, changed_ns: int) -> Head:
     """One copy per process: a method instance is made for every text. `changed_ns` tells a rewritten folder."""
-    return load_head(folder)
+    return apart(lambda: load_head(folder))
 
 
 def to_target(head: Head, context: Context) -> Head:

@@ -14,7 +14,7 @@ HEAD, LAYERS = 320 * 32, 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 48)
 @pytest.mark.parametrize(("dtype", "item_bytes"), [("fp32", 4), ("int8", 1)])
 def test_bytes_and_multiplications_are_those_of_the_matrices(dtype: str, item_bytes: int, tmp_path: Path) -> None:
     floor = measure_floor(load_text_decoder(str(tiny_checkpoint(tmp_path)), dtype=dtype))
-    assert floor.weight_bytes == LAYERS * item_bytes + HEAD * 4
+    assert floor.weight_bytes == (LAYERS + HEAD) * item_bytes
     assert floor.multiplications == LAYERS + HEAD
     assert floor.to_dict()["plain_step_ms"] == floor.ms(1) > 0
 
