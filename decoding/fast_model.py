@@ -12,7 +12,7 @@ attention by two products (no faster), the norm by hand (below 1 % of a step).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ from decoding.fast_ops import Projection, RopeTable, attend, attention_bias, pro
 from decoding.int8 import Int8Layers
 from decoding.kv_cache import Rows
 from decoding.model_config import ModelConfig
+
+Packer = Callable[..., Projection]  # of weight and bias
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +68,20 @@ class FastModel:
     ) -> None:
         self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
         self.dtype = torch.float32 if dtype == torch.int8 else dtype
-        self._packed = packed = Int8Layers().projection if dtype == torch.int8 else projection
+        packed: Packer = Int8Layers().projection if dtype == torch.int8 else projection
+        self._fine = fine = partial(packed, fine=True) if dtype == torch.int8 else packed
         stored = _Weights(weights, self.dtype, self.device)
         hidden, vocab = config.hidden_size, config.vocab_size
         self.embedding = stored.take("model.embed_tokens.weight", vocab, hidden)
         self.lm_head = self.embedding if config.tie_embeddings else stored.take("lm_head.weight", vocab, hidden)
         self._final_norm = stored.take("model.norm.weight", hidden)
-        self._layers = [_layer(config, stored, i, packed) for i in range(config.layers)]
+        self._layers = [_layer(config, stored, i, packed, fine) for i in range(config.layers)]
         self._rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
 
     @cached_property
     def _head(self) -> Projection:
         """The LM head, packed when it is first asked for: a drafter that has rows of its own never does."""
-        return self._packed(self.lm_head)
+        return self._fine(self.lm_head)
 
     def new_table(self) -> Rows:
         """An empty table for the keys and values of one sequence: a plane for each layer, of the two, and head.
@@ -175,24 +178,25 @@ class _Weights:
         return torch.cat([self.take(name, size, *rest) for name, size in zip(names, sizes, strict=True)])
 
 
-def _layer(config: ModelConfig, stored: _Weights, index: int, packed: Callable[..., Projection]) -> Layer:
+def _layer(config: ModelConfig, stored: _Weights, index: int, packed: Packer, fine: Packer) -> Layer:
+    """`fine` packs what suffers most from inputs in 8 bits; it matters in int8 alone."""
     prefix, hidden, inner = f"model.layers.{index}.", config.hidden_size, config.intermediate_size
 
-    def linear(names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool) -> Projection:
+    def linear(names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool, pack: Packer) -> Projection:
         weight = stored.joined((f"{prefix}{name}.weight" for name in names), sizes, columns)
         bias = stored.joined((f"{prefix}{name}.bias" for name in names), sizes) if biased else None
-        return packed(weight, bias)
+        return pack(weight, bias)
 
     query, key = config.heads * config.head_dim, config.kv_heads * config.head_dim
     qkv = [f"self_attn.{name}_proj" for name in "qkv"]
     return Layer(
         attention_norm=stored.take(f"{prefix}input_layernorm.weight", hidden),
-        qkv=linear(qkv, (query, key, key), hidden, config.qkv_bias),
+        qkv=linear(qkv, (query, key, key), hidden, config.qkv_bias, fine),
         qk_norm=_qk_norm(config, stored, prefix) if config.qk_norm else None,
-        attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias),
+        attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias, packed),
         mlp_norm=stored.take(f"{prefix}post_attention_layernorm.weight", hidden),
-        gate_up=linear(["mlp.gate_proj", "mlp.up_proj"], (inner, inner), hidden, config.mlp_bias),
-        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias),
+        gate_up=linear(["mlp.gate_proj", "mlp.up_proj"], (inner, inner), hidden, config.mlp_bias, packed),
+        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, fine),
     )
 
 

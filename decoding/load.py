@@ -16,7 +16,6 @@ from decoding.fast_ops import computes_bf16
 from decoding.gpu import runs_kernels
 from decoding.heads.head import TargetIdentity
 from decoding.heads.identity import target_identity
-from decoding.int8 import has_fbgemm
 from decoding.progress import Progress, on_stderr
 from decoding.target import AnyTarget
 from decoding.text import TextDecoder
@@ -40,14 +39,14 @@ def load_text_decoder(
 ) -> TextDecoder:
     """Fetch (once), load and ready a model.
 
-    target "auto" takes `fast_target` where it knows the architecture, else transformers. dtype "auto": see `auto_dtype`;
-    "int8" is matrices of 8 bits and fp32 for the rest, with `fast_target` on a processor.
+    target "auto" takes `fast_target` where it knows the architecture, else transformers. dtype "auto" is bf16 where the
+    processor computes in it, else fp32; "int8" is matrices of 8 bits and fp32 for the rest, with `fast_target` on a processor.
     device "auto" is CUDA where there is one. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
     weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even where it
     was trained on another model. prefix_cache_mb 0 turns the prefix cache off.
     Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype.
     """
-    weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
+    weights, where = chosen_dtype(dtype, device)
     path = resolve(name, progress)
     merged = apart(lambda: chosen_adapter(name, path, adapter, any_base))
     running = apart(lambda: _target(path, weights, where, target, merged, prefix_cache_mb << 20))
@@ -106,18 +105,14 @@ def _identity(path: Path, adapter: Adapter | None) -> TargetIdentity:
     return target_identity(base_sha256(path), adapter)
 
 
-def chosen_dtype(dtype: str, device: str, model: str = "") -> tuple[torch.dtype, str]:
+def chosen_dtype(dtype: str, device: str) -> tuple[torch.dtype, str]:
     """What the names mean on this machine: type of the weights, and device. Raises ValueError for an unknown dtype."""
     if dtype not in DTYPES:
         raise ValueError(f"unknown dtype {dtype!r}; choose one of: {', '.join(DTYPES)}")
     where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    return DTYPES[dtype] or auto_dtype(where, model), where
+    return DTYPES[dtype] or auto_dtype(where), where
 
 
-def auto_dtype(device: str, model: str = "") -> torch.dtype:
-    """bf16 on CUDA. On a processor int8 for the embedded model, whose accuracy in it was measured; for others bf16 where that
-    is computed natively (AVX-512 bf16, AMX), else fp32.
-    """
-    if device == "cpu" and model in EMBEDDED_NAMES and has_fbgemm():
-        return torch.int8
+def auto_dtype(device: str) -> torch.dtype:
+    """bf16 where it is computed natively: on CUDA, and on processors with AVX-512 bf16 or AMX."""
     return torch.bfloat16 if device != "cpu" or computes_bf16() else torch.float32

@@ -24,7 +24,7 @@ def weight_dtype(target: AnyTarget) -> torch.dtype:
 
 def would_run_as(model: str, dtype: str = "auto", device: str = "auto", adapter: str = "") -> str:
     """The same key before anything is loaded, from the names that `load_text_decoder` takes. Raises ValueError."""
-    weights, where = chosen_dtype(dtype, device, model)
+    weights, where = chosen_dtype(dtype, device)
     return _key(f"{model} {adapter}".rstrip(), weights, torch.device(where).type)
 
 

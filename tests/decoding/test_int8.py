@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from decoding import int8, load
+from decoding import int8
 from decoding.draft import Draft
 from decoding.engine import Request, decode
 from decoding.errors import UnsupportedModel
 from decoding.fast_target import FastTarget
 from decoding.int8 import Int8Layers, has_fbgemm, quantised
-from decoding.load import auto_dtype, load_text_decoder
+from decoding.load import load_text_decoder
 from decoding.method import METHODS
 from decoding.sampling import Sampler
 from tests.heads import ready_method
@@ -69,17 +69,20 @@ def test_a_projection_is_near_the_product(way: bool, rows: int, columns: int) ->
 
 
 @pytest.mark.skipif(not has_fbgemm(), reason="torch has no FBGEMM here")
-def test_sums_are_not_clipped_where_every_number_is_the_largest() -> None:
-    weight = torch.ones(32, 576)
-    for sign in (1, -1):
-        got = Int8Layers().projection(sign * weight)(torch.ones(3, 576))
-        torch.testing.assert_close(got, torch.full((3, 32), sign * 576.0), rtol=0.005, atol=0)
+def test_fine_inputs_lose_what_weights_lose() -> None:
+    """Inputs with a few large numbers, as a model's are: there the 8 bits of the others are few."""
+    weight, x = random(96, 576), random(20, 576, seed=1)
+    x[:, ::97] *= 20
+    want = x @ weight.t()
+    coarse, fine = (Int8Layers().projection(weight, fine=fine)(x) - want for fine in (False, True))
+    assert fine.norm() < 0.012 * want.norm() < 0.4 * coarse.norm()
 
 
 @pytest.mark.skipif(not has_fbgemm(), reason="torch has no FBGEMM here")
+@pytest.mark.parametrize("fine", [False, True])
 @pytest.mark.parametrize("columns", [40, 576, 1537])
-def test_a_row_is_the_same_to_the_bit_in_any_company(columns: int) -> None:
-    project, x = Int8Layers().projection(random(96, columns)), random(1, columns, seed=1)
+def test_a_row_is_the_same_to_the_bit_in_any_company(columns: int, fine: bool) -> None:
+    project, x = Int8Layers().projection(random(96, columns), fine=fine), random(1, columns, seed=1)
     alone = project(x)
     for count, scale in ((1, 1e-4), (7, 1e6), (16, 1.0), (200, 3.0)):
         assert torch.equal(project(torch.cat([x, scale * random(count, columns, seed=2)]))[:1], alone)
@@ -109,28 +112,7 @@ def test_text_is_nearly_that_of_fp32_and_it_needs_a_processor(way: bool, checkpo
     exact = logits_of(FastTarget.load(checkpoint, cache_bytes=0), Draft.chain(TOKENS))
     rough = logits_of(load_text_decoder(str(checkpoint), dtype="int8").target, Draft.chain(TOKENS))  # type: ignore[arg-type]
     similar = torch.nn.functional.cosine_similarity(exact, rough)
-    assert similar.min() > 0.99
+    assert similar.min() > 0.98
     assert not torch.equal(exact, rough)
     with pytest.raises(UnsupportedModel, match="processor"):
         load_text_decoder(str(checkpoint), dtype="int8", target="hf")
-
-
-@pytest.mark.parametrize(
-    ("bf16", "fbgemm", "model", "want"),
-    [
-        (True, True, "embedded", torch.int8),
-        (True, False, "embedded", torch.bfloat16),
-        (False, True, "sqlagent-135m", torch.int8),
-        (False, False, "embedded", torch.float32),
-        (True, True, "Qwen/Qwen2.5-Coder-7B-Instruct", torch.bfloat16),
-        (False, True, "Qwen/Qwen2.5-Coder-7B-Instruct", torch.float32),
-    ],
-)
-def test_it_is_the_embedded_models_own_type(
-    monkeypatch: pytest.MonkeyPatch, bf16: bool, fbgemm: bool, model: str, want: torch.dtype
-) -> None:
-    """The model whose accuracy in int8 was measured; larger ones have activations that 8 bits do not hold."""
-    monkeypatch.setattr(load, "computes_bf16", lambda: bf16)
-    monkeypatch.setattr(load, "has_fbgemm", lambda: fbgemm)
-    assert auto_dtype("cpu", model) == want
-    assert auto_dtype("cuda", model) == torch.bfloat16
