@@ -106,7 +106,7 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
 
 def tuned_key(choice: ModelChoice) -> str:
     """What `sqlagent tune` keeps its result under. Raises ValueError for an unknown dtype."""
-    return would_run_as(choice.model, choice.dtype, choice.device, choice.adapter)
+    return would_run_as(f"{choice.model} {choice.adapter}", choice.dtype, choice.device)
 
 
 def with_tuned_decoder(choice: ModelChoice) -> ModelChoice:

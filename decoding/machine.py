@@ -22,10 +22,10 @@ def weight_dtype(target: AnyTarget) -> torch.dtype:
     return dtype
 
 
-def would_run_as(model: str, dtype: str = "auto", device: str = "auto", adapter: str = "") -> str:
+def would_run_as(model: str, dtype: str = "auto", device: str = "auto") -> str:
     """The same key before anything is loaded, from the names that `load_text_decoder` takes. Raises ValueError."""
     weights, where = chosen_dtype(dtype, device)
-    return _key(f"{model} {adapter}".rstrip(), weights, torch.device(where).type)
+    return _key(model, weights, torch.device(where).type)
 
 
 def _key(model: str, dtype: torch.dtype, device: str) -> str:
