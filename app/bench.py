@@ -39,13 +39,18 @@ def bench(
     questions: Annotated[
         int,
         typer.Option(
-            "--questions", min=1, help="Spider dev questions to decode SQL for, or of each family of prompts."
+            "--questions", min=1, help="Spider dev questions that the agent answers, or of each family of prompts."
         ),
     ] = 30,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1)] = 96,
     decoding: Decoding = Decoding(),
     seed: options.Seed = 0,
-    peers: Annotated[bool, typer.Option("--peers", help="Also transformers' generate, on the same weights.")] = False,
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers", help="Also transformers' generate and, where installed, llama.cpp, on the same weights."
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Compare decoding methods: same target, same prompts, one run. The last line on stdout is the summary as JSON."""
@@ -70,7 +75,7 @@ def bench(
     if not as_json:
         _print_floor(summary["floor"])
         _print_rows(summary["rows"])
-        for family, rows in summary["families"].items() if prompts else ():
+        for family, rows in summary["families"].items():
             output.stdout.print(f"\n{family}", highlight=False)
             _print_rows(rows)
     output.print_json(summary)

@@ -69,8 +69,20 @@ def plain_calls(
     timeout_s: float,
     first_turn: FirstTurn = "own",
 ) -> Iterator[tuple[CallRecorder, Example, Prediction, list[Call]]]:
-    """Have the agent answer with plain decoding, on SQLite: per question what came of it, and the texts it asked for."""
-    loaded, recorder = recording(load_model(replace(choice, decoder="plain", decoder_options={})))
+    """As `agent_calls`, with plain decoding."""
+    loaded = load_model(replace(choice, decoder="plain", decoder_options={}))
+    return agent_calls(loaded, examples, agent, timeout_s, first_turn)
+
+
+def agent_calls(
+    model: LoadedModel,
+    examples: Iterable[Example],
+    agent: AgentOptions,
+    timeout_s: float,
+    first_turn: FirstTurn = "own",
+) -> Iterator[tuple[CallRecorder, Example, Prediction, list[Call]]]:
+    """Have the agent answer on SQLite: per question what came of it, and the texts it asked for."""
+    loaded, recorder = recording(model)
     predict = AgentPredict(lambda: loaded, "sqlite", agent, Limits(deadline_s=timeout_s), first_turn)
     try:
         for example in examples:

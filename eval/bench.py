@@ -5,14 +5,24 @@ included; prefill is the time to the first token, which ours share with their fi
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, median
 from time import perf_counter
 from typing import Any
 
 from decoding.metrics import Metrics, acceptance_by_depth, commit_histogram, measure
+from decoding.recall import Recall
 from decoding.rounds import Round
 from decoding.text import Settings, TextDecoder
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is decoded. `recall`: what drafts may copy from beside the prompt."""
+
+    text: str
+    family: str = "sql"
+    recall: Recall = field(default_factory=Recall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class Row:
 
 def run_bench(
     decoder: TextDecoder,
-    prompts: Sequence[str],
+    prompts: Sequence[Prompt],
     methods: Sequence[Settings],
     on_run: Callable[[Run], None] = lambda run: None,
 ) -> list[Run]:
@@ -78,9 +88,10 @@ def run_bench(
     return runs
 
 
-def _timed(decoder: TextDecoder, index: int, prompt: str, settings: Settings) -> Run:
+def _timed(decoder: TextDecoder, index: int, prompt: Prompt, settings: Settings) -> Run:
+    settings = replace(settings, recall=prompt.recall.copy())
     start = perf_counter()
-    generation = decoder.generate(prompt, settings)
+    generation = decoder.generate(prompt.text, settings)
     wall_ms = 1e3 * (perf_counter() - start)
     prefill_ms = measure(generation.rounds[:1]).wall_ms
     return Run(index, settings.decoder, generation.tokens, generation.rounds, wall_ms, prefill_ms)

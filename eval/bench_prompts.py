@@ -1,32 +1,23 @@
-"""Prompts for the decoding benchmark: the agent's own SQL-writing prompts for real questions."""
+"""Prompts for the decoding benchmark: what the agent asks a model for real questions."""
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator, Sequence
 
-from agent.profiles import Profile
-from agent.slots import Slots
-from decoding.chat_model import FastChatModel
-from decoding.text import TextDecoder
+from agent.assemble import LoadedModel
+from agent.toolbox import AgentOptions
+from eval.agent_calls import agent_calls
+from eval.bench import Prompt
 from eval.dataset import Example
-from tools.database import open_database
-from tools.linking import link
-from tools.values import match_values
+
+_TIMEOUT_S = 30.0  # of a query that the agent runs
 
 
-def sql_prompts(decoder: TextDecoder, profile: Profile, examples: Sequence[Example]) -> list[str]:
-    """The `generate` prompt of each example, without a plan, for SQLite."""
-    model = FastChatModel(decoder=decoder, raw=profile.raw)
-    return [model.prompt(profile.messages("generate", slots)) for slots in _slots(examples)]
-
-
-def _slots(examples: Sequence[Example]) -> Iterator[Slots]:
-    for path, group in groupby(examples, key=lambda example: example.database):
-        if path is None:
-            continue
-        database = open_database(path, engine="sqlite")
-        for example in group:
-            values = match_values(database, example.question)
-            schema = database.schema()
-            links = link(schema, example.question, values)[:8]
-            yield Slots(schema, database.dialect, example.question, example.evidence, values=values, links=links)
-        database.close()
+def agent_prompts(
+    loaded: LoadedModel, examples: Sequence[Example], say: Callable[[str], None] = lambda text: None
+) -> Iterator[Prompt]:
+    """Prompt and recall of every text that the agent asks for when it answers the executable ones on SQLite."""
+    executable = [example for example in examples if example.executable]
+    answered = agent_calls(loaded, executable, AgentOptions(), _TIMEOUT_S)
+    for number, (_, _, _, calls) in enumerate(answered, 1):
+        say(f"prompts of question {number} of {len(executable)}")
+        for call in calls:
+            yield Prompt(call.prompt, call.step, call.settings.recall)

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from agent.assemble import ModelChoice, load_model
-from agent.profiles import load_profile
+from agent.assemble import LoadedModel, ModelChoice, load_model
 from decoding.apart import apart
 from decoding.text import Settings, TextDecoder
-from eval.bench import Run, mean_prompt_tokens, rows, run_bench
-from eval.bench_prompts import sql_prompts
+from eval.bench import Prompt, Run, mean_prompt_tokens, rows, run_bench
+from eval.bench_prompts import agent_prompts
 from eval.dataset import Example
 from eval.floor import measure_floor
 from eval.peers import load_peer, load_peers, run_peers, time_plain_step
@@ -32,14 +31,16 @@ def benchmark(
 ) -> dict[str, Any]:
     """Run and return the summary; `out` gets runs.jsonl (every round of every run) and summary.json.
 
-    questions: SQL is written for examples; prompts of several families get rows for each family, too. names: the methods
-    beside plain; none: all that draft for this model as they are. The prefix cache is off, so that no method finds what
-    another one left. `say` hears what is being done.
+    questions: of examples every text is decoded that the agent asks for; prompts of several families get rows for each
+    family, too. No grammar holds here, so that peers do the same work. names: the methods beside plain; none: all that draft
+    for this model as they are. The prefix cache is off, so that no method finds what another one left. `say` hears what is
+    being done.
     """
-    decoder = load_model(replace(choice, prefix_cache_mb=0)).decoder
+    loaded = load_model(replace(choice, prefix_cache_mb=0))
+    decoder = loaded.decoder
     named = ["plain", *(name for name in names or decoder.ready_methods() if name != "plain")]
     methods = [replace(settings, decoder=name) for name in named]
-    prompts, families = _prompts(decoder, choice, questions)
+    prompts = _prompts(loaded, questions, say)
     out.mkdir(parents=True, exist_ok=True)
     with (out / "runs.jsonl").open("w", encoding="utf-8") as log:
 
@@ -54,13 +55,14 @@ def benchmark(
     summary = {
         **_circumstances(decoder, choice),
         "temperature": settings.temperature,
-        "questions": len(prompts),
+        "questions": len(questions),
+        "prompts": len(prompts),
         "mean_prompt_tokens": mean_prompt_tokens(run for run in runs if run.decoder == "plain"),
         "floor": floor.to_dict(),
         "rows": [row.to_dict() for row in rows(runs)],
         "families": {
-            family: [row.to_dict() for row in rows(run for run in runs if families[run.prompt] == family)]
-            for family in dict.fromkeys(families)
+            family: [row.to_dict() for row in rows(run for run in runs if prompts[run.prompt].family == family)]
+            for family in dict.fromkeys(prompt.family for prompt in prompts)
         },
         **more,
     }
@@ -69,19 +71,20 @@ def benchmark(
 
 
 def _prompts(
-    decoder: TextDecoder, choice: ModelChoice, questions: Sequence[Example] | Sequence[TextPrompt]
-) -> tuple[list[str], list[str]]:
-    """The prompts, and the family of each."""
-    texts = [each for each in questions if isinstance(each, TextPrompt)]
-    if texts:
-        return [chat_prompt(decoder.tokenizer, each) for each in texts], [each.family for each in texts]
-    examples = [each for each in questions if isinstance(each, Example)]
-    prompts = sql_prompts(decoder, load_profile(choice.profile_name), examples)
-    return prompts, ["sql"] * len(prompts)
+    loaded: LoadedModel, questions: Sequence[Example] | Sequence[TextPrompt], say: Callable[[str], None]
+) -> list[Prompt]:
+    tokenizer = loaded.decoder.tokenizer
+    texts = [Prompt(chat_prompt(tokenizer, each), each.family) for each in questions if isinstance(each, TextPrompt)]
+    return texts or list(agent_prompts(loaded, [each for each in questions if isinstance(each, Example)], say))
 
 
 def _beside_peers(
-    decoder: TextDecoder, prompts: Sequence[str], limit: int, runs: list[Run], on_run: Callable[[Run], None], out: Path
+    decoder: TextDecoder,
+    prompts: Sequence[Prompt],
+    limit: int,
+    runs: list[Run],
+    on_run: Callable[[Run], None],
+    out: Path,
 ) -> dict[str, Any]:
     """Add the peers' runs, and time a plain step of ours beside transformers', all by the thread that decodes."""
     model = decoder.alone(lambda _: load_peer(decoder))

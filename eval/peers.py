@@ -5,6 +5,7 @@ Each peer decodes greedily, with the same stop tokens and length limit. Counted 
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,14 @@ import torch
 from decoding.adapter import merged_weights
 from decoding.checkpoint import read_weights, resolve
 from decoding.engine import Request, decode
+from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, find_head
+from decoding.heads.small_lm import SmallLm
 from decoding.method import load_method
 from decoding.metrics import measure
 from decoding.target import AnyTarget
 from decoding.text import TextDecoder
 from eval import llama_cpp
-from eval.bench import Run
+from eval.bench import Prompt, Run
 
 Peer = Callable[[Sequence[int], int], tuple[list[int], float]]  # prompt, limit -> new tokens, milliseconds to the first
 PEERS: dict[str, dict[str, Any]] = {
@@ -59,14 +62,38 @@ def load_peer(decoder: TextDecoder) -> Any:
     return model.to(weight.device).eval()
 
 
+def load_assistant(model: Any, head: Head | str = "auto") -> Any | None:
+    """The drafter of our `draft_model` as a transformers model that assists `model`; None where there is none that fits."""
+    try:
+        drafter = find_head("draft_model", head)
+        drafter.check_fits(model.get_input_embeddings().weight)
+    except (HeadUnavailable, HeadMismatch):
+        return None
+    assert isinstance(drafter, SmallLm)
+    sizes, config = drafter.model_config(), deepcopy(model.config)
+    config.num_hidden_layers, config.intermediate_size = sizes.layers, sizes.intermediate_size
+    config.num_attention_heads, config.num_key_value_heads = sizes.heads, sizes.kv_heads
+    config.head_dim = sizes.head_dim
+    assistant = type(model)(config).to(model.device, model.dtype).eval()
+    weights = drafter.weights(model.get_input_embeddings().weight)
+    missing = assistant.load_state_dict(dict(weights), strict=False).missing_keys
+    assert set(missing) <= {"lm_head.weight"}, missing  # tied to the embedding
+    return assistant
+
+
 def load_peers(decoder: TextDecoder, model: Any, folder: Path, limit: int) -> dict[str, Peer]:
-    """By name. `model` is from `load_peer`; llama.cpp is there where it is installed and the model came as a GGUF file.
+    """By name. `model` is from `load_peer`; assisted generation is there where a drafter of ours fits the model, llama.cpp
+    where it is installed and the model came as a GGUF file.
 
     folder: where that file is written with our weights. limit: most new tokens that will be asked for.
     """
     peers: dict[str, Peer] = {
-        name: partial(_generate, model, decoder.tokenizer.stop_ids, options) for name, options in PEERS.items()
+        name: partial(generate, model, decoder.tokenizer.stop_ids, options) for name, options in PEERS.items()
     }
+    if (assistant := load_assistant(model)) is not None:
+        peers["transformers_assisted"] = partial(
+            generate, model, decoder.tokenizer.stop_ids, {"assistant_model": assistant}
+        )
     source = llama_cpp.gguf_of(decoder.name)
     if llama_cpp.is_installed() and source is not None:
         path = llama_cpp.write_merged(decoder, source, folder / f"merged-{source.name}")
@@ -78,7 +105,7 @@ def load_peers(decoder: TextDecoder, model: Any, folder: Path, limit: int) -> di
 def run_peers(
     peers: Mapping[str, Peer],
     decoder: TextDecoder,
-    prompts: Sequence[str],
+    prompts: Sequence[Prompt],
     max_new_tokens: int,
     on_run: Callable[[Run], None] = lambda run: None,
 ) -> list[Run]:
@@ -87,7 +114,7 @@ def run_peers(
     for index, prompt in enumerate([prompts[0], *prompts]):  # the first is a warm-up
         for name, peer in peers.items():
             start = perf_counter()
-            tokens, prefill_ms = peer(decoder.tokenizer.encode(prompt), max_new_tokens)
+            tokens, prefill_ms = peer(decoder.tokenizer.encode(prompt.text), max_new_tokens)
             run = Run(max(index - 1, 0), name, tuple(tokens), (), 1e3 * (perf_counter() - start), prefill_ms)
             if index:
                 runs.append(run)
@@ -125,7 +152,7 @@ def _generate_ms(model: Any, prompt: Sequence[int], count: int) -> float:
 
 
 @torch.inference_mode()
-def _generate(
+def generate(
     model: Any, stop_ids: frozenset[int], options: dict[str, Any], prompt: Sequence[int], limit: int
 ) -> tuple[list[int], float]:
     """transformers' `generate` as a `Peer`."""

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,14 @@ from app.cli import app
 from decoding.hf_target import HfTarget
 from decoding.load import load_text_decoder
 from decoding.method import METHODS
+from decoding.recall import Recall
 from decoding.text import Settings, TextDecoder
-from eval.bench import Run, histogram, rows, run_bench
-from eval.peers import PEERS, load_peer, load_peers, run_peers, time_plain_step
-from tests.heads import head_options
+from eval.bench import Prompt, Run, histogram, rows, run_bench
+from eval.peers import PEERS, generate, load_assistant, load_peer, load_peers, run_peers, time_plain_step
+from tests.heads import head_options, small_head
 from tests.tiny_models import tiny_checkpoint
 
-PROMPTS = ["SELECT name FROM singer WHERE country =", "How many singers are there in each country?"]
+PROMPTS = [Prompt("SELECT name FROM singer WHERE country ="), Prompt("How many singers are there in each country?")]
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +57,30 @@ def test_a_difference_is_found_where_it_is(runs: list[Run]) -> None:
 
 
 def test_the_prefix_cache_is_off(runs: list[Run], decoder: TextDecoder) -> None:
-    assert all(run.rounds[0].pending == len(decoder.tokenizer.encode(PROMPTS[run.prompt])) for run in runs)
+    assert all(run.rounds[0].pending == len(decoder.tokenizer.encode(PROMPTS[run.prompt].text)) for run in runs)
+
+
+def test_drafts_copy_from_what_the_agent_recalled(decoder: TextDecoder, runs: list[Run]) -> None:
+    recall = Recall()
+    recall.add(runs[0].tokens)
+    lookup = [Settings("prompt_lookup", max_new_tokens=24)]
+    without, with_it = (
+        run_bench(decoder, [replace(PROMPTS[0], recall=each)], lookup)[0] for each in (Recall(), recall)
+    )
+    assert with_it.tokens == without.tokens
+    assert len(with_it.rounds) < len(without.rounds)
 
 
 def test_peers_write_the_same_text_greedily(decoder: TextDecoder, runs: list[Run], tmp_path: Path) -> None:
     model = load_peer(decoder)
-    beside = run_peers(load_peers(decoder, model, tmp_path, 24), decoder, PROMPTS, 24)
+    peers = load_peers(decoder, model, tmp_path, 24)
+    assert set(peers) == set(PEERS), "no drafter is shipped for a tiny model"
+    assistant = load_assistant(model, small_head("draft_model", *reversed(decoder.target.embedding.shape)))
+    peers["assisted"] = partial(generate, model, decoder.tokenizer.stop_ids, {"assistant_model": assistant})
+    beside = run_peers(peers, decoder, PROMPTS, 24)
     assert all(0 < run.prefill_ms < run.wall_ms for run in [*runs, *beside])
     table = {row.decoder: row for row in rows([*runs, *beside])}
-    assert set(PEERS) <= set(table)
-    assert all(table[name].equal_to_plain for name in PEERS)
+    assert all(table[name].equal_to_plain for name in peers)
     assert table["transformers"].tokens_per_forward is None, "a peer does not tell its forwards"
     step = time_plain_step(model, decoder, context=40, steps=4, repeats=2)
     assert step.ours_ms > 0
