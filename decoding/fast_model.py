@@ -23,6 +23,7 @@ from decoding.fast_ops import Projection, RopeTable, attend, attention_bias, pro
 from decoding.int8 import Int8Layers
 from decoding.kv_cache import Rows
 from decoding.model_config import ModelConfig
+from decoding.turned import stream_turn, turned, turned_layers
 
 Packer = Callable[..., Projection]  # of weight and bias
 
@@ -68,20 +69,24 @@ class FastModel:
     ) -> None:
         self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
         self.dtype = torch.float32 if dtype == torch.int8 else dtype
-        packed: Packer = Int8Layers().projection if dtype == torch.int8 else projection
-        self._fine = fine = partial(packed, fine=True) if dtype == torch.int8 else packed
-        stored = _Weights(weights, self.dtype, self.device)
+        small = dtype == torch.int8
+        int8 = Int8Layers().projection
+        self._packed_turning: Packer = partial(int8, turns=True) if small else projection
+        self._turn = stream_turn(config.hidden_size) if small else None
+        stored = _Weights(turned_layers(config, weights) if small else weights, self.dtype, self.device)
         hidden, vocab = config.hidden_size, config.vocab_size
         self.embedding = stored.take("model.embed_tokens.weight", vocab, hidden)
         self.lm_head = self.embedding if config.tie_embeddings else stored.take("lm_head.weight", vocab, hidden)
         self._final_norm = stored.take("model.norm.weight", hidden)
-        self._layers = [_layer(config, stored, i, packed, fine) for i in range(config.layers)]
+        self._layers = [
+            _layer(config, stored, i, int8 if small else projection, self._packed_turning) for i in range(config.layers)
+        ]
         self._rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
 
     @cached_property
     def _head(self) -> Projection:
         """The LM head, packed when it is first asked for: a drafter that has rows of its own never does."""
-        return self._fine(self.lm_head)
+        return self._packed_turning(self.lm_head)
 
     def new_table(self) -> Rows:
         """An empty table for the keys and values of one sequence: a plane for each layer, of the two, and head.
@@ -120,17 +125,17 @@ class FastModel:
         """
         cos, sin = self._rope.at(positions, end)
         x = functional.embedding(tokens, self.embedding)
-        states = {0: x}
+        states, x = {0: x}, self._turned(x)
         for index, layer in enumerate(self._layers):
             x = self._attention(layer, index, x, cos, sin, spans)
             x = self._mlp(layer, x)
             if index + 1 in taps:
-                states[index + 1] = x
+                states[index + 1] = self._turned_back(x)
         if len(self._layers) in taps:
-            x = states[len(self._layers)] = self._norm(x, self._final_norm)
+            x = states[len(self._layers)] = self._norm(self._turned_back(x), self._final_norm)
             x = x[heads]
         else:
-            x = self._norm(x[heads], self._final_norm)
+            x = self._norm(self._turned_back(x[heads]), self._final_norm)
         hidden = torch.stack([states[tap] for tap in taps]) if taps else None
         logits = self._head(x).float() if len(heads) else x.new_empty(0, self.config.vocab_size)
         return logits, hidden
@@ -155,6 +160,13 @@ class FastModel:
         gate, up = layer.gate_up(self._norm(x, layer.mlp_norm)).chunk(2, 1)
         return layer.down(functional.silu(gate).mul_(up)).add_(x)
 
+    def _turned(self, x: Tensor) -> Tensor:
+        """As the layers work on it."""
+        return x if self._turn is None else turned(x, self._turn)
+
+    def _turned_back(self, x: Tensor) -> Tensor:
+        return x if self._turn is None else turned(x, self._turn.t())
+
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
 
@@ -178,11 +190,12 @@ class _Weights:
         return torch.cat([self.take(name, size, *rest) for name, size in zip(names, sizes, strict=True)])
 
 
-def _layer(config: ModelConfig, stored: _Weights, index: int, packed: Packer, fine: Packer) -> Layer:
-    """`fine` packs what suffers most from inputs in 8 bits; it matters in int8 alone."""
+def _layer(config: ModelConfig, stored: _Weights, index: int, packed: Packer, packed_turning: Packer) -> Layer:
     prefix, hidden, inner = f"model.layers.{index}.", config.hidden_size, config.intermediate_size
 
-    def linear(names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool, pack: Packer) -> Projection:
+    def linear(
+        names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool, pack: Packer = packed
+    ) -> Projection:
         weight = stored.joined((f"{prefix}{name}.weight" for name in names), sizes, columns)
         bias = stored.joined((f"{prefix}{name}.bias" for name in names), sizes) if biased else None
         return pack(weight, bias)
@@ -191,12 +204,12 @@ def _layer(config: ModelConfig, stored: _Weights, index: int, packed: Packer, fi
     qkv = [f"self_attn.{name}_proj" for name in "qkv"]
     return Layer(
         attention_norm=stored.take(f"{prefix}input_layernorm.weight", hidden),
-        qkv=linear(qkv, (query, key, key), hidden, config.qkv_bias, fine),
+        qkv=linear(qkv, (query, key, key), hidden, config.qkv_bias),
         qk_norm=_qk_norm(config, stored, prefix) if config.qk_norm else None,
-        attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias, packed),
+        attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias),
         mlp_norm=stored.take(f"{prefix}post_attention_layernorm.weight", hidden),
-        gate_up=linear(["mlp.gate_proj", "mlp.up_proj"], (inner, inner), hidden, config.mlp_bias, packed),
-        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, fine),
+        gate_up=linear(["mlp.gate_proj", "mlp.up_proj"], (inner, inner), hidden, config.mlp_bias),
+        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, packed_turning),
     )
 
 

@@ -5,9 +5,9 @@ greatest number, so that a row's result would depend on its neighbours. Here eve
 magnitude first, and two more columns hold 1 and -1 for every row (their weights are zero): the scale is always the same, and
 since sums of integers are exact, a row's result is the same to the bit whatever stands beside it.
 
-Inputs use 8 bits, or as `fine` ones 16: what the 8 bits leave out is multiplied as a second row. Weights use a little more than
-7: processors without VNNI add two products up in 16 bits and clip what does not fit, which takes two neighbours of nearly the
-largest weight and input. Elsewhere torch's kernel for int8 weights is used, with inputs rounded to bf16.
+Weights use a little more than 7 bits: processors without VNNI add two products up in 16 bits and clip what does not fit, which
+takes two neighbours of nearly the largest weight and input. Elsewhere torch's kernel for int8 weights is used, with inputs
+rounded to bf16.
 """
 
 import warnings
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from decoding.fast_ops import Projection
+from decoding.turned import cosines, turned
 
-_LEVELS = 95  # of a weight's magnitude; 63 is never clipped, and loses twice as much where the inputs are fine
-_STEPS = 127.5  # of an input's magnitude: FBGEMM's scale is 2 / 255
-_FINER = 255.0  # what is left out of a row, at most half a step, uses the range again
+_LEVELS = 95  # of a weight's magnitude; 63 is never clipped, and loses twice as much
+_BLOCK = 64  # columns that are turned together where that is done at every product
 _MARGIN = 2  # columns that pin the range of the input
 _ROWS = 64  # of a buffer at least
 _TINY = 1e-30
@@ -36,22 +36,21 @@ class Int8Layers:
     def __init__(self) -> None:
         self._inputs: dict[int, Tensor] = {}
 
-    def projection(self, weight: Tensor, bias: Tensor | None = None, fine: bool = False) -> Projection:
-        """As `fast_ops.projection`, for x in fp32."""
-        return self._fbgemm(weight, bias, fine) if has_fbgemm() else _weight_only(weight, bias)
+    def projection(self, weight: Tensor, bias: Tensor | None = None, turns: bool = False) -> Projection:
+        """As `fast_ops.projection`, for x in fp32. turns: the inputs' columns are of unlike size, see `decoding.turned`."""
+        return self._fbgemm(weight, bias, turns) if has_fbgemm() else _weight_only(weight, bias)
 
-    def _fbgemm(self, weight: Tensor, bias: Tensor | None, fine: bool) -> Projection:
-        columns, packed, run = weight.shape[1], _packed(weight), torch.ops.quantized.linear_dynamic.default
+    def _fbgemm(self, weight: Tensor, bias: Tensor | None, turns: bool) -> Projection:
+        columns, run = weight.shape[1], torch.ops.quantized.linear_dynamic.default
+        turn = cosines(min(_BLOCK, columns & -columns)).float() if turns else None
+        packed = _packed(weight if turn is None else turned(weight, turn))
 
         def project(x: Tensor) -> Tensor:
-            rows, scale = len(x), x.abs().amax(1, keepdim=True).clamp_min_(_TINY)
-            scaled = self._input(2 * rows if fine else rows, columns)
-            torch.div(x, scale, out=scaled[:rows, :columns])
-            if fine:
-                _split(scaled[:rows, :columns], scaled[rows:, :columns])
-            out: Tensor = run(scaled, packed, False)
-            out = out[:rows].add_(out[rows:], alpha=1 / _FINER) if fine else out
-            out = out.mul_(scale)
+            x = x if turn is None else turned(x, turn)
+            scale = x.abs().amax(1, keepdim=True).clamp_min_(_TINY)
+            scaled = self._input(len(x), columns)
+            torch.div(x, scale, out=scaled[:, :columns])
+            out: Tensor = run(scaled, packed, False).mul_(scale)
             return out if bias is None else out.add_(bias)
 
         return project
@@ -65,21 +64,15 @@ class Int8Layers:
         return known[:rows]
 
 
-def _split(coarse: Tensor, rest: Tensor) -> None:
-    """Round `coarse` to steps, in place, and write what that leaves out to `rest`."""
-    steps = torch.mul(coarse, _STEPS).round_().clamp_(-127, 127).div_(_STEPS)
-    torch.sub(coarse, steps, out=rest).mul_(_FINER).clamp_(-1, 1)
-    coarse.copy_(steps)
-
-
 def _packed(weight: Tensor) -> torch.ScriptObject:
     """FBGEMM's form of the weight with a scale per output row, and no weight for the columns that pin the range."""
-    wide = torch.cat([weight.float(), weight.new_zeros(len(weight), _MARGIN).float()], 1)
-    scales = wide.abs().amax(1).clamp_min(_TINY).double() / _LEVELS
+    wide = torch.cat([weight, weight.new_zeros(len(weight), _MARGIN)], 1)
+    scales = wide.abs().amax(1).clamp_min(_TINY) / _LEVELS
+    steps = wide.div_(scales[:, None]).round_().to(torch.int8)
     zeros = torch.zeros(len(weight), dtype=torch.long)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        rounded = torch.quantize_per_channel(wide, scales, zeros, 0, torch.qint8)
+        rounded = torch._make_per_channel_quantized_tensor(steps, scales.double(), zeros, 0)
         packed: torch.ScriptObject = torch.ops.quantized.linear_prepack(rounded, None)
     return packed
 
