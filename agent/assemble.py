@@ -114,7 +114,7 @@ def with_tuned_decoder(choice: ModelChoice) -> ModelChoice:
 
     Raises ValueError for an unknown dtype.
     """
-    is_exact = chosen_dtype(choice.dtype, choice.device)[0] in (torch.float32, torch.int8)
+    is_exact = chosen_dtype(choice.dtype, choice.device, choice.model)[0] in (torch.float32, torch.int8)
     tuned = load_tuned(tuned_key(choice)) if is_exact and not (choice.decoder or choice.decoder_options) else None
     return replace(choice, decoder=tuned.decoder, decoder_options=tuned.options) if tuned else choice
 

@@ -69,7 +69,7 @@ def bench(
         for name in names:
             load_method(name)
         settings = Settings("plain", {}, decoding.temperature, seed, max_new_tokens)
-        asked = load_dataset("spider", data, limit=questions) if data else read_text_prompts(prompts or [], questions)
+        asked = load_dataset("spider", data, sample=questions) if data else read_text_prompts(prompts or [], questions)
         with output.stderr.status("loading the model") as status:
             summary = benchmark(decoding.choice(), asked, settings, out, names=names, peers=peers, say=status.update)
     if not as_json:

@@ -51,7 +51,7 @@ def _decoding() -> dict[str, Any]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return {
         "device": device,
-        "dtype": str(auto_dtype(device)).removeprefix("torch."),
+        "dtype": str(auto_dtype(device, "embedded")).removeprefix("torch."),
         "default_decoder": DEFAULT_DECODER,
         "tuned": _tuned(),
         "target": _target(),

@@ -10,7 +10,7 @@ On a processor the matrix products are three quarters of a step. Tried and left 
 attention by two products (no faster), the norm by hand (below 1 % of a step).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -23,7 +23,8 @@ from decoding.fast_ops import Projection, RopeTable, attend, attention_bias, pro
 from decoding.int8 import Int8Layers
 from decoding.kv_cache import Rows
 from decoding.model_config import ModelConfig
-from decoding.turned import stream_turn, turned, turned_layers
+from decoding.rounding import HEAD, Rounded, rounded_model
+from decoding.turned import stream_turn, turned
 
 Packer = Callable[..., Projection]  # of weight and bias
 
@@ -56,7 +57,8 @@ class Layer:
 class FastModel:
     """Weights and forward. `weights` are (name, tensor) pairs with transformers' names, e.g. of `weights.read_weights`.
 
-    dtype torch.int8: the matrices in int8, all else in fp32; on a processor only.
+    dtype torch.int8: the matrices in int8, all else in fp32; on a processor only. `weights` may be those of
+    `rounding.rounded_model`, or are made into them.
     Raises UnsupportedModel where the weights do not match the configuration.
     """
 
@@ -70,23 +72,23 @@ class FastModel:
         self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
         self.dtype = torch.float32 if dtype == torch.int8 else dtype
         small = dtype == torch.int8
-        int8 = Int8Layers().projection
-        self._packed_turning: Packer = partial(int8, turns=True) if small else projection
+        plain: Packer = Int8Layers().projection if small else projection
+        turning: Packer = partial(plain, turns=True) if small else plain
         self._turn = stream_turn(config.hidden_size) if small else None
-        stored = _Weights(turned_layers(config, weights) if small else weights, self.dtype, self.device)
+        stored = _Weights(_rounded(config, dict(weights)) if small else dict(weights), self.dtype, self.device)
         hidden, vocab = config.hidden_size, config.vocab_size
         self.embedding = stored.take("model.embed_tokens.weight", vocab, hidden)
-        self.lm_head = self.embedding if config.tie_embeddings else stored.take("lm_head.weight", vocab, hidden)
+        self.lm_head = self.embedding if config.tie_embeddings else stored.take(HEAD, vocab, hidden)
+        head = stored.matrix([HEAD], [vocab], hidden) if small else self.lm_head
+        self._pack_head = partial(turning, head)
         self._final_norm = stored.take("model.norm.weight", hidden)
-        self._layers = [
-            _layer(config, stored, i, int8 if small else projection, self._packed_turning) for i in range(config.layers)
-        ]
+        self._layers = [_layer(config, stored, i, plain, turning) for i in range(config.layers)]
         self._rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
 
     @cached_property
     def _head(self) -> Projection:
         """The LM head, packed when it is first asked for: a drafter that has rows of its own never does."""
-        return self._packed_turning(self.lm_head)
+        return self._pack_head()
 
     def new_table(self) -> Rows:
         """An empty table for the keys and values of one sequence: a plane for each layer, of the two, and head.
@@ -174,8 +176,8 @@ class FastModel:
 class _Weights:
     """Tensors by name, taken once each, with their shape checked."""
 
-    def __init__(self, stored: Iterable[tuple[str, Tensor]], dtype: torch.dtype, device: torch.device) -> None:
-        self._stored, self._dtype, self._device = dict(stored), dtype, device
+    def __init__(self, stored: dict[str, Tensor], dtype: torch.dtype, device: torch.device) -> None:
+        self._stored, self._dtype, self._device = stored, dtype, device
 
     def take(self, name: str, *shape: int) -> Tensor:
         tensor = self._stored.pop(name, None)
@@ -183,20 +185,37 @@ class _Weights:
             raise UnsupportedModel(f"the checkpoint lacks the tensor {name}; its config.json and weights do not match")
         if tuple(tensor.shape) != shape:
             raise UnsupportedModel(f"{name} has shape {list(tensor.shape)}; its config.json says {list(shape)}")
-        return tensor.to(self._device, self._dtype)
+        return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
 
-    def joined(self, names: Iterator[str], sizes: Sequence[int], *rest: int) -> Tensor:
+    def matrix(self, names: Sequence[str], sizes: Sequence[int], columns: int) -> Tensor | Rounded:
+        """Weights below one another, as they are stored."""
+        if f"{names[0]}.steps" not in self._stored:
+            return self.joined(names, sizes, columns)
+        steps, scale = ([f"{name}.{part}" for name in names] for part in Rounded._fields)
+        return Rounded(self.joined(steps, sizes, columns), self.joined(scale, sizes))
+
+    def joined(self, names: Iterable[str], sizes: Sequence[int], *rest: int) -> Tensor:
         """Several tensors below one another."""
         return torch.cat([self.take(name, size, *rest) for name, size in zip(names, sizes, strict=True)])
 
 
-def _layer(config: ModelConfig, stored: _Weights, index: int, packed: Packer, packed_turning: Packer) -> Layer:
+def _rounded(config: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """With matrices of 8 bits, unless they are that already. Raises UnsupportedModel."""
+    if f"{HEAD}.steps" in weights:
+        return weights
+    try:
+        return dict(rounded_model(config, weights.items()))
+    except (KeyError, RuntimeError) as error:
+        raise UnsupportedModel(f"the checkpoint's config.json and weights do not match: {error}") from error
+
+
+def _layer(config: ModelConfig, stored: _Weights, index: int, plain: Packer, turning: Packer) -> Layer:
     prefix, hidden, inner = f"model.layers.{index}.", config.hidden_size, config.intermediate_size
 
     def linear(
-        names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool, pack: Packer = packed
+        names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool, pack: Packer = plain
     ) -> Projection:
-        weight = stored.joined((f"{prefix}{name}.weight" for name in names), sizes, columns)
+        weight = stored.matrix([f"{prefix}{name}.weight" for name in names], sizes, columns)
         bias = stored.joined((f"{prefix}{name}.bias" for name in names), sizes) if biased else None
         return pack(weight, bias)
 
@@ -209,7 +228,7 @@ def _layer(config: ModelConfig, stored: _Weights, index: int, packed: Packer, pa
         attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias),
         mlp_norm=stored.take(f"{prefix}post_attention_layernorm.weight", hidden),
         gate_up=linear(["mlp.gate_proj", "mlp.up_proj"], (inner, inner), hidden, config.mlp_bias),
-        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, packed_turning),
+        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, turning),
     )
 
 

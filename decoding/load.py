@@ -1,22 +1,25 @@
 """From a model's name to a running `TextDecoder`: the composition of checkpoint, target and tokenizer."""
 
+from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from decoding.adapter import Adapter, check_base, merged_weights
 from decoding.adapter_files import read_adapter
 from decoding.apart import apart
-from decoding.checkpoint import base_sha256, load_config, read_weights, resolve
+from decoding.checkpoint import base_sha256, load_config, read_weights, resolve, weight_files
 from decoding.embedded import EMBEDDED_NAMES
 from decoding.errors import UnsupportedModel
 from decoding.fast_ops import computes_bf16
 from decoding.gpu import runs_kernels
 from decoding.heads.head import TargetIdentity
-from decoding.heads.identity import target_identity
+from decoding.heads.identity import adapter_sha256, target_identity
 from decoding.progress import Progress, on_stderr
+from decoding.rounding import has_fbgemm, kept, rounded_model
 from decoding.target import AnyTarget
 from decoding.text import TextDecoder
 from decoding.tokenizer import Tokenizer
@@ -39,14 +42,14 @@ def load_text_decoder(
 ) -> TextDecoder:
     """Fetch (once), load and ready a model.
 
-    target "auto" takes `fast_target` where it knows the architecture, else transformers. dtype "auto" is bf16 where the
-    processor computes in it, else fp32; "int8" is matrices of 8 bits and fp32 for the rest, with `fast_target` on a processor.
+    target "auto" takes `fast_target` where it knows the architecture, else transformers. dtype "auto": see `auto_dtype`;
+    "int8" is matrices of 8 bits and fp32 for the rest, with `fast_target` on a processor.
     device "auto" is CUDA where there is one. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
     weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even where it
     was trained on another model. prefix_cache_mb 0 turns the prefix cache off.
     Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype.
     """
-    weights, where = chosen_dtype(dtype, device)
+    weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
     path = resolve(name, progress)
     merged = apart(lambda: chosen_adapter(name, path, adapter, any_base))
     running = apart(lambda: _target(path, weights, where, target, merged, prefix_cache_mb << 20))
@@ -73,12 +76,14 @@ def _target(
         from decoding.fast_model import FastModel
         from decoding.fast_target import FastTarget
 
-        weights = merged_weights(read_weights(path), adapter)
+        weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
         if runs_kernels(device):
             from decoding.cuda_model import CudaModel
             from decoding.cuda_target import CudaTarget
 
             return CudaTarget(CudaModel(load_config(path), weights, dtype, device), cache_bytes)
+        if dtype == torch.int8:
+            weights = _rounded(path, weights, adapter)
         return FastTarget(FastModel(load_config(path), weights, dtype, device), cache_bytes)
     from decoding.hf_target import HfTarget
 
@@ -88,6 +93,14 @@ def _target(
         changed = {name: tensor for name, tensor in weights if name.removesuffix(".weight") in adapter.factors}
         target.model.load_state_dict(changed, strict=False)
     return target
+
+
+def _rounded(
+    path: Path, weights: Iterable[tuple[str, Tensor]], adapter: Adapter | None
+) -> Iterable[tuple[str, Tensor]]:
+    """The same in 8 bits, from the cache where they are."""
+    key = adapter_sha256(adapter) if adapter else None
+    return kept(weight_files(path), key, lambda: rounded_model(load_config(path), weights)).items()
 
 
 def _known(path: Path, must: bool) -> bool:
@@ -105,14 +118,18 @@ def _identity(path: Path, adapter: Adapter | None) -> TargetIdentity:
     return target_identity(base_sha256(path), adapter)
 
 
-def chosen_dtype(dtype: str, device: str) -> tuple[torch.dtype, str]:
+def chosen_dtype(dtype: str, device: str, model: str = "") -> tuple[torch.dtype, str]:
     """What the names mean on this machine: type of the weights, and device. Raises ValueError for an unknown dtype."""
     if dtype not in DTYPES:
         raise ValueError(f"unknown dtype {dtype!r}; choose one of: {', '.join(DTYPES)}")
     where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    return DTYPES[dtype] or auto_dtype(where), where
+    return DTYPES[dtype] or auto_dtype(where, model), where
 
 
-def auto_dtype(device: str) -> torch.dtype:
-    """bf16 where it is computed natively: on CUDA, and on processors with AVX-512 bf16 or AMX."""
+def auto_dtype(device: str, model: str = "") -> torch.dtype:
+    """bf16 on CUDA. On a processor int8 for the embedded model, whose accuracy in it was measured; for others bf16 where that
+    is computed natively (AVX-512 bf16, AMX), else fp32.
+    """
+    if device == "cpu" and model in EMBEDDED_NAMES and has_fbgemm():
+        return torch.int8
     return torch.bfloat16 if device != "cpu" or computes_bf16() else torch.float32

@@ -24,7 +24,7 @@ def weight_dtype(target: AnyTarget) -> torch.dtype:
 
 def would_run_as(model: str, dtype: str = "auto", device: str = "auto") -> str:
     """The same key before anything is loaded, from the names that `load_text_decoder` takes. Raises ValueError."""
-    weights, where = chosen_dtype(dtype, device)
+    weights, where = chosen_dtype(dtype, device, model)
     return _key(model, weights, torch.device(where).type)
 
 

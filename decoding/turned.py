@@ -16,6 +16,7 @@ from torch import Tensor
 from decoding.model_config import ModelConfig
 
 _WIDEST = 192  # columns of the stream that are turned together, at most: more takes longer to load and gains nothing
+_BLOCK = 64
 _NORM_BEFORE = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "input_layernorm") | dict.fromkeys(
     ("gate_proj", "up_proj"), "post_attention_layernorm"
 )
@@ -32,6 +33,11 @@ def cosines(size: int) -> Tensor:
 def stream_turn(hidden: int) -> Tensor:
     """What the residual stream of that width is turned by, block by block; transposed, it turns back."""
     return cosines(max(size for size in range(1, min(hidden, _WIDEST) + 1) if hidden % size == 0))
+
+
+def block_turn(columns: int) -> Tensor:
+    """For inputs that are turned at every product, in fp32: blocks of a size that is soon done."""
+    return cosines(min(_BLOCK, columns & -columns)).float()
 
 
 def turned(x: Tensor, turn: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from eval.bench import Prompt, Run, mean_prompt_tokens, rows, run_bench
 from eval.bench_prompts import agent_prompts
 from eval.dataset import Example
 from eval.floor import measure_floor
-from eval.peers import load_peer, load_peers, run_peers, time_plain_step
+from eval.peers import peers_of, run_peers, time_plain_step
 from eval.text_prompts import TextPrompt, chat_prompt
 
 
@@ -86,11 +86,10 @@ def _beside_peers(
     on_run: Callable[[Run], None],
     out: Path,
 ) -> dict[str, Any]:
-    """Add the peers' runs, and time a plain step of ours beside transformers', all by the thread that decodes."""
-    model = decoder.alone(lambda _: load_peer(decoder))
-    peers = decoder.alone(lambda _: load_peers(decoder, model, out, limit))
-    runs += decoder.alone(lambda _: run_peers(peers, decoder, prompts, limit, on_run))
-    step = decoder.alone(lambda _: time_plain_step(model, decoder))
+    """Add the peers' runs, and time a plain step of ours beside transformers'."""
+    with peers_of(decoder, out, limit) as peers:
+        runs += run_peers(peers, decoder, prompts, limit, on_run)
+        step = time_plain_step(peers[0], decoder)
     return {"plain_step": asdict(step) | {"ratio": step.ratio}}
 
 

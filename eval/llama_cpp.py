@@ -1,13 +1,13 @@
 """llama.cpp as a peer, through llama-cpp-python where it is installed: our weights, requantised as its file had them."""
 
 import shutil
-from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
-import torch
 from gguf import GGUFReader
 from gguf.quants import quantize
 from torch import Tensor
@@ -18,6 +18,7 @@ from decoding.convert import hub_name
 from decoding.embedded import EMBEDDED_NAMES, embedded_gguf
 from decoding.errors import UnsupportedModel
 from decoding.text import TextDecoder
+from eval.peer_process import Ask, Peer, PeerModel
 
 
 def is_installed() -> bool:
@@ -67,23 +68,22 @@ def _rotary_pairs(tensor: Tensor, heads: int) -> Tensor:
     return halves.swapaxes(1, 2).reshape(tensor.shape)
 
 
-class LlamaCpp:
-    """A `Peer` of `eval.peers`: greedy decoding of token ids, with an empty cache for each prompt."""
+def load(peer: PeerModel) -> dict[str, Peer]:
+    """llama.cpp's plain decoding of the file that `write_merged` left."""
+    from llama_cpp import Llama
 
-    def __init__(self, path: Path, stop: frozenset[int], context: int) -> None:
-        from llama_cpp import Llama
+    model = Llama(str(peer.gguf), n_ctx=peer.context, n_threads=peer.threads, verbose=False)
+    return {"llama.cpp": partial(_generate, model, peer.stop_ids)}
 
-        self._model = Llama(str(path), n_ctx=context, n_threads=torch.get_num_threads(), verbose=False)
-        self._stop = stop
 
-    def __call__(self, prompt: Sequence[int], limit: int) -> tuple[list[int], float]:
-        start, first_ms, tokens = perf_counter(), 0.0, list[int]()
-        for token in self._model.generate(list(prompt), temp=0.0, repeat_penalty=1.0, reset=True):
-            first_ms = first_ms or 1e3 * (perf_counter() - start)
-            if token in self._stop:
-                break
-            tokens.append(token)
-            if len(tokens) == limit:
-                break
-        self._model.reset()
-        return tokens, first_ms
+def _generate(model: Any, stop_ids: frozenset[int], ask: Ask) -> tuple[list[int], float]:
+    start, first_ms, tokens = perf_counter(), 0.0, list[int]()
+    for token in model.generate(list(ask.prompt), temp=0.0, repeat_penalty=1.0, reset=True):
+        first_ms = first_ms or 1e3 * (perf_counter() - start)
+        if token in stop_ids and not ask.exact:
+            break
+        tokens.append(token)
+        if len(tokens) == ask.limit:
+            break
+    model.reset()
+    return tokens, first_ms

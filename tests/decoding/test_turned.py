@@ -8,14 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from decoding import fast_model
 from decoding.draft import Draft
 from decoding.fast_model import FastModel
-from decoding.fast_ops import Projection, projection
 from decoding.fast_target import FastTarget
 from decoding.model_config import load_config
 from decoding.sampling import Sampler
-from decoding.turned import cosines, stream_turn, turned
+from decoding.turned import cosines, stream_turn, turned, turned_layers
 from decoding.weights import read_weights
 from tests.tiny_models import tiny_checkpoint
 
@@ -25,13 +23,6 @@ FAMILIES = {
     "qwen2": {},
     "qwen3": {"tie_word_embeddings": False},
 }
-
-
-class Exact:
-    """In place of `Int8Layers`: nothing is rounded, so that turning alone is left."""
-
-    def projection(self, weight: Tensor, bias: Tensor | None = None, turns: bool = False) -> Projection:
-        return projection(weight, bias)
 
 
 @pytest.fixture(params=FAMILIES)
@@ -47,7 +38,7 @@ def run(target: FastTarget) -> Iterator[Tensor]:
     yield scores.hidden
 
 
-def test_logits_and_hidden_states_are_those_of_the_model(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_and_hidden_states_are_those_of_the_model(checkpoint: Path) -> None:
     draw = torch.Generator().manual_seed(1)
     weights = {  # norms and biases are ones and zeros in a new model
         name: tensor + torch.randn(tensor.shape, generator=draw) if tensor.dim() == 1 else tensor
@@ -55,8 +46,9 @@ def test_logits_and_hidden_states_are_those_of_the_model(checkpoint: Path, monke
     }
     config = load_config(checkpoint)
     want = list(run(FastTarget(FastModel(config, weights.items()))))
-    monkeypatch.setattr(fast_model, "Int8Layers", Exact)
-    got = list(run(FastTarget(FastModel(config, weights.items(), torch.int8))))
+    model = FastModel(config, turned_layers(config, weights.items()))
+    model._turn = stream_turn(config.hidden_size)
+    got = list(run(FastTarget(model)))
     for one, other in zip(want, got, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 

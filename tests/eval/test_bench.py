@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,16 @@ from typer.testing import CliRunner
 
 from app import exits
 from app.cli import app
+from decoding.errors import ModelError
 from decoding.hf_target import HfTarget
 from decoding.load import load_text_decoder
 from decoding.method import METHODS
 from decoding.recall import Recall
 from decoding.text import Settings, TextDecoder
 from eval.bench import Prompt, Run, histogram, rows, run_bench
-from eval.peers import PEERS, generate, load_assistant, load_peer, load_peers, run_peers, time_plain_step
+from eval.peer_process import Ask
+from eval.peers import PeerProcess, peer_model, peers_of, run_peers, time_plain_step
+from eval.transformers_peer import WAYS, generate, load_assistant, load_model
 from tests.heads import head_options, small_head
 from tests.tiny_models import tiny_checkpoint
 
@@ -72,19 +74,30 @@ def test_drafts_copy_from_what_the_agent_recalled(decoder: TextDecoder, runs: li
 
 
 def test_peers_write_the_same_text_greedily(decoder: TextDecoder, runs: list[Run], tmp_path: Path) -> None:
-    model = load_peer(decoder)
-    peers = load_peers(decoder, model, tmp_path, 24)
-    assert set(peers) == set(PEERS), "no drafter is shipped for a tiny model"
-    assistant = load_assistant(model, small_head("draft_model", *reversed(decoder.target.embedding.shape)))
-    peers["assisted"] = partial(generate, model, decoder.tokenizer.stop_ids, {"assistant_model": assistant})
-    beside = run_peers(peers, decoder, PROMPTS, 24)
+    with peers_of(decoder, tmp_path, 24) as peers:
+        assert [set(peer.names) for peer in peers] == [set(WAYS)], "no drafter is shipped for a tiny model"
+        beside = run_peers(peers, decoder, PROMPTS, 24)
+        step = time_plain_step(peers[0], decoder, context=40, steps=4, repeats=2)
     assert all(0 < run.prefill_ms < run.wall_ms for run in [*runs, *beside])
     table = {row.decoder: row for row in rows([*runs, *beside])}
-    assert all(table[name].equal_to_plain for name in peers)
+    assert all(table[name].equal_to_plain for name in WAYS)
     assert table["transformers"].tokens_per_forward is None, "a peer does not tell its forwards"
-    step = time_plain_step(model, decoder, context=40, steps=4, repeats=2)
     assert step.ours_ms > 0
     assert step.transformers_ms > 0
+
+
+def test_our_drafter_assists_transformers(decoder: TextDecoder, runs: list[Run]) -> None:
+    model = load_model(peer_model(decoder, 24))
+    assistant = load_assistant(model, small_head("draft_model", *reversed(decoder.target.embedding.shape)))
+    ids = tuple(decoder.tokenizer.encode(PROMPTS[0].text))
+    tokens, _ = generate(model, decoder.tokenizer.stop_ids, {"assistant_model": assistant}, Ask("", ids, 24))
+    assert tuple(tokens) == next(run.tokens for run in runs if run.prompt == 0)
+
+
+def test_a_peer_that_dies_says_so(decoder: TextDecoder, tmp_path: Path) -> None:
+    broken = replace(peer_model(decoder, 24), checkpoint=tmp_path)
+    with pytest.raises(ModelError, match=r"the peer transformers died \(exit code 1\)"):
+        PeerProcess("transformers", broken)
 
 
 def test_the_command_begins_with_the_floor_and_ends_with_one_line_of_json(invented: Path, tmp_path: Path) -> None:
@@ -100,7 +113,7 @@ def test_the_command_begins_with_the_floor_and_ends_with_one_line_of_json(invent
     first, *_, last = result.stdout.splitlines()
     assert first.startswith("floor: ") and "ms for a plain step" in first
     summary = json.loads(last)
-    assert [row["decoder"] for row in summary["rows"]] == ["plain", "prompt_lookup", *PEERS]
+    assert [row["decoder"] for row in summary["rows"]] == ["plain", "prompt_lookup", *WAYS]
     assert all(row["median_ms"] > row["median_prefill_ms"] > 0 for row in summary["rows"])
     assert summary == json.loads((tmp_path / "out" / "summary.json").read_text())
 
@@ -117,5 +130,6 @@ def test_runs_can_be_written_as_json(runs: list[Run]) -> None:
 
 
 def test_the_peer_is_loaded_in_the_targets_type(decoder: TextDecoder) -> None:
-    assert load_peer(decoder).dtype == torch.float32
-    assert isinstance(HfTarget(load_peer(decoder)), HfTarget)
+    model = load_model(peer_model(decoder, 24))
+    assert model.dtype == torch.float32
+    assert isinstance(HfTarget(model), HfTarget)

@@ -11,7 +11,9 @@ from decoding.checkpoint import read_weights, resolve
 from decoding.load import load_text_decoder
 from decoding.progress import silent
 from decoding.text import Settings, TextDecoder
-from eval.llama_cpp import LlamaCpp, gguf_of, is_installed, write_merged
+from eval.llama_cpp import gguf_of, is_installed, load, write_merged
+from eval.peer_process import Ask
+from eval.peers import peer_model
 from tests.tiny_gguf import write_gguf
 from tests.tiny_models import tiny_checkpoint
 
@@ -56,5 +58,6 @@ def test_it_writes_the_text_that_we_write(tmp_path: Path) -> None:
     decoder = load_text_decoder(str(path), dtype="fp32")
     prompt = "SELECT name FROM singer WHERE country ="
     want = decoder.generate(prompt, Settings(max_new_tokens=16)).tokens
-    tokens, first_ms = LlamaCpp(path, decoder.tokenizer.stop_ids, 512)(decoder.tokenizer.encode(prompt), 16)
+    ask = Ask("llama.cpp", tuple(decoder.tokenizer.encode(prompt)), 16)
+    tokens, first_ms = load(peer_model(decoder, 16, path))["llama.cpp"](ask)
     assert tuple(tokens) == want and first_ms > 0
