@@ -181,11 +181,7 @@ def shown(schema: Schema, links: tuple[Link, ...], column_budget: int) -> Schema
     """The whole schema while it is small, so that its KV is shared by all questions; else the best linked tables."""
     if sum(len(table.columns) for table in schema.tables) <= column_budget:
         return schema
-    for keep in range(len(schema.tables), 1, -1):
-        cut = shortlist(schema, links, keep)
-        if sum(len(table.columns) for table in cut.tables) <= column_budget:
-            return cut
-    return shortlist(schema, links, 1)
+    return shortlist(schema, links, len(schema.tables), column_budget)
 
 
 def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch]) -> tuple[str, QueryError | None]:

@@ -208,16 +208,21 @@ def join_path(schema: Schema, tables: Sequence[str]) -> tuple[str, ...]:
     return tuple(condition for edge in tree or () for condition in edge.conditions(schema.dialect))
 
 
-def shortlist(schema: Schema, links: Sequence[Link], keep: int) -> Schema:
-    """The schema with its `keep` best linked tables, and the bridges that connect them, in the original order."""
-    graph = edges(schema)
+def shortlist(schema: Schema, links: Sequence[Link], keep: int, column_budget: float = math.inf) -> Schema:
+    """The schema with its `keep` best linked tables, and the bridges that connect them, in the original order; fewer where they
+    would have more than `column_budget` columns, but one.
+    """
+    graph, tables = edges(schema), {table.name: table for table in schema.tables}
     ranked = [entry.table for entry in links if entry.column is None][:keep]
-    kept = set(ranked)
+    kept = set(ranked[:1])
     for name in ranked[1:]:
-        for edge in connect(graph, [ranked[0], name]) or ():
-            kept |= {edge.table, edge.ref_table}
-    tables = (table for table in schema.tables if table.name in kept)
-    return replace(schema, tables=tuple(_without_lost_keys(table, kept) for table in tables))
+        bridges = connect(graph, [ranked[0], name]) or ()
+        more = kept | {name, *(end for edge in bridges for end in (edge.table, edge.ref_table))}
+        if sum(len(tables[each].columns) for each in more) > column_budget:
+            break
+        kept = more
+    short = (table for table in schema.tables if table.name in kept)
+    return replace(schema, tables=tuple(_without_lost_keys(table, kept) for table in short))
 
 
 def _without_lost_keys(table: Table, kept: set[str]) -> Table:

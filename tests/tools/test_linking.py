@@ -1,6 +1,7 @@
 """Tables and columns linked to a question, the joins between them, and a schema cut to what a question needs."""
 
 import time
+from collections.abc import Sequence
 
 import pytest
 import sqlglot
@@ -256,6 +257,29 @@ def test_nine_hundred_tables() -> None:
     assert time.perf_counter() - started < 5
     assert links[0].table == "invoice"
     assert "invoice" in {table.name for table in short.tables}
+
+
+def test_a_thousand_tables_in_a_row_are_cut_to_a_budget_at_once() -> None:
+    """Guards against trying every number of tables: that took minutes."""
+    tables = tuple(
+        _table(f"part_{n}", " ".join(f"c{c}" for c in range(5)), _key("c1", f"part_{max(n - 1, 0)}", "c0"))
+        for n in range(1000)
+    )
+    schema = Schema(tables, "sqlite")
+    links = link(schema, "How many parts are there?")
+    started = time.perf_counter()
+    short = shortlist(schema, links, 1000, column_budget=60)
+    assert time.perf_counter() - started < 2
+    assert 5 <= sum(len(table.columns) for table in short.tables) <= 60
+    assert short == shortlist(schema, links, _count(links, short))
+    assert sum(len(table.columns) for table in shortlist(schema, links, _count(links, short) + 1).tables) > 60
+
+
+def _count(links: Sequence[Link], short: Schema) -> int:
+    """How many of the best tables, one after another, are there."""
+    names = {table.name for table in short.tables}
+    ranked = [entry.table for entry in links if entry.column is None]
+    return next(place for place, name in enumerate(ranked) if name not in names)
 
 
 def test_no_schema_at_all() -> None:
