@@ -10,6 +10,7 @@ import torch
 from decoding.checkpoint import read_weights, resolve
 from decoding.int8 import Int8Layers
 from decoding.machine import weight_dtype
+from decoding.rounding import levels, rounded
 from decoding.text import TextDecoder
 
 _READ_BYTES = 256 << 20
@@ -41,7 +42,8 @@ def measure_floor(decoder: TextDecoder) -> Floor:
     read = torch.zeros(_READ_BYTES // 4, device=head.device)
     left, right = torch.zeros(2, _MATRIX, _MATRIX, dtype=head.dtype, device=head.device)
     dtype = weight_dtype(decoder.target)
-    multiply = Int8Layers().projection(right) if dtype == torch.int8 else lambda x: x @ right
+    is_small = dtype == torch.int8
+    multiply = Int8Layers().projection(rounded(right, levels())) if is_small else lambda x: x @ right
     return Floor(
         weight_bytes=(layers + head.numel()) * dtype.itemsize,
         multiplications=layers + head.numel(),
