@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from decoding.cache import cache_root
+from decoding.errors import UnsupportedModel
 from decoding.model_config import ModelConfig
 from decoding.turned import block_turn, turned, turned_layers
 
@@ -46,10 +47,18 @@ def rounded(weight: Tensor, most: int) -> Rounded:
     return Rounded((weight.float() / scale[:, None]).round_().clamp_(-127, 127).to(torch.int8), scale)
 
 
-def rounded_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def rounded_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """`weights` with transformers' names, but that the layers are turned (see `decoding.turned`) and their matrices, and the LM
     head beside itself, are there as NAME.steps and NAME.scale. Whose inputs are turned at every product, is turned for that.
+    Raises UnsupportedModel where the weights do not match the configuration.
     """
+    try:
+        return dict(_rounded(config, weights))
+    except (KeyError, RuntimeError) as error:
+        raise UnsupportedModel(f"the checkpoint's config.json and weights do not match: {error}") from error
+
+
+def _rounded(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     head = None
     for name, tensor in turned_layers(config, weights):
         if name == HEAD or (name == "model.embed_tokens.weight" and config.tie_embeddings):
@@ -72,7 +81,7 @@ def _named(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def kept(
-    files: Iterable[Path], adapter_sha256: str | None, make: Callable[[], Iterable[tuple[str, Tensor]]]
+    files: Iterable[Path], adapter_sha256: str | None, make: Callable[[], Mapping[str, Tensor]]
 ) -> Mapping[str, Tensor]:
     """The rounded weights of these files with this adapter, from the cache; else made and left there if it can be written."""
     path = cache_root() / "int8" / f"{_key(files, adapter_sha256)}.safetensors"
@@ -81,13 +90,13 @@ def kept(
         os.utime(path)  # used last
         return found
     except (OSError, SafetensorError):
-        made = {name: tensor.contiguous() for name, tensor in make()}
+        made = {name: tensor.contiguous() for name, tensor in make().items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}")
         save_file(made, unfinished)
         unfinished.replace(path)
-        for old in sorted(path.parent.iterdir(), key=lambda file: -file.stat().st_mtime)[_KEPT:]:
+        for old in sorted(path.parent.glob("*.safetensors"), key=lambda file: -file.stat().st_mtime)[_KEPT:]:
             old.unlink(missing_ok=True)
     except OSError:  # no room, or not ours to write: it goes without
         pass

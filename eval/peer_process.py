@@ -2,6 +2,7 @@
 they are. The owner is `eval/peers.py`.
 """
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -45,7 +46,7 @@ Peer = Callable[[Ask], tuple[list[int], float]]  # new tokens, milliseconds to t
 def serve(descriptor: int) -> None:
     """Load the peers of the module that comes first through the pipe, tell their names, answer until the other end closes."""
     pipe = Connection(descriptor)
-    kind, model = pipe.recv()
+    kind, model = pickle.loads(pipe.recv())
     torch.set_num_threads(model.threads)
     peers: dict[str, Peer] = import_module(MODULES[kind]).load(model)
     pipe.send(tuple(peers))

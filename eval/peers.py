@@ -5,6 +5,7 @@ prefill included.
 """
 
 import os
+import pickle
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -54,7 +55,9 @@ class PeerProcess:
     def __init__(self, kind: str, model: PeerModel) -> None:
         self._kind = kind
         self._child = ChildProcess("eval.peer_process", environment={**os.environ, **_QUIET})
-        self._child.tell((kind, model))
+        self._child.tell(
+            pickle.dumps((kind, model))
+        )  # torch would send its tensors as shared memory, not to every process
         self.names: tuple[str, ...] = self._heard()
 
     def __call__(self, ask: Ask) -> tuple[list[int], float, float]:

@@ -10,14 +10,17 @@ from decoding import int8, rounding
 from decoding.draft import Draft
 from decoding.engine import Request, decode
 from decoding.errors import UnsupportedModel
+from decoding.fast_model import FastModel
 from decoding.fast_ops import Projection
 from decoding.fast_target import FastTarget
 from decoding.int8 import Int8Layers
 from decoding.load import load_text_decoder
 from decoding.method import METHODS
+from decoding.model_config import load_config
 from decoding.rounding import has_fbgemm, kept, levels, rounded
 from decoding.sampling import Sampler
 from decoding.turned import block_turn, turned
+from decoding.weights import read_weights
 from tests.heads import ready_method
 from tests.tiny_models import tiny_checkpoint
 
@@ -139,9 +142,9 @@ def test_integers_are_made_once_for_a_model_and_an_adapter(tmp_path: Path, home:
     files[0].write_bytes(b"weights")
 
     def get(adapter: str | None) -> Tensor:
-        def make() -> list[tuple[str, Tensor]]:
+        def make() -> dict[str, Tensor]:
             made.append(str(adapter))
-            return [("a.steps", random(4, 6).t())]
+            return {"a.steps": random(4, 6).t()}
 
         return kept(files, adapter, make)["a.steps"]
 
@@ -163,7 +166,7 @@ def test_integers_are_made_once_for_a_model_and_an_adapter(tmp_path: Path, home:
 
 def test_integers_need_no_place_to_be_kept(home: Path) -> None:
     home.write_text("a file where the folder should be")
-    assert torch.equal(kept([], None, lambda: [("a", torch.ones(2))])["a"], torch.ones(2))
+    assert torch.equal(kept([], None, lambda: {"a": torch.ones(2)})["a"], torch.ones(2))
 
 
 def test_what_was_kept_is_the_same_model(checkpoint: Path, home: Path) -> None:
@@ -172,3 +175,11 @@ def test_what_was_kept_is_the_same_model(checkpoint: Path, home: Path) -> None:
         decoder = load_text_decoder(str(checkpoint), dtype="int8")
         assert torch.equal(logits_of(decoder.target, Draft.chain(TOKENS)), direct)  # type: ignore[arg-type]
     assert len(list((home / "int8").iterdir())) == 1
+
+
+def test_weights_that_do_not_fit_are_refused_in_a_line(checkpoint: Path) -> None:
+    weights = dict(read_weights(checkpoint))
+    norm = "model.layers.0.input_layernorm.weight"
+    for wrong in (weights | {norm: torch.ones(31)}, {name: tensor for name, tensor in weights.items() if name != norm}):
+        with pytest.raises(UnsupportedModel, match=r"config.json and weights do not match"):
+            FastModel(load_config(checkpoint), wrong.items(), torch.int8)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from app import exits
 from app.cli import app
+from decoding.adapter import About, Adapter, Factors
 from decoding.errors import ModelError
 from decoding.hf_target import HfTarget
 from decoding.load import load_text_decoder
@@ -74,7 +75,9 @@ def test_drafts_copy_from_what_the_agent_recalled(decoder: TextDecoder, runs: li
 
 
 def test_peers_write_the_same_text_greedily(decoder: TextDecoder, runs: list[Run], tmp_path: Path) -> None:
-    with peers_of(decoder, tmp_path, 24) as peers:
+    nothing = Factors(torch.ones(2, 32), torch.zeros(32, 2))
+    adapter = Adapter({"model.layers.0.self_attn.q_proj": nothing}, 2, 2.0, About("tiny", ""))
+    with peers_of(TextDecoder(decoder.target, decoder.tokenizer, decoder.name, adapter), tmp_path, 24) as peers:
         assert [set(peer.names) for peer in peers] == [set(WAYS)], "no drafter is shipped for a tiny model"
         beside = run_peers(peers, decoder, PROMPTS, 24)
         step = time_plain_step(peers[0], decoder, context=40, steps=4, repeats=2)
