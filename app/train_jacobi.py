@@ -11,7 +11,7 @@ Without a collection, where decoding is dear: sqlagent train jacobi --data GROUP
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+Guess = Annotated[
+    Literal["prompt", "mask"],
+    typer.Option("--first-guess", help="What a block begins with (in training with --sweeps): see `jacobi`."),
+]
 Files = Annotated[
     list[Path] | None,
     typer.Option("--data", help="Trajectories (JSON Lines); repeatable.", exists=True, dir_okay=False),
@@ -53,12 +57,15 @@ class Jacobi:
         float, typer.Option("--gold-share", min=0.0, help="Gold answers per trajectory, at most, of those in --gold.")
     ] = 1.0
     sweeps: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--sweeps", min=0, help="Make the noise while training, by N sweeps: --data then takes groups of pairs."
+            "--sweeps",
+            min=0,
+            help="Make the noise while training, by 0 to N sweeps: --data then takes groups of pairs.",
         ),
-    ] = 0
+    ] = None
     block_size: Annotated[int, typer.Option("--block-size", min=2, help="Tokens of a block (with --sweeps).")] = 16
+    first_guess: Guess = "prompt"
     draws: Annotated[int, typer.Option("--draws", min=1, help="Noisy chains per answer; its prompt is fed once.")] = 1
     window: Annotated[int, typer.Option("--window", min=2, help="Blocks over which noise grows (jacobi_forcing).")] = 16
     schedule: Annotated[
@@ -118,7 +125,7 @@ def jacobi(
             data,
             held_out or [],
             out,
-            lambda path, base: read_groups(path) if how.sweeps else read_trajectories(path, base.sha256),
+            lambda path, base: read_groups(path) if how.sweeps is not None else read_trajectories(path, base.sha256),
             stop_token=stop_token,
             objective=partial(
                 jacobi_objective, how.config(), gold=(g for path in gold or [] for g in read_groups(path))
@@ -135,6 +142,7 @@ def collect(
     only_right: Annotated[
         bool, typer.Option("--only-right", help="Leave out answers that are not the gold one.")
     ] = False,
+    first_guess: Guess = "prompt",
     ray: options.Ray = None,
     ray_workers: options.RayWorkers = None,
 ) -> None:
@@ -150,9 +158,9 @@ def collect(
         from decoding.training.jacobi.trajectory import TrajectoryLog
         from decoding.training.ray_batches import ray_decoded
 
-        how, base = Collecting(block_size=block_size, only_right=only_right, **of.share()), load_base(of.model)
-        origin = of.origin() | {"block_size": block_size, "only_right": only_right, "adapter": of.adapter}
-        log = TrajectoryLog(of.out, origin | {"base": base.sha256})
+        states: dict[str, Any] = {"block_size": block_size, "only_right": only_right, "first_guess": first_guess}
+        how, base = Collecting(**states, **of.share()), load_base(of.model)
+        log = TrajectoryLog(of.out, of.origin() | states | {"adapter": of.adapter, "base": base.sha256})
         if ray is None:
             counts = collect_trajectories(of.load()(), of.groups(), log, how, report, stopped)
         else:

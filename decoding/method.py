@@ -66,6 +66,7 @@ METHODS: Mapping[str, str] = {
     "jacobi": "decoding.methods.jacobi:Jacobi",
     "jacobi_forcing": "decoding.methods.jacobi_forcing:JacobiForcing",
     "lookahead": "decoding.methods.lookahead:Lookahead",
+    "mask_tokens": "decoding.methods.mask_tokens:MaskTokens",
     "prompt_lookup": "decoding.methods.prompt_lookup:PromptLookup",
     "draft_model": "decoding.methods.draft_model:DraftModel",
     "medusa": "decoding.methods.medusa:Medusa",

@@ -62,16 +62,9 @@ def recording(loaded: LoadedModel) -> tuple[LoadedModel, CallRecorder]:
     return replace(loaded, decoder=recorder), recorder
 
 
-def plain_calls(
-    choice: ModelChoice,
-    examples: Iterable[Example],
-    agent: AgentOptions,
-    timeout_s: float,
-    first_turn: FirstTurn = "own",
-) -> Iterator[tuple[CallRecorder, Example, Prediction, list[Call]]]:
-    """As `agent_calls`, with plain decoding."""
-    loaded = load_model(replace(choice, decoder="plain", decoder_options={}))
-    return agent_calls(loaded, examples, agent, timeout_s, first_turn)
+def plain_model(choice: ModelChoice) -> LoadedModel:
+    """The model, decoding plainly."""
+    return load_model(replace(choice, decoder="plain", decoder_options={}))
 
 
 def agent_calls(

@@ -20,7 +20,7 @@ from decoding.jacobi_counts import count
 from decoding.method import Method
 from decoding.metrics import measure, rounds_by_depth
 from decoding.text import TextDecoder
-from eval.agent_calls import Call, CallRecorder, plain_calls
+from eval.agent_calls import Call, CallRecorder, agent_calls, plain_model
 from eval.agent_predict import FirstTurn
 from eval.dataset import Example
 from eval.datasets import DATASETS
@@ -165,7 +165,7 @@ def _ask_all(
 ) -> None:
     """One checkpoint's questions, and the records of them. Methods take turns in being the first."""
     say(f"{name}: loading the model")
-    answered = plain_calls(choice, examples, study.agent, study.timeout_s, study.first_turn)
+    answered = agent_calls(plain_model(choice), examples, study.agent, study.timeout_s, study.first_turn)
     for number, (recorder, example, prediction, calls) in enumerate(answered, 1):
         verdict = scorer.verdict(example, prediction.sql)
         turn = number % len(study.methods)

@@ -14,7 +14,7 @@ from typing import Any, Self
 from agent.assemble import ModelChoice
 from agent.toolbox import AgentOptions
 from decoding.method import method_options
-from eval.agent_calls import Call, CallRecorder, plain_calls
+from eval.agent_calls import Call, CallRecorder, agent_calls, plain_model
 from eval.bench_methods import PLAIN, Measured, MethodSpec, replay
 from eval.dataset import Example
 from eval.record import RecordLog
@@ -83,7 +83,7 @@ def tune(
     log = RecordLog(out, tuning.settings(examples), Tried)
     try:
         say("recording what the agent asks")
-        answered = list(plain_calls(tuning.choice, examples, tuning.agent, tuning.timeout_s))
+        answered = list(agent_calls(plain_model(tuning.choice), examples, tuning.agent, tuning.timeout_s))
         calls = [call for _, _, _, own in answered for call in own]
         trials = _Trials(tuning.decoder, answered[0][0], calls, log, say)
         best = descend(_defaults(tuning), tuning.space, tuning.sweeps, trials.run)

@@ -1,7 +1,16 @@
-"""The initial guess of the Jacobi family: ids drawn from the prompt, the same for decoding and for training data."""
+"""The initial guess of the Jacobi family, the same for decoding and for training data."""
 
 import random
 from collections.abc import Sequence
+from typing import Literal, Protocol, get_args
+
+FirstGuess = Literal["prompt", "mask"]
+
+
+class Guesses(Protocol):
+    def take(self, count: int) -> list[int]:
+        """The next `count` ids; none where it is negative."""
+        ...
 
 
 class PromptDraws:
@@ -13,3 +22,28 @@ class PromptDraws:
 
     def take(self, count: int) -> list[int]:
         return self._random.choices(self._prompt, k=max(count, 0))
+
+
+class Masks:
+    """A mask token again and again: one that says nothing, where draws from the prompt look like text.
+
+    A model has to be trained on it, as in PARD (arXiv 2504.18583).
+    """
+
+    def __init__(self, prompt: Sequence[int]) -> None:
+        self._mask = mask_token(prompt)
+
+    def take(self, count: int) -> list[int]:
+        return [self._mask] * count
+
+
+def mask_token(prompt: Sequence[int]) -> int:
+    """The prompt's last token: it stands where an answer begins and hardly occurs in one, and every vocabulary has it."""
+    return prompt[-1]
+
+
+def first_guesses(kind: FirstGuess, prompt: Sequence[int]) -> Guesses:
+    """Raises ValueError for an unknown kind."""
+    if kind not in get_args(FirstGuess):
+        raise ValueError(f"first_guess must be one of: {', '.join(get_args(FirstGuess))}; not {kind!r}")
+    return Masks(prompt) if kind == "mask" else PromptDraws(prompt)

@@ -11,7 +11,7 @@ from torch import Tensor
 from decoding.draft import Draft
 from decoding.jacobi_window import answers, block_range, next_state
 from decoding.method import Context
-from decoding.methods.first_guess import PromptDraws
+from decoding.methods.first_guess import FirstGuess, first_guesses
 from decoding.target import Scores
 from decoding.verify import Verdict
 
@@ -23,17 +23,20 @@ class Jacobi:
     refill: draw new guesses as old ones are accepted, so that the window slides; otherwise, as in CLLM, the block shrinks
         until it has converged and a new one begins. (The answer past its end, which CLLM's code throws away, is the
         new block's first guess.)
+    first_guess: of a position that nobody has answered yet: "prompt", ids drawn from it, as in the papers, or "mask", a
+        mask token, for checkpoints that were trained on it.
     """
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, block_size: int = 8, refill: bool = True) -> None:
+    def __init__(self, block_size: int = 8, refill: bool = True, first_guess: FirstGuess = "prompt") -> None:
         if block_size < 1:
             raise ValueError(f"block_size must be 1 or more, not {block_size}")
-        self._block_size, self._refill = block_size, refill
+        first_guesses(first_guess, [0])
+        self._block_size, self._refill, self._first = block_size, refill, first_guess
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        self._draws = PromptDraws(prompt)
+        self._draws = first_guesses(self._first, prompt)
         self._prompt_length = self._start = len(prompt)  # start: absolute position of the first guess
         self._guess: list[int] = []
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from decoding.draft import Draft
 from decoding.jacobi_window import answers, block_range, next_state
 from decoding.method import Context
-from decoding.methods.first_guess import PromptDraws
+from decoding.methods.first_guess import FirstGuess, first_guesses
 from decoding.ngram_pool import NgramPool, different
 from decoding.target import Scores
 from decoding.verify import Verdict
@@ -34,6 +34,7 @@ class JacobiForcing:
     pool_size: rejected guesses that are remembered, one sequence a round; 0 turns candidates off.
     candidates: branches beside the block's own guess. candidate_tokens: their length at most; per_matched: and at most so
         many for each token that agrees before them, so that a chance match costs little.
+    first_guess: what is drawn where nothing is known: see `Jacobi`.
     from_recall, from_prompt: look for candidates in the conversation's earlier texts and identifiers, in the prompt, too.
     """
 
@@ -48,6 +49,7 @@ class JacobiForcing:
         candidates: int = 2,
         candidate_tokens: int = 16,
         per_matched: int = 3,
+        first_guess: FirstGuess = "prompt",
         from_recall: bool = True,
         from_prompt: bool = True,
     ) -> None:
@@ -57,11 +59,13 @@ class JacobiForcing:
             raise ValueError("pool_size, candidates, candidate_tokens and per_matched must be 0 or more")
         self._block_size, self._blocks, self._spawn_at = block_size, blocks, ceil(spawn_ratio * block_size)
         self._pool_size, self._candidates = pool_size, candidates
+        first_guesses(first_guess, [0])
+        self._first = first_guess
         self._candidate_tokens, self._per_matched = candidate_tokens, per_matched
         self._from_recall, self._from_prompt = from_recall, from_prompt
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        self._draws = PromptDraws(prompt)
+        self._draws = first_guesses(self._first, prompt)
         self._pool = NgramPool(self._pool_size, context.recall.sequences if self._from_recall else ())
         self._prompt_length = len(prompt)
         self._guess: list[int] = []

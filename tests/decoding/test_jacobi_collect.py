@@ -104,6 +104,13 @@ def test_no_state_is_lost(trajectories: list[Trajectory]) -> None:
         )
 
 
+def test_collected_blocks_begin_with_the_first_guess_asked_for(decoder: TextDecoder, tmp_path: Path) -> None:
+    found = collected(decoder, GROUPS[:1], tmp_path, first_guess="mask")
+    begun = [one.blocks[0][0] for one in found if len(one.blocks[0]) > 1]
+    marked = [state for one, state in zip(found, begun, strict=False) if set(state[1:]) == {one.prompt_ids[-1]}]
+    assert begun and marked
+
+
 def test_a_killed_collection_goes_on(decoder: TextDecoder, trajectories: list[Trajectory], tmp_path: Path) -> None:
     """From a file that ends within a line, and after a stop between batches: the same records in the end, none twice."""
     asked = iter(range(2))

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import ceil
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from decoding.draft import Draft
 from decoding.engine import Request, decode
 from decoding.jacobi_window import answers, block_range, next_state
 from decoding.method import Context, Method, load_method
-from decoding.methods.first_guess import PromptDraws
+from decoding.methods.first_guess import FirstGuess, first_guesses
 from decoding.methods.jacobi_forcing import JacobiForcing
 from decoding.metrics import text_tokens
 from decoding.ngram_pool import NgramPool
@@ -102,7 +102,10 @@ def test_lossless_for_all_windows_pools_temperatures_and_seeds(blocks: int, size
                 "max_new_tokens": 26,
                 "recall": recall,
             }
-            method = JacobiForcing(size, blocks, spawn_ratio=0.5 * seed, pool_size=pool_size, candidate_tokens=4)
+            first: FirstGuess = "mask" if seed else "prompt"
+            method = JacobiForcing(
+                size, blocks, spawn_ratio=0.5 * seed, pool_size=pool_size, candidate_tokens=4, first_guess=first
+            )
             assert text_tokens(rounds_of(method, **kw)) == text_tokens(rounds_of(load_method("plain"), **kw))
 
 
@@ -237,10 +240,18 @@ def test_guesses_keep_their_position_when_tokens_are_forced(name: str) -> None:
     assert len(forced) <= len(free)
 
 
-def test_jacobi_without_refill_is_cllms_decoder() -> None:
+def test_first_guesses_are_of_the_prompt() -> None:
+    draws = first_guesses("prompt", PROMPT).take(40)
+    assert set(draws) == set(PROMPT) and draws == first_guesses("prompt", PROMPT).take(40)
+    masks = first_guesses("mask", (7, 8, 9))
+    assert (masks.take(2), masks.take(-1), masks.take(3)) == ([9, 9], [], [9, 9, 9])
+
+
+@pytest.mark.parametrize("kind", get_args(FirstGuess))
+def test_jacobi_without_refill_is_cllms_decoder(kind: FirstGuess) -> None:
     """Against the algorithm written down: n positions, each sweep replaces all of them, what agrees is final."""
     size, target = 6, ToyTarget()
-    draws, drafts = PromptDraws(PROMPT), []
+    draws, drafts = first_guesses(kind, PROMPT), []
     text: list[int] = []
     guess: list[int] = []
     while len(text) < 60:
@@ -250,7 +261,7 @@ def test_jacobi_without_refill_is_cllms_decoder() -> None:
         sweep = [int(target.logits([*PROMPT, *text, *guess[:i]]).argmax()) for i in range(left + 1)]
         agree = next((i for i in range(left) if guess[i] != sweep[i]), left)
         text, guess = text + sweep[: agree + 1], sweep[agree + 1 :]
-    rounds = rounds_of(load_method("jacobi", block_size=size, refill=False), target)
+    rounds = rounds_of(load_method("jacobi", block_size=size, refill=False, first_guess=kind), target)
     assert [r.draft_tokens for r in rounds] == drafts
     assert text_tokens(rounds) == text[:60]
 
@@ -281,3 +292,6 @@ def test_wrong_options_are_named() -> None:
         JacobiForcing(spawn_ratio=1.5)
     with pytest.raises(ValueError, match="pool_size"):
         JacobiForcing(pool_size=-1)
+    for name in ("jacobi", "jacobi_forcing"):
+        with pytest.raises(ValueError, match="first_guess must be one of: prompt, mask; not 'zeros'"):
+            load_method(name, first_guess="zeros")

@@ -11,7 +11,7 @@ from decoding.training.base import Base, load_base, ready_model
 from decoding.training.config import LoraConfig, TrainConfig, TrainingError
 from decoding.training.data import stop_token
 from decoding.training.jacobi.config import JacobiConfig
-from decoding.training.jacobi.guesses import guessed, swept
+from decoding.training.jacobi.guesses import drawn_sweeps, guessed, swept
 from decoding.training.jacobi.objective import examples, jacobi_objective
 from decoding.training.jacobi.packing import JacobiBuilder, JacobiPack
 from decoding.training.jacobi.trajectory import Trajectory
@@ -51,6 +51,19 @@ def test_states_are_right_tokens_and_then_a_guess_from_the_prompt(base: Base) ->
             fixed, guess = states[-1], states[0]
             assert set(guess) <= set(one.prompt_ids)
             assert list(states[:-1]) == [fixed[:done] + guess[done:] for done in range(len(fixed))]
+
+
+def test_states_may_hold_the_mask_token_instead(base: Base) -> None:
+    stop = stop_token(base.tokenizer)
+    for one in guessed(agent_groups(2, 2), base.tokenizer, stop, N, "mask"):
+        assert all(set(states[0]) == {one.prompt_ids[-1]} for states in one.blocks if len(states) > 1)
+
+
+def test_some_packs_are_learnt_before_the_first_sweep_and_some_after(base: Base) -> None:
+    sizes = [list(examples(made(base, n), HOW, 0).values()) for n in range(3, 12)]
+    packs = [pack for data in sizes for pack in fill(data, 120, 0, JacobiBuilder)[0]]
+    assert {drawn_sweeps(pack, 2) for pack in packs} == {0, 1, 2}
+    assert {drawn_sweeps(pack, 0) for pack in packs} == {0}
 
 
 def sweep_alone(model: TrainModel, pack: JacobiPack) -> dict[int, int]:

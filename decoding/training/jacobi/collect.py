@@ -13,6 +13,7 @@ from decoding.draft import Draft
 from decoding.engine import Request
 from decoding.jacobi_window import block_range
 from decoding.method import Context, Method, load_method
+from decoding.methods.first_guess import FirstGuess
 from decoding.rounds import Round
 from decoding.target import Scores
 from decoding.text import TextDecoder
@@ -34,6 +35,7 @@ class Collecting:
     seed: int = 0  # order of the groups
     shard: tuple[int, int] = (0, 1)  # (i, n): every n-th group from the i-th on, so that n processes share the work
     only_right: bool = False  # leave out answers that are not the gold answer
+    first_guess: FirstGuess = "prompt"
 
 
 class Recorder:
@@ -89,7 +91,7 @@ class Trajectories:
 
     def requests(self, asked: Asked) -> list[Request]:
         n = self.how.block_size
-        recorder = Recorder(load_method("jacobi", block_size=n, refill=False), n)
+        recorder = Recorder(load_method("jacobi", block_size=n, refill=False, first_guess=self.how.first_guess), n)
         limit = self.how.max_new_tokens(asked.pair.step)
         return [Request(asked.ids, recorder, limit, stop=self.tokenizer.stop_ids)]
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from decoding.methods.first_guess import FirstGuess
 from decoding.training.config import TrainingError
 
 JacobiMethod = Literal["cllm", "jacobi_forcing"]
@@ -25,8 +26,9 @@ class JacobiConfig:
     consistency_weight: float = 1.0  # of the soft cross-entropy from noisy to clean
     consistency_warmup: float = 0.1  # part of the run in which that weight rises from 0
     gold_share: float = 1.0  # gold answers per trajectory, at most
-    sweeps: int = 0  # states are made while training, by that many sweeps over a first guess; 0: they were collected
+    sweeps: int | None = None  # states are made while training, by 0 to N sweeps over a first guess; None: collected
     block_size: int = 16  # of states that are made; collected ones bring theirs
+    first_guess: FirstGuess = "prompt"  # of states that are made
     draws: int = 1  # noisy chains of every answer; they share its clean text in the forward
     # Jacobi Forcing
     window: int = 16  # blocks over which noise goes from 0 to 1
@@ -39,7 +41,7 @@ class JacobiConfig:
     def __post_init__(self) -> None:
         if self.method == "jacobi_forcing" and self.window < 2:
             raise TrainingError(f"window must be 2 blocks or more, not {self.window}: noise grows from block to block")
-        if self.sweeps < 0 or self.block_size < 2:
+        if (self.sweeps or 0) < 0 or self.block_size < 2:
             raise TrainingError(f"sweeps must not be negative, nor a block of {self.block_size} tokens shorter than 2")
         if self.draws < 1:
             raise TrainingError(f"draws must be 1 or more, not {self.draws}")

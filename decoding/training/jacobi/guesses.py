@@ -1,18 +1,19 @@
 """States without a collection: the data's own answers behind first guesses, which the model in training sweeps.
 
 Decoding the prompts first costs a small machine more than the training: 38 sweeps an answer. Here a block's states are its
-first tokens, as far as they are accepted, and the decoder's initial guess behind them; `swept` lets the model of the moment
-answer to that guess, as a sweep of decoding does, before anything is learnt from it. So the noise is always the current
-model's (a round that never ends), and what is learnt is the data's answer instead of the model's own.
+first tokens, as far as they are accepted, and the decoder's initial guess behind them. Some packs are learnt from as they
+are, which is the first sweep of decoding; in others `swept` lets the model of the moment answer to the guess first. So the
+noise is always the current model's (a round that never ends), and what is learnt is the data's answer, not the model's own.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from zlib import crc32
 
 import numpy as np
 import torch
 
-from decoding.methods.first_guess import PromptDraws
+from decoding.methods.first_guess import FirstGuess, Guesses, first_guesses
 from decoding.tokenizer import Tokenizer
 from decoding.training.data import Group, tokenise
 from decoding.training.jacobi.packing import JacobiPack
@@ -20,7 +21,9 @@ from decoding.training.jacobi.trajectory import State, Trajectory
 from decoding.training.model import TrainModel
 
 
-def guessed(groups: Iterable[Group], tokenizer: Tokenizer, stop: int, n: int) -> Iterator[Trajectory]:
+def guessed(
+    groups: Iterable[Group], tokenizer: Tokenizer, stop: int, n: int, first_guess: FirstGuess = "prompt"
+) -> Iterator[Trajectory]:
     """A trajectory for each pair, in blocks of `n`. Raises TrainingDataError."""
     for group in groups:
         prefix = len(tokenizer.encode(group.prefix))
@@ -36,18 +39,22 @@ def guessed(groups: Iterable[Group], tokenizer: Tokenizer, stop: int, n: int) ->
                 answer_ids=tuple(answer),
                 right=True,
                 forwards=0,
-                blocks=_blocks(prompt, answer, n),
+                blocks=_blocks(first_guesses(first_guess, prompt), answer, n),
             )
 
 
-def _blocks(prompt: list[int], answer: list[int], n: int) -> tuple[tuple[State, ...], ...]:
-    draws = PromptDraws(prompt)
+def _blocks(draws: Guesses, answer: list[int], n: int) -> tuple[tuple[State, ...], ...]:
     blocks = [tuple(answer[start : start + n]) for start in range(0, len(answer), n)]
     guesses = [draws.take(n) for _ in blocks]
     return tuple(
         (*((*fixed[:done], *guess[done : len(fixed)]) for done in range(len(fixed))), fixed)
         for fixed, guess in zip(blocks, guesses, strict=True)
     )
+
+
+def drawn_sweeps(pack: JacobiPack, most: int) -> int:
+    """How many sweeps a pack gets, 0 to `most`: drawn by its tokens. A decoder's first sweep is over the guess itself."""
+    return crc32(pack.tokens.tobytes()) % (most + 1)
 
 
 @torch.no_grad()

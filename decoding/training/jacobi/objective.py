@@ -20,7 +20,7 @@ from decoding.training.base import Base
 from decoding.training.config import TrainConfig
 from decoding.training.data import Group, stop_token, tokenise
 from decoding.training.jacobi.config import JacobiConfig
-from decoding.training.jacobi.guesses import guessed, swept
+from decoding.training.jacobi.guesses import drawn_sweeps, guessed, swept
 from decoding.training.jacobi.packing import Example, JacobiBuilder, JacobiPack
 from decoding.training.jacobi.states import chains
 from decoding.training.jacobi.trajectory import Trajectory
@@ -65,9 +65,11 @@ def jacobi_objective(
 
 
 def _trajectories(jacobi: JacobiConfig, config: TrainConfig, base: Base, data: Iterable[Any]) -> Iterable[Trajectory]:
-    if not jacobi.sweeps:
+    if jacobi.sweeps is None:
         return data
-    return guessed(data, base.tokenizer, stop_token(base.tokenizer, config.stop_token), jacobi.block_size)
+    return guessed(
+        data, base.tokenizer, stop_token(base.tokenizer, config.stop_token), jacobi.block_size, jacobi.first_guess
+    )
 
 
 def risen(progress: float, warmup: float) -> float:
@@ -115,7 +117,7 @@ def jacobi_loss(
     jacobi: JacobiConfig, label_smoothing: float, model: TrainModel, pack: JacobiPack, step: Sequence[JacobiPack]
 ) -> Tensor:
     """[2] the pack's part of the step's `ar` and `consistency`, weighted."""
-    pack = swept(model, pack, jacobi.sweeps)
+    pack = swept(model, pack, drawn_sweeps(pack, jacobi.sweeps or 0))
     logits = model.logits(model.rows(pack), training=True)
     answers = target_loss(logits[: len(pack.targets)], pack, label_smoothing) / total_weight(step)
     shares = torch.from_numpy(pack.shares).to(logits.device)
@@ -143,7 +145,7 @@ def jacobi_values(jacobi: JacobiConfig, model: TrainModel, packs: Sequence[Jacob
     """
     found = dict(evaluate(model, packs))
     total, right, terms = 0.0, 0, 0
-    for pack in (swept(model, pack, jacobi.sweeps) for pack in packs):
+    for pack in (swept(model, pack, drawn_sweeps(pack, jacobi.sweeps or 0)) for pack in packs):
         logits = model.logits(model.rows(pack))
         total += float(soft_losses(logits, pack).cpu() @ torch.from_numpy(pack.shares))
         best, first = logits.argmax(-1).cpu(), len(pack.targets)
