@@ -47,7 +47,8 @@ _EXPORT = Stage("export", "train export {out}/jacobi/adapter --model {model} --o
 
 def _jacobi(length: str, processes: int = 1) -> Stage:
     command = (
-        "train jacobi --sweeps 1 --window 8 --consistency-warmup 0.05 --data {out}/data/train.jsonl --model {model} "
+        "train jacobi --sweeps 0 --first-guess mask --block-size 4 --window 2 --draws 4 --consistency-warmup 0.02 "
+        "--data {out}/data/train.jsonl --model {model} "
         f"--init-adapter {{out}}/sft/adapter --out {{out}}/jacobi --lr 1e-3 --warmup 0.04 --accumulate 1 {length} --resume"
     )
     return Stage("jacobi", command, "jacobi/adapter", processes)

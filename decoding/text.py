@@ -73,6 +73,7 @@ class TextDecoder:
     """A loaded model: one target and its tokenizer. Several threads may decode: they share the target's forwards.
 
     `adapter`: what is merged into the weights; None where nothing is. `identity`: tells who the target is, for draft heads.
+    `batcher`: the target's, where it has one; its thread is the only one that may compute (see `apart`).
     """
 
     def __init__(
@@ -82,10 +83,11 @@ class TextDecoder:
         name: str,
         adapter: Adapter | None = None,
         identity: Callable[[], TargetIdentity] | None = None,
+        batcher: Batcher | None = None,
     ) -> None:
         self.target, self.tokenizer, self.name, self.adapter = target, tokenizer, name, adapter
         self._identity = identity
-        self._batcher = Batcher(target)
+        self.batcher = batcher or Batcher(target)
 
     def stream(
         self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = lambda: False
@@ -100,7 +102,7 @@ class TextDecoder:
         if len(requests) > 1:
             self._prefill(requests[0])
         ended = [False] * len(requests)
-        for r in self._batcher.decode(requests, cancelled=lambda i: texts[i].stopped or cancelled()):
+        for r in self.batcher.decode(requests, cancelled=lambda i: texts[i].stopped or cancelled()):
             text = texts[r.sequence]
             yield Piece(r.sequence, text.push(r, self.tokenizer.stop_ids), r)
             if r.finish or text.stopped:
@@ -116,7 +118,7 @@ class TextDecoder:
 
     def alone(self, do: Callable[[AnyTarget], Done]) -> Done:
         """Do something with the target while nobody decodes."""
-        return self._batcher.run(lambda: do(self.target))
+        return self.batcher.run(lambda: do(self.target))
 
     def generate(self, prompt: str, settings: Settings) -> Generation:
         """The whole text at once."""
@@ -144,7 +146,7 @@ class TextDecoder:
         """Put the shared prompt into the prefix cache, so that each sample finds it there."""
         shared = replace(request, prompt=request.prompt[:-1], max_new_tokens=1, method=load_method("plain"))
         if shared.prompt and not request.method.taps:
-            for _ in self._batcher.decode([shared]):
+            for _ in self.batcher.decode([shared]):
                 pass
 
 

@@ -27,7 +27,7 @@ class CallRecorder(TextDecoder):
     """Decodes as `inner` does and keeps every text that was finished; a dead end of the grammar leaves none."""
 
     def __init__(self, inner: TextDecoder) -> None:
-        super().__init__(inner.target, inner.tokenizer, inner.name, inner.adapter)
+        super().__init__(inner.target, inner.tokenizer, inner.name, inner.adapter, batcher=inner.batcher)
         self.inner = inner
         self._calls: list[Call] = []
 

@@ -27,6 +27,7 @@ class MaskTokens:
     """masks: places that are looked ahead. masked: guesses that have masks behind them, beside the root and the copies, the
     most probable first. budget, least: of the guesses, see `Bounds`. top_k: guesses that each place offers.
     copies, copied_tokens, per_matched: prompt lookup's `matches`, `draft_tokens` and `per_matched`; 0 copies nothing.
+    sure: a copy of so many tokens (its context agreed long) is drafted alone, with masks behind its end only; 0: never.
     """
 
     taps: tuple[int, ...] = ()
@@ -41,12 +42,13 @@ class MaskTokens:
         copies: int = 1,
         copied_tokens: int = 16,
         per_matched: int = 3,
+        sure: int = 6,
     ) -> None:
-        if min(masks, top_k) < 1 or min(masked, copies, copied_tokens, per_matched) < 0:
-            raise ValueError("masks and top_k must be 1 or more, masked, copies and what is copied not negative")
+        if min(masks, top_k) < 1 or min(masked, copies, copied_tokens, per_matched, sure) < 0:
+            raise ValueError("masks and top_k must be 1 or more, masked, sure, copies and what is copied not negative")
         self._masks, self._masked, self._top_k = masks, masked, top_k
         self._copies, self._copied_tokens, self._per_matched = copies, copied_tokens, per_matched
-        self._bounds = Bounds(budget, least)
+        self._bounds, self._sure = Bounds(budget, least), sure
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         self._mask = mask_token(prompt)
@@ -58,14 +60,19 @@ class MaskTokens:
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         self._length, place = len(tokens), self._place()
+        following = self._pool.following(tokens, min(room, self._copied_tokens), per_agreed=self._per_matched)
+        copies = [_standing(copy, place) for copy in different(following, self._copies)]
+        if self._sure and copies and len(copies[0]) >= self._sure:
+            return self._tree(copies[:1], copies[:1])
         levels = self._levels[max(len(tokens) - self._first, 0) :][:room]  # forced tokens took the places of some
         tree = best_first(levels, self._bounds, place) if levels else Draft()
         guesses = [tuple(tree.tokens[i] for i in tree.path(node)) for node in range(len(tree))]
-        following = self._pool.following(tokens, min(room, self._copied_tokens), per_agreed=self._per_matched)
-        copies = [_standing(copy, place) for copy in different(following, self._copies, guesses)]
+        return self._tree([*guesses, *copies], [(), *guesses[: self._masked], *copies])
+
+    def _tree(self, paths: Sequence[tuple[int, ...]], masked: Sequence[tuple[int, ...]]) -> Draft:
+        """`paths`, and masks behind the ends of those that are `masked`."""
         masks = (self._mask,) * self._masks
-        looks = [path + masks for path in dict.fromkeys([(), *guesses[: self._masked], *copies])]
-        drafted = Draft.trie([*guesses, *copies, *looks])
+        drafted = Draft.trie([*paths, *(path + masks for path in masked)])
         return Draft(drafted.tokens, drafted.parents, context=len(drafted))
 
     @torch.inference_mode()

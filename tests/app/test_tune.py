@@ -1,6 +1,7 @@
 """`sqlagent tune`: finds a method, keeps it, and from then on it is the default; `doctor` tells."""
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,3 +92,10 @@ def test_it_never_changes_what_was_asked_for_nor_inexact_weights(
         ModelChoice(dtype="fp32", device="cpu", model="another"),
     ):
         assert with_tuned_decoder(named) is named
+
+
+def test_recorder_and_model_compute_in_one_thread(recorder: CallRecorder) -> None:
+    """Guards against a batcher of its own: the workers of both threads sleep between operators then, at twice a step's time."""
+    for decoder in (recorder, recorder.inner):
+        decoder.generate("two words", Settings(max_new_tokens=2))
+    assert len({decoder.alone(lambda target: threading.get_ident()) for decoder in (recorder, recorder.inner)}) == 1
