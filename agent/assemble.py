@@ -23,7 +23,7 @@ from decoding.tuned import load_tuned
 from tools.database import Database
 from tools.result import DEFAULT_LIMITS, Limits
 
-DEFAULT_DECODER = "prompt_lookup"
+DEFAULT_DECODER = "jacobi_forcing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from agent.assemble import DEFAULT_DECODER, LoadedModel, ModelChoice, load_model
+from agent.assemble import DEFAULT_DECODER, LoadedModel, ModelChoice
 from agent.conversation import Conversation
 from decoding.method import method_options
 from decoding.target import AnyTarget
 from decoding.timing import time_forward
 from decoding.tuned import ForwardCost, Tuned
-from eval.agent_calls import Call, CallRecorder, recording
+from eval.agent_calls import Call, CallRecorder, plain_model, recording
 from eval.bench_tune import NOISE, Tried, descend
 from tools.database import Database
 
@@ -26,13 +26,14 @@ SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "jacobi": {"block_size": (4, 8, 16)},
     "lookahead": {"window": (2, 3, 5), "guesses": (3, 5)},
     "jacobi_forcing": {"block_size": (2, 4, 8, 16), "blocks": (1, 2), "candidates": (1, 2, 3), "per_matched": (2, 4)},
+    "mask_tokens": {"masks": (1, 2, 3), "masked": (1, 3), "budget": (3, 6), "copies": (1, 2)},
 }
 Say = Callable[[str], None]
 
 
 def autotune(choice: ModelChoice, database: Database, questions: Sequence[str], say: Say = lambda text: None) -> Tuned:
     """Find what is fastest. Raises what loading raises."""
-    loaded, recorder = recording(load_model(replace(choice, decoder="plain", decoder_options={})))
+    loaded, recorder = recording(plain_model(choice))
     say("timing forwards")
     cost = ForwardCost.fit(recorder.alone(_times))
     calls = []

@@ -34,7 +34,8 @@ class JacobiForcing:
     pool_size: rejected guesses that are remembered, one sequence a round; 0 turns candidates off.
     candidates: branches beside the block's own guess. candidate_tokens: their length at most; per_matched: and at most so
         many for each token that agrees before them, so that a chance match costs little.
-    first_guess: what is drawn where nothing is known: see `Jacobi`.
+    first_guess: what is drawn where nothing is known: see `Jacobi`. The embedded model is trained on masks, published ones on
+        draws from the prompt.
     from_recall, from_prompt: look for candidates in the conversation's earlier texts and identifiers, in the prompt, too.
     """
 
@@ -49,7 +50,7 @@ class JacobiForcing:
         candidates: int = 2,
         candidate_tokens: int = 16,
         per_matched: int = 3,
-        first_guess: FirstGuess = "prompt",
+        first_guess: FirstGuess = "mask",
         from_recall: bool = True,
         from_prompt: bool = True,
     ) -> None:
