@@ -43,7 +43,11 @@ def mask_token(prompt: Sequence[int]) -> int:
 
 
 def first_guesses(kind: FirstGuess, prompt: Sequence[int]) -> Guesses:
-    """Raises ValueError for an unknown kind."""
+    return Masks(prompt) if kind == "mask" else PromptDraws(prompt)
+
+
+def known(kind: FirstGuess) -> FirstGuess:
+    """The kind itself: it may come from a command line. Raises ValueError."""
     if kind not in get_args(FirstGuess):
         raise ValueError(f"first_guess must be one of: {', '.join(get_args(FirstGuess))}; not {kind!r}")
-    return Masks(prompt) if kind == "mask" else PromptDraws(prompt)
+    return kind

@@ -11,7 +11,7 @@ from torch import Tensor
 from decoding.draft import Draft
 from decoding.jacobi_window import answers, block_range, next_state
 from decoding.method import Context
-from decoding.methods.first_guess import FirstGuess, first_guesses
+from decoding.methods.first_guess import FirstGuess, first_guesses, known
 from decoding.target import Scores
 from decoding.verify import Verdict
 
@@ -32,8 +32,7 @@ class Jacobi:
     def __init__(self, block_size: int = 8, refill: bool = True, first_guess: FirstGuess = "prompt") -> None:
         if block_size < 1:
             raise ValueError(f"block_size must be 1 or more, not {block_size}")
-        first_guesses(first_guess, [0])
-        self._block_size, self._refill, self._first = block_size, refill, first_guess
+        self._block_size, self._refill, self._first = block_size, refill, known(first_guess)
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         self._draws = first_guesses(self._first, prompt)

@@ -14,7 +14,7 @@ from torch import Tensor
 from decoding.draft import Draft
 from decoding.jacobi_window import answers, block_range, next_state
 from decoding.method import Context
-from decoding.methods.first_guess import FirstGuess, first_guesses
+from decoding.methods.first_guess import FirstGuess, first_guesses, known
 from decoding.ngram_pool import NgramPool, different
 from decoding.target import Scores
 from decoding.verify import Verdict
@@ -60,8 +60,7 @@ class JacobiForcing:
             raise ValueError("pool_size, candidates, candidate_tokens and per_matched must be 0 or more")
         self._block_size, self._blocks, self._spawn_at = block_size, blocks, ceil(spawn_ratio * block_size)
         self._pool_size, self._candidates = pool_size, candidates
-        first_guesses(first_guess, [0])
-        self._first = first_guess
+        self._first = known(first_guess)
         self._candidate_tokens, self._per_matched = candidate_tokens, per_matched
         self._from_recall, self._from_prompt = from_recall, from_prompt
 
