@@ -79,7 +79,7 @@ def taught() -> Taught:
     base = load_base(str(folder / "sft" / "model"))
     log = RecordLog(folder / "responses.jsonl", {"target": {"base_sha256": base.sha256}})
     collected(decoder, log)
-    assert make_features(base, None, [log.path], folder / "features", pack_tokens=192)
+    assert make_features(base, None, [log.path], folder / "features", pack_tokens=192, dtype="fp32")
     return Taught(base, decoder, log.path, Features(folder / "features"))
 
 
