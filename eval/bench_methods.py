@@ -55,7 +55,7 @@ DEFAULT_METHODS: Sequence[str] = (
     "jacobi_forcing:blocks=2,block_size=16,pool_size=0",
     "jacobi_forcing:from_recall=false",
     "jacobi_forcing:from_recall=false,from_prompt=false",
-    "jacobi_forcing:blocks=2,block_size=16,pool_size=0,first_guess=mask",
+    "jacobi_forcing:blocks=2,block_size=16,pool_size=0,first_guess=prompt",
     "mask_tokens",
     "mask_tokens:copies=0",
 )
