@@ -89,8 +89,10 @@ class MaskTokens:
 
 def _standing(path: tuple[int, ...], place: Place | None) -> tuple[int, ...]:
     """The path as far as it may stand."""
-    for count, token in enumerate(path if place else ()):
-        if place is None or not place.takes(token):
+    if place is None:
+        return path
+    for count, token in enumerate(path):
+        if not place.takes(token):
             return path[:count]
         place = place.after(token)
     return path
