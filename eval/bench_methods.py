@@ -25,6 +25,7 @@ from eval.agent_predict import FirstTurn
 from eval.dataset import Example
 from eval.datasets import DATASETS
 from eval.datasets import shard as part
+from eval.near_ties import parting_gap
 from eval.record import RecordLog
 from eval.referee import Benchmark
 from eval.run import Scorer, fingerprint
@@ -82,6 +83,7 @@ class Measured:
     verify_ms: float
     drafted_rounds: Sequence[int]  # by depth, the first is 1: rounds that drafted so deep
     accepted_rounds: Sequence[int]  # and those that accepted a token there
+    gap: float = 0.0  # where it is not plain's text: `near_ties.parting_gap`
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,7 @@ def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
         verify_ms=metrics.verify_ms,
         drafted_rounds=[drafted[depth] for depth in sorted(drafted)],
         accepted_rounds=[accepted[depth] for depth in sorted(drafted)],
+        gap=0.0 if equal else parting_gap(decoder, call.prompt, call.generation, again, settings.sampler),
     )
 
 

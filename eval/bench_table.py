@@ -21,8 +21,9 @@ class Row:
     these; under a grammar this is the fairer of the two, since what plain decoding gets from the grammar for nothing, a
     method may have to guess. speedup: against plain of the same checkpoint, without prefill; speedup_with_prefill: with what
     the agent's own prefill took added to both. speedup_vs_first: tokens/s over those of plain of the first checkpoint.
-    fast_forwarded, stationary: CLLM's Table 3, per text. nodes_per_forward: drafted tokens that a forward verifies.
-    draft_ms, target_ms, verify_ms: per forward. acceptance_by_depth: of the rounds that drafted so deep, the first is depth 1.
+    fast_forwarded, stationary: CLLM's Table 3, per text. widest_gap: of the texts that are not equal (`near_ties`).
+    nodes_per_forward: drafted tokens that a forward verifies. draft_ms, target_ms, verify_ms: per forward.
+    acceptance_by_depth: of the rounds that drafted so deep, the first is depth 1.
     """
 
     checkpoint: str
@@ -39,6 +40,7 @@ class Row:
     speedup_with_prefill: float
     speedup_vs_first: float
     equal: int  # texts that are plain decoding's
+    widest_gap: float
     fast_forwarded: float
     stationary: float
     nodes_per_forward: float
@@ -104,6 +106,7 @@ def _row(checkpoint: str, method: str, step: str, runs: Sequence[Measured], firs
         speedup_with_prefill=(prefill_ms + plain_ms) / (prefill_ms + wall_ms),
         speedup_vs_first=_tokens_per_s(own) / _tokens_per_s(_of(first, PLAIN.name, step)),
         equal=sum(run.equal for run in own),
+        widest_gap=max(run.gap for run in own),
         fast_forwarded=sum(run.fast_forwarded for run in own) / len(own),
         stationary=sum(run.stationary for run in own) / len(own),
         nodes_per_forward=sum(run.drafted_tokens for run in own) / forwards,
@@ -185,6 +188,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
         "ff": "fast_forwarded",
         "stationary": "stationary",
         "equal": "equal",
+        "widest gap": "widest_gap",
         "texts": "texts",
     }
     accuracy = [

@@ -13,6 +13,8 @@ from torch import Tensor
 from decoding.method import Context
 from decoding.trees import Level
 
+LIKELY = 256  # tokens of a place whose noise is worth computing
+
 
 def log_probabilities(scores: Tensor) -> Tensor:
     """Over the last dimension; -inf for what is no number, so that a head that overflows costs speed alone."""
@@ -58,6 +60,14 @@ class DraftVocabulary:
         """`ranked` before it is normalised: linear in the logits, with the factor `sharpness`."""
         return self._sampler.rank(logits, positions[:, None], self.ids)
 
+    def likely(self, logits: Tensor, positions: Tensor, count: int) -> list[Level]:
+        """`levels` of `ranked` for a large vocabulary: noise is computed for each place's likeliest tokens alone."""
+        most = logits.topk(min(max(count, LIKELY), logits.shape[-1]), dim=-1)
+        ids = self.ids[most.indices]
+        scores = log_probabilities(self._sampler.rank(most.values, positions[:, None], ids))
+        best = scores.topk(min(count, scores.shape[-1]), dim=-1)
+        return _levels(ids.gather(-1, best.indices), best.values)
+
     @property
     def sharpness(self) -> float:
         """1 / T; 1 at T = 0."""
@@ -70,5 +80,9 @@ class DraftVocabulary:
 
     def levels(self, scores: Tensor, count: int) -> list[Level]:
         """`best` as one level of a tree per place."""
-        tokens, values = self.best(scores, count)
-        return [Level(row, best) for row, best in zip(tokens.tolist(), values.tolist(), strict=True)]
+        return _levels(*self.best(scores, count))
+
+
+def _levels(tokens: Tensor, scores: Tensor) -> list[Level]:
+    """A level of a tree per row."""
+    return [Level(row, values) for row, values in zip(tokens.tolist(), scores.tolist(), strict=True)]

@@ -83,8 +83,8 @@ class MaskTokens:
             found.append(node + 1)  # the root's row comes first
         self._first = self._length + len(verdict.path) + 1
         positions = torch.arange(self._first, self._first + len(found), device=scores.logits.device)
-        ranked = self._vocabulary.ranked(scores.logits[found], positions)
-        self._levels = self._vocabulary.levels(ranked, offered(self._top_k, self._place())) if found else []
+        count = offered(self._top_k, self._place())
+        self._levels = self._vocabulary.likely(scores.logits[found], positions, count) if found else []
 
 
 def _standing(path: tuple[int, ...], place: Place | None) -> tuple[int, ...]:

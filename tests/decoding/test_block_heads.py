@@ -1,12 +1,14 @@
 """Block heads: what is computed once equals what is computed anew, what they say is lossless, and paths matter."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from decoding.draft import Draft
 from decoding.heads.block_method import BlockContext, BlockMethod
 from decoding.heads.head import Head, HeadUnavailable, find_head
-from decoding.heads.vocabulary import DraftVocabulary
+from decoding.heads.vocabulary import LIKELY, DraftVocabulary
 from decoding.method import METHODS, load_method, method_class
 from decoding.recall import Recall
 from decoding.sampling import Sampler
@@ -116,6 +118,18 @@ def test_guesses_are_ranked_with_the_targets_own_noise() -> None:
             vocabulary.ranked(logits, torch.arange(40, 46)), 1
         )
         assert tokens[:, 0].tolist() == [sampler.pick(row, 40 + i) for i, row in enumerate(logits)]
+
+
+def test_noise_for_the_likeliest_alone_finds_the_targets_choice_as_well() -> None:
+    """In a vocabulary many times as large: what is sampled is nearly always among the likeliest."""
+    size = 12 * LIKELY
+    logits = 5 * torch.randn(40, size, generator=torch.Generator().manual_seed(3))
+    for sampler in (Sampler(), Sampler(0.7, 1), Sampler(1.0, 2)):
+        context = replace(context_of(sampler), lm_head=torch.zeros(size, 1))
+        levels = DraftVocabulary(context).likely(logits, torch.arange(40, 80), 2)
+        wanted = [sampler.pick(row, 40 + i) for i, row in enumerate(logits)]
+        assert sum(level.tokens[0] == token for level, token in zip(levels, wanted, strict=True)) >= 38
+        assert all(level.scores[0] > level.scores[1] for level in levels)
 
 
 def test_a_draft_vocabulary_is_the_frequent_tokens_and_the_texts() -> None:
