@@ -13,8 +13,8 @@ from decoding.sampling import Sampler
 from decoding.target import AnyTarget
 from decoding.text import Generation, TextDecoder
 
-TOLERANCE = 1.0
-"""The widest gap, in logits, that counts as a near-tie: in bf16 logits of 16 to 32 are multiples of an eighth."""
+TOLERANCE = 0.5
+"""The widest gap, in logits, that counts as a near-tie: two steps of bf16 between logits of 32 and 64."""
 
 
 def parting_gap(decoder: TextDecoder, prompt: str, plain: Generation, other: Generation, sampler: Sampler) -> float:
