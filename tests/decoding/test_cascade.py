@@ -113,12 +113,16 @@ class Parrot:
 
 
 def test_a_method_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Command line and benchmark list what `METHODS` lists, and the losslessness test runs over it."""
+    """Command line and benchmark take what `METHODS` lists, and the losslessness test runs over it."""
+    from app.bench import method_spec
     from app.doctor import facts
+    from decoding.method import ready_methods
     from tests.decoding.test_lossless import test_same_text_as_plain
 
     monkeypatch.setitem(METHODS, "parrot", f"{__name__}:Parrot")  # type: ignore[arg-type]
     assert facts()["decoders"]["parrot"] == {"times": 2}
+    assert "parrot" in ready_methods(None), "what `bench` compares where no names are given"
+    assert method_spec("parrot:times=3").options == {"times": 3}
     test_same_text_as_plain("parrot", Sampler(1.0, 1))
     with pytest.raises(UnknownMethod, match="parrot"):
         load_method("polly")
