@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from decoding.heads.head import Head, HeadConfig
-from decoding.heads.layer import LAYER_SIZES, DecoderLayer, KeysValues, LayerShape
+from decoding.heads.layer import LAYER_SIZES, DecoderLayer, KeysValues, LayerShape, RmsNorm
 
 
 class BlockHead(Head):
@@ -42,9 +42,9 @@ class BlockHead(Head):
         shared = {name: self.size(name) for name in ("heads", "kv_heads", "head_dim", "intermediate", "rope_theta")}
         shape = LayerShape(width=width, inputs=width, eps=eps, qk_norm=self.size("qk_norm"), **shared)
         self.fc = nn.Linear(len(config.taps) * width, width, bias=False)
-        self.hidden_norm = nn.RMSNorm(width, eps)
+        self.hidden_norm = RmsNorm(width, eps)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(self.size("layers")))
-        self.norm = nn.RMSNorm(width, eps)
+        self.norm = RmsNorm(width, eps)
         if self.size("mask_token") is None:
             self.mask = nn.Parameter(0.02 * torch.randn(width))
         self.carry = nn.Linear(width, width, bias=False) if self.size("carry") else None

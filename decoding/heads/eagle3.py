@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from decoding.heads.head import Head, HeadConfig
-from decoding.heads.layer import Attention, GatedMlp, KeysValues, LayerShape
+from decoding.heads.layer import Attention, GatedMlp, KeysValues, LayerShape, RmsNorm
 
 
 class Eagle3Head(Head):
@@ -38,7 +38,7 @@ class Eagle3Head(Head):
         width, eps = config.hidden, self.size("eps")
         self.fc = nn.Linear(len(config.taps) * (self.size("target_hidden") or width), width, bias=False)
         self.midlayer = _PairLayer(self._shape(), self.size("norm_before_residual"))
-        self.norm = nn.RMSNorm(width, eps)
+        self.norm = RmsNorm(width, eps)
         if self.size("own_lm_head"):
             self.lm_head = nn.Linear(width, len(config.frequent) or config.vocab, bias=False)
 
@@ -83,10 +83,10 @@ class _PairLayer(nn.Module):
     def __init__(self, shape: LayerShape, norm_before_residual: bool) -> None:
         super().__init__()
         self._normed_residual = norm_before_residual
-        self.input_layernorm = nn.RMSNorm(shape.width, shape.eps)
-        self.hidden_norm = nn.RMSNorm(shape.width, shape.eps)
+        self.input_layernorm = RmsNorm(shape.width, shape.eps)
+        self.hidden_norm = RmsNorm(shape.width, shape.eps)
         self.self_attn = Attention(shape)
-        self.post_attention_layernorm = nn.RMSNorm(shape.width, shape.eps)
+        self.post_attention_layernorm = RmsNorm(shape.width, shape.eps)
         self.mlp = GatedMlp(shape.width, shape.intermediate)
 
     def joined(self, embedded: Tensor, features: Tensor) -> Tensor:

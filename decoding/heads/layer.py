@@ -53,6 +53,13 @@ class LayerShape:
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
+class RmsNorm(nn.RMSNorm):
+    """In the type of its input, so that half precision stays half."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 class Attention(nn.Module):
     """Grouped-query attention with rotary positions."""
 
@@ -65,8 +72,8 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(shape.inputs, keys, bias=shape.bias)
         self.o_proj = nn.Linear(queries, shape.width, bias=False)
         if shape.qk_norm:
-            self.q_norm = nn.RMSNorm(shape.head_dim, shape.eps)
-            self.k_norm = nn.RMSNorm(shape.head_dim, shape.eps)
+            self.q_norm = RmsNorm(shape.head_dim, shape.eps)
+            self.k_norm = RmsNorm(shape.head_dim, shape.eps)
 
     def keys_values(self, x: Tensor, positions: Tensor) -> KeysValues:
         """Of x [..., rows, inputs] at positions [..., rows]."""
@@ -83,18 +90,11 @@ class Attention(nn.Module):
         own, one after another. visible [..., rows, known + rows]: what each row sees; None: everything.
         """
         own = self.keys_values(x, positions)
-        keys, values = (
-            torch.cat([*(part.expand(*mine.shape[:-2], -1, -1) for part in before), mine], -2)
-            for *before, mine in zip(*known, own, strict=True)
-        )
         queries = self._split(self.q_proj(x))
         queries = self._rotated(self.q_norm(queries) if self._shape.qk_norm else queries, positions)
-        grouped = self._shape.heads != self._shape.kv_heads
-        mask = None if visible is None else _four(visible.unsqueeze(-3))
-        out = functional.scaled_dot_product_attention(
-            _four(queries), _four(keys), _four(values), mask, enable_gqa=grouped
-        )
-        mixed: Tensor = self.o_proj(out.view_as(queries).transpose(-3, -2).flatten(-2))
+        attend = attend_shared if known and x.dim() > 2 else attend_all
+        out = attend(queries, known, own, visible)
+        mixed: Tensor = self.o_proj(out.transpose(-3, -2).flatten(-2))
         return mixed, own
 
     def _split(self, x: Tensor) -> Tensor:
@@ -108,9 +108,40 @@ class Attention(nn.Module):
         return x * cos + torch.cat([-right, left], -1) * sin
 
 
+def attend_all(queries: Tensor, known: Sequence[KeysValues], own: KeysValues, visible: Tensor | None) -> Tensor:
+    """Attention of rows to what they know and to themselves, any batch dimensions: [..., heads, rows, dim] as the queries."""
+    keys, values = (_four(torch.cat(part, -2)) for part in zip(*known, own, strict=True))
+    mask = None if visible is None else _four(visible.unsqueeze(-3))
+    grouped = queries.shape[-3] != keys.shape[-3]
+    return functional.scaled_dot_product_attention(_four(queries), keys, values, mask, enable_gqa=grouped).view_as(
+        queries
+    )
+
+
 def _four(x: Tensor) -> Tensor:
     """All batch dimensions as one, which is what fused attention takes."""
     return x.reshape(-1, *x.shape[-3:])
+
+
+def attend_shared(queries: Tensor, known: Sequence[KeysValues], own: KeysValues, visible: Tensor | None) -> Tensor:
+    """Attention of batches that know the same: its keys and values are read where they are, not copied for every batch.
+
+    queries [batch, heads, rows, dim]; known: keys and values [kv_heads, tokens, dim]; own: those of the rows [batch, kv_heads,
+    rows, dim]; visible [batch, rows, tokens + rows], None: everything. Returns [batch, heads, rows, dim].
+    """
+    batch, heads, _, dim = queries.shape
+    shared_keys, shared_values = (torch.cat(part, -2) for part in zip(*known, strict=True))
+    keys, values = (part.transpose(0, 1) for part in own)
+    kv_heads, tokens, _ = shared_keys.shape
+    grouped = queries.reshape(batch, kv_heads, -1, dim).transpose(0, 1) * dim**-0.5  # heads of one key head, row by row
+    before = (grouped.flatten(1, 2) @ shared_keys.mT).view(kv_heads, batch, -1, tokens)
+    scores = torch.cat([before, grouped @ keys.mT], -1)
+    if visible is not None:
+        scores = scores.masked_fill(~visible.repeat(1, heads // kv_heads, 1), float("-inf"))
+    weights = scores.softmax(-1)
+    mixed = (weights[..., :tokens].flatten(1, 2) @ shared_values).view_as(grouped)
+    out: Tensor = (mixed + weights[..., tokens:] @ values).transpose(0, 1).reshape(queries.shape)
+    return out
 
 
 class GatedMlp(nn.Module):
@@ -133,9 +164,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, shape: LayerShape, first_norm: bool = True) -> None:
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(shape.inputs, shape.eps) if first_norm else None
+        self.input_layernorm = RmsNorm(shape.inputs, shape.eps) if first_norm else None
         self.self_attn = Attention(shape)
-        self.post_attention_layernorm = nn.RMSNorm(shape.width, shape.eps)
+        self.post_attention_layernorm = RmsNorm(shape.width, shape.eps)
         self.mlp = GatedMlp(shape.width, shape.intermediate)
 
     def forward(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from decoding.heads.head import Head, HeadConfig
-from decoding.heads.layer import LAYER_SIZES, DecoderLayer, LayerShape
+from decoding.heads.layer import LAYER_SIZES, DecoderLayer, LayerShape, RmsNorm
 from decoding.model_config import ModelConfig, Rope
 
 MAX_POSITIONS = 1 << 20  # rotary positions have no end of their own
@@ -30,7 +30,7 @@ class SmallLm(Head):
         names = ("heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "eps", "bias", "qk_norm")
         shape = LayerShape(config.hidden, config.hidden, **{name: self.size(name) for name in names})
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(self.size("layers")))
-        self.norm = nn.RMSNorm(config.hidden, self.size("eps"))
+        self.norm = RmsNorm(config.hidden, self.size("eps"))
 
     def forward(self, embedded: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
         """States [rows, hidden] that give logits with the target's LM head; visible [rows, rows]: what each row sees."""

@@ -8,6 +8,7 @@ import torch
 from decoding.draft import Draft
 from decoding.heads.block_method import BlockContext, BlockMethod
 from decoding.heads.head import Head, HeadUnavailable, find_head
+from decoding.heads.layer import attend_all, attend_shared
 from decoding.heads.vocabulary import LIKELY, DraftVocabulary
 from decoding.method import METHODS, load_method, method_class
 from decoding.recall import Recall
@@ -51,6 +52,22 @@ def test_only_a_causal_block_does_not_see_what_comes_later(kind: str, same: bool
     known = head.context(states_of(9), torch.arange(9))
     short, long = (head(torch.tensor([[4]]), torch.tensor([9]), masks, context.embedding, known) for masks in (2, 6))
     assert torch.allclose(short, long[:, :2], atol=1e-5) == same
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_what_blocks_share_is_read_as_if_each_had_its_copy(masked: bool) -> None:
+    """Guards against heads that read another head's keys, and against blocks that see each other."""
+    generator = torch.Generator().manual_seed(3)
+    queries = torch.randn(4, 6, 3, 8, generator=generator, requires_grad=True)
+    known = [(torch.randn(2, n, 8, generator=generator), torch.randn(2, n, 8, generator=generator)) for n in (5, 2)]
+    own = (torch.randn(4, 2, 3, 8, generator=generator), torch.randn(4, 2, 3, 8, generator=generator))
+    seen = torch.rand(4, 3, 10, generator=generator) < 0.5
+    visible = seen | torch.eye(10, dtype=torch.bool)[7:] if masked else None
+    copies = [(keys.expand(4, -1, -1, -1), values.expand(4, -1, -1, -1)) for keys, values in known]
+    ways = [attend_shared(queries, known, own, visible), attend_all(queries, copies, own, visible)]
+    gradients = [torch.autograd.grad(out.square().sum(), queries)[0] for out in ways]
+    torch.testing.assert_close(*ways)
+    torch.testing.assert_close(*gradients)
 
 
 def drafted(name: str, head: Head, sampler: Sampler = Sampler(), room: int = 9, **options: object) -> Draft:

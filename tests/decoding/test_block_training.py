@@ -117,4 +117,7 @@ def test_losses_are_weighted_by_depth_and_may_learn_a_distribution() -> None:
     )
     true = torch.nn.functional.one_hot(batch.targets[blocks.index], 20) * 50.0
     assert DFlashObjective().weighted(true, blocks, batch, ids) < 1e-6
-    assert figures(true, blocks, batch, ids)["accepted"] == blocks.valid.sum(1).float().mean()
+    found = figures(true, blocks, batch, ids)
+    assert (found["accepted"], found["faithful"]) == (blocks.valid.sum(1).float().mean(), 1)
+    true[:, -1] = true[:, -1].roll(1, -1)
+    assert figures(true, blocks, batch, ids)["faithful"] == (~blocks.valid[:, -1]).float().mean()

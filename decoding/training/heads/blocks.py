@@ -113,16 +113,23 @@ class BlockObjective:
     def _losses(self, logits: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Losses [blocks, guesses], and which of them count."""
         if self.distribution:
-            teacher = batch.final[batch.sources] @ batch.lm_head[ids].T
+            teacher = batch.logits(batch.sources, ids)
             return soft_cross_entropy(logits, teacher[blocks.index]), blocks.valid
         labels, inside = places(ids, batch.targets[blocks.index])
-        losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+        losses = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
         return losses.view_as(labels), blocks.valid & inside
 
 
 def figures(logits: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor) -> dict[str, Tensor]:
-    """`right_k`: guesses of depth k that are true; `accepted`: tokens per block up to the first that is not."""
+    """`right_k`: guesses of depth k that are true; `accepted`: tokens per block up to the first that is not; `faithful`: blocks
+    that are true to the answer's or their own end (JetSpec's rank-1 branch faithfulness).
+    """
     right = (ids[logits.argmax(-1)] == batch.targets[blocks.index]) & blocks.valid
     share = right.sum(0) / blocks.valid.sum(0).clamp_min(1)
-    accepted = right.int().cumprod(1).sum(1).float().mean()
-    return {"accepted": accepted, **{f"right_{i + 1}": value for i, value in enumerate(share.unbind())}}
+    accepted = right.int().cumprod(1).sum(1)
+    faithful = accepted == blocks.valid.sum(1)
+    return {
+        "accepted": accepted.float().mean(),
+        "faithful": faithful.float().mean(),
+        **{f"right_{i + 1}": value for i, value in enumerate(share.unbind())},
+    }

@@ -44,6 +44,6 @@ class DraftModelObjective:
         ids = batch_vocabulary(head.config, batch)
         embedded = functional.embedding(batch.tokens, batch.embedding)
         states = head(embedded, batch.positions, batch.sees)[batch.sources]
-        logits, teacher = states @ batch.lm_head[ids].T, batch.logits(batch.sources)[:, ids]
+        logits, teacher = states @ batch.lm_head[ids].T, batch.logits(batch.sources, ids)
         right = (logits.argmax(-1) == teacher.argmax(-1)).float().mean()
         return soft_cross_entropy(logits, teacher).mean(), {"right_1": right}

@@ -60,11 +60,13 @@ class FalconObjective:
             shown = _drawn(wrong & counted, counted, self.glancing * (1 - batch.progress))
         features = lesson.guessed(shown)
         learnt = counted & ~shown
-        teacher = batch.logits(batch.sources)[:, ids][lesson.index]
+        teacher = batch.logits(batch.sources, ids)[lesson.index]
         logits = features @ batch.lm_head[ids].T
         wanted = batch.final[batch.sources][lesson.index]
         feature = functional.smooth_l1_loss(features, wanted, reduction="none").mean(-1)
-        hard = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(feature)
+        hard = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none").view_as(
+            feature
+        )
         each = feature + 0.1 * (0.9 * soft_cross_entropy(logits, teacher) + 0.1 * hard)
         right = ((logits.argmax(-1) == labels) & learnt).sum(0) / learnt.sum(0).clamp_min(1)
         figures = {f"right_{i + 1}": value for i, value in enumerate(right.unbind())}

@@ -46,7 +46,9 @@ class MedusaObjective:
         index, valid = batch.ahead(count + 1)
         labels, inside = places(ids, batch.targets[index[:, 1:]])
         valid = valid[:, 1:] & inside
-        losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(valid)
+        losses = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none").view_as(
+            valid
+        )
         each = (losses * valid).sum(0) / valid.sum(0).clamp_min(1)
         weights = self.decay ** torch.arange(count, device=each.device)
         right = ((logits.argmax(-1) == labels) & valid).sum(0) / valid.sum(0).clamp_min(1)

@@ -53,9 +53,9 @@ class HeadBatch:
         valid = inside & (self.owners[index] == self.owners[:, None])
         return torch.where(valid, index, places[:, None]), valid
 
-    def logits(self, rows: Tensor) -> Tensor:
-        """The target's own logits after some rows, [*rows, vocab]."""
-        return self.final[rows] @ self.lm_head.T
+    def logits(self, rows: Tensor, ids: Tensor | None = None) -> Tensor:
+        """The target's own logits after some rows, [*rows, vocab], or of the tokens `ids` alone."""
+        return self.final[rows] @ (self.lm_head if ids is None else self.lm_head[ids]).T
 
 
 class HeadObjective(Protocol):

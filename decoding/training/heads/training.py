@@ -68,7 +68,7 @@ class HeadLesson:
     def subject(
         self, config: TrainConfig, base: Base, about: About, dtype: torch.dtype, device: torch.device
     ) -> Subject:
-        """A new head in fp32; `dtype` is that of its arithmetic on CUDA."""
+        """A new head in fp32; `dtype` is that of its arithmetic."""
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             head = self._objective.new(base.config, self._features.counts())
@@ -141,10 +141,10 @@ class HeadLesson:
         return {name: value / targets for name, value in sums.items()}
 
     def _arithmetic(self) -> AbstractContextManager[Any]:
-        """Half precision where it is fast and asked for; weights stay in fp32."""
-        if self._dtype == torch.bfloat16 and self._device.type == "cuda":
-            return torch.autocast("cuda", torch.bfloat16)
-        return nullcontext()
+        """Half precision where it is asked for; weights, and the sums of a loss, stay in fp32."""
+        if self._dtype != torch.bfloat16:
+            return nullcontext()
+        return torch.autocast(self._device.type, self._dtype)
 
 
 def _take(head: Head, begin: Head) -> None:

@@ -35,4 +35,4 @@ def places(ids: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 def soft_cross_entropy(logits: Tensor, teacher: Tensor) -> Tensor:
     """[...] from logits [..., size] to the distribution of `teacher` [..., size], which gets no gradient."""
-    return -(teacher.detach().softmax(-1) * logits.log_softmax(-1)).sum(-1)
+    return -(teacher.detach().float().softmax(-1) * logits.float().log_softmax(-1)).sum(-1)
