@@ -63,10 +63,12 @@ def _head_stages(kind: str) -> tuple[Stage, ...]:
     """A head of one kind, and its 4-bit copy."""
     minutes = 20 if kind == BACKBONE else 10
     begin = f"--init-head {{out}}/heads/{BACKBONE}/head " if kind in BLOCK_HEADS else ""
+    block = kind in (BACKBONE, *BLOCK_HEADS)
+    anchors = "--option anchors=64 " if block else ""  # more steps in the same time, not larger ones
     return (
         Stage(
             f"head-{kind}",
-            f"train head --method {kind} --data {{out}}/features --model {{model}} --adapter {{out}}/shipped {begin}"
+            f"train head --method {kind} --data {{out}}/features --model {{model}} --adapter {{out}}/shipped {begin}{anchors}"
             f"--out {{out}}/heads/{kind} --lr 1e-3 --accumulate 1 --epochs 6 --minutes {minutes} --resume",
             f"heads/{kind}/head",
             processes=2,

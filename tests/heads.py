@@ -17,8 +17,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "falcon": {"heads": 4, "kv_heads": 2, "head_dim": 4, "intermediate": 16, "lstm": 8, "memory": 3},
     "eagle3": {"heads": 4, "kv_heads": 2, "head_dim": 4, "intermediate": 16},
     "dflash": _BLOCK,
-    "jetspec": {**_BLOCK, "causal": True, "carry": True},
-    "domino": {**_BLOCK, "gru": 8, "rank": 4},
+    "jetspec": {**_BLOCK, "causal": True, "carry": True, "skip_places": 3},
+    "domino": {**_BLOCK, "gru": 8, "rank": 4, "skip_places": 2},
     "path_tree": {**_BLOCK, "gru": 8, "rank": 4, "causal": True, "carry": True},
 }
 TAPS = (1, 2)

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from decoding.heads.head import Head, HeadConfig
 from decoding.heads.layer import LAYER_SIZES, DecoderLayer, KeysValues, LayerShape, RmsNorm
+from decoding.heads.skip import LastState
 
 
 class BlockHead(Head):
@@ -23,6 +24,7 @@ class BlockHead(Head):
     shift: whether a place guesses the token after it, so that the anchor's place counts too (Domino); else it guesses its own.
     mask_token: the token whose embedding stands for a mask; None: a vector of the head's own. carry: whether every place of
     the block begins with the features of the last context token, as Medusa's heads do; attention alone takes long to find it.
+    skip_places: of `LastState`, which reads the last tap, there the output of the target's last norm; 0: none.
     """
 
     sizes: ClassVar[Mapping[str, Any]] = {
@@ -33,6 +35,8 @@ class BlockHead(Head):
         "mask_token": None,
         "carry": False,
         "qk_norm": True,
+        "skip_places": 0,
+        "skip_rank": 32,
     }
 
     def __init__(self, config: HeadConfig) -> None:
@@ -47,6 +51,8 @@ class BlockHead(Head):
         self.norm = RmsNorm(width, eps)
         if self.size("mask_token") is None:
             self.mask = nn.Parameter(0.02 * torch.randn(width))
+        places = self.size("skip_places")
+        self.skip = LastState(width, places, self.size("skip_rank")) if places else None
         self.carry = nn.Linear(width, width, bias=False) if self.size("carry") else None
 
     def features(self, hidden: Tensor) -> Tensor:
@@ -74,21 +80,23 @@ class BlockHead(Head):
         known [blocks, count]: the tokens with which the blocks begin, the first at `positions` [blocks]; the last of them is
         the anchor, and in decoding those before it, if any, are forced tokens without hidden states. `masks` follow, and
         as many guesses; one more with `shift`. context: from `context`, of the same sequence or forest. seen [blocks, tokens]:
-        which of its tokens stand before each block; None: all. last [blocks, hidden]: `features` of the token before each
-        block, for a head that carries them; None where nothing stands before.
+        which of its tokens stand before each block; None: all. last [blocks, taps, hidden]: tapped states of the token before
+        each block; None where nothing stands before.
         """
         count = known.shape[1]
         token = self.size("mask_token")
         mask = self.mask if token is None else embedding[token]
         x = torch.cat([functional.embedding(known, embedding), mask.expand(len(known), masks, -1)], 1)
         if self.carry is not None and last is not None:
-            x = x + self.carry(last)[:, None]
+            x = x + self.carry(self.features(last))[:, None]
         places = positions[:, None] + torch.arange(count + masks, device=known.device)
         visible = self._visible(len(known), count + masks, context[0][0].shape[1], seen, known.device)
         for layer, before in zip(self._layers, context, strict=True):
             x, _ = layer(x, places, [before], visible)
-        states: Tensor = self.norm(x)
-        return states[:, count - self.shift :]
+        states: Tensor = self.norm(x)[:, count - self.shift :]
+        if self.skip is not None and last is not None:
+            states = states + self.skip(last[:, -1], count - 1, states.shape[1])
+        return states
 
     @property
     def _layers(self) -> list[DecoderLayer]:

@@ -33,15 +33,14 @@ class BlockContext:
         planes = self._shape[0] * self._shape[1] * self._shape[2]
         self._rows = Rows(planes, (head.size("head_dim"),), weight.dtype, weight.device)
         self.count = 0  # tokens
-        self.last: Tensor | None = None  # the newest token's features [1, hidden], where the head carries them
+        self.last: Tensor | None = None  # the newest token's tapped states [1, taps, hidden]
 
     def append(self, hidden: Tensor) -> None:
         """The next tokens' tapped states [new, taps, hidden]."""
         new = len(hidden)
         if not new:
             return
-        if self._head.carry is not None:
-            self.last = self._head.features(hidden[-1:])
+        self.last = hidden[-1:]
         self._rows.reserve(self.count + new, self.count)
         positions = torch.arange(self.count, self.count + new, device=hidden.device)
         table = self._table()

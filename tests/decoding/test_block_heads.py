@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.functional import silu
 
 from decoding.draft import Draft
 from decoding.heads.block_method import BlockContext, BlockMethod
 from decoding.heads.head import Head, HeadUnavailable, find_head
 from decoding.heads.layer import attend_all, attend_shared
+from decoding.heads.skip import LastState
 from decoding.heads.vocabulary import LIKELY, DraftVocabulary
 from decoding.method import METHODS, load_method, method_class
 from decoding.recall import Recall
@@ -68,6 +70,16 @@ def test_what_blocks_share_is_read_as_if_each_had_its_copy(masked: bool) -> None
     gradients = [torch.autograd.grad(out.square().sum(), queries)[0] for out in ways]
     torch.testing.assert_close(*ways)
     torch.testing.assert_close(*gradients)
+
+
+def test_every_place_reads_the_last_state_as_a_medusa_head_does() -> None:
+    """h + up(silu(down(h))) with weights of its own; places beyond the last share that one's."""
+    torch.manual_seed(4)
+    skip, last = LastState(6, places=3, rank=2), torch.randn(5, 6)
+    torch.nn.init.normal_(skip.up)
+    down, up = skip.down.view(3, 2, 6), skip.up.view(3, 6, 2)
+    want = [skip.gain[place] * last + silu(last @ down[place].T) @ up[place].T for place in (1, 2, 2, 2)]
+    torch.testing.assert_close(skip(last, 1, 4), torch.stack(want, 1))
 
 
 def drafted(name: str, head: Head, sampler: Sampler = Sampler(), room: int = 9, **options: object) -> Draft:

@@ -37,7 +37,8 @@ class BlockObjective:
     block_size: the anchor and the masks. layers, intermediate (0: about 1.8 times the target's width), taps: sizes of the
     head. causal: the mask inside the block. carry: see `BlockHead`; the target's last state is tapped, too. anchors: blocks per
     batch, drawn at random. gamma: of the weights by depth; 0: all alike. distribution: learn the target's distribution
-    (forward KL) and not its token. known: a block begins with 1 to so many known tokens, as after forced tokens. frequent:
+    (forward KL) and not its token. known: half of the packs' blocks begin with 1 to so many known tokens, as after forced
+    tokens, the others with the anchor alone. skip: see `BlockHead`. frequent:
     size of the draft vocabulary beside each prompt's own tokens; 0: all tokens of the target.
     """
 
@@ -47,6 +48,7 @@ class BlockObjective:
     taps: int = 3
     causal: bool = False
     carry: bool = True
+    skip: bool = True
     anchors: int = 256
     gamma: float = 4.0
     distribution: bool = False
@@ -55,7 +57,7 @@ class BlockObjective:
     kind: ClassVar[str]
 
     def new(self, target: ModelConfig, counts: Tensor) -> Head:
-        taps = {*spread_taps(target.layers, self.taps), *([target.layers] if self.carry else [])}
+        taps = {*spread_taps(target.layers, self.taps), *([target.layers] if self.carry or self.skip else [])}
         return new_head(
             HeadConfig(
                 self.kind,
@@ -69,6 +71,7 @@ class BlockObjective:
                     "block_size": self.block_size,
                     "causal": self.causal,
                     "carry": self.carry,
+                    "skip_places": self.block_size - 1 if self.skip else 0,
                     **self.more_sizes(),
                 },
                 frequent=frequent_tokens(counts, self.frequent),
@@ -90,18 +93,18 @@ class BlockObjective:
         """One pass of the head over blocks behind randomly drawn anchors."""
         device = batch.targets.device
         drawn = torch.randperm(len(batch.targets))[: self.anchors].to(device)
-        count = int(torch.randint(self.known, ()))  # known tokens beside the anchor, which are drafted in no round
+        forced = int(torch.randint(2, ()) * torch.randint(self.known, ()))  # known tokens that are drafted in no round
         masks = self.block_size - 1
-        index, valid = (each[drawn] for each in batch.ahead(count + masks + head.shift))
+        index, valid = (each[drawn] for each in batch.ahead(forced + masks + head.shift))
         rows = batch.sources[drawn]
-        known = torch.cat([batch.tokens[rows, None], batch.targets[index[:, :count]]], 1)
+        known = torch.cat([batch.tokens[rows, None], batch.targets[index[:, :forced]]], 1)
         seen = batch.sees[rows]
         seen[torch.arange(len(rows), device=device), rows] = False
         context = head.context(batch.hidden, batch.positions)
         before = batch.parents[rows]
-        last = head.features(batch.hidden[before.clamp_min(0)]) * (before >= 0)[:, None]
+        last = batch.hidden[before.clamp_min(0)] * (before >= 0)[:, None, None]
         states = head(known, batch.positions[rows], masks, batch.embedding, context, seen, last)
-        return Blocks(states, known[:, -1], index[:, count:], valid[:, count:])
+        return Blocks(states, known[:, -1], index[:, forced:], valid[:, forced:])
 
     def weighted(self, logits: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor) -> Tensor:
         """The mean loss of logits [blocks, guesses, size] over the draft vocabulary `ids`."""
