@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from decoding.heads.block import BlockHead
 from decoding.heads.head import Head, HeadConfig, new_head
@@ -17,7 +16,13 @@ from decoding.heads.taps import spread_taps
 from decoding.model_config import ModelConfig
 from decoding.training.heads.objective import HeadBatch
 from decoding.training.heads.sizes import attention_sizes
-from decoding.training.heads.vocabulary import batch_vocabulary, frequent_tokens, places, soft_cross_entropy
+from decoding.training.heads.vocabulary import (
+    batch_vocabulary,
+    cross_entropy,
+    frequent_tokens,
+    places,
+    soft_cross_entropy,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +124,7 @@ class BlockObjective:
             teacher = batch.logits(batch.sources, ids)
             return soft_cross_entropy(logits, teacher[blocks.index]), blocks.valid
         labels, inside = places(ids, batch.targets[blocks.index])
-        losses = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
-        return losses.view_as(labels), blocks.valid & inside
+        return cross_entropy(logits, labels), blocks.valid & inside
 
 
 def figures(logits: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor) -> dict[str, Tensor]:

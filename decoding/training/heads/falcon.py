@@ -20,7 +20,13 @@ from decoding.heads.layer import KeysValues
 from decoding.model_config import ModelConfig
 from decoding.training.heads.objective import HeadBatch
 from decoding.training.heads.sizes import attention_sizes
-from decoding.training.heads.vocabulary import batch_vocabulary, frequent_tokens, places, soft_cross_entropy
+from decoding.training.heads.vocabulary import (
+    batch_vocabulary,
+    cross_entropy,
+    frequent_tokens,
+    places,
+    soft_cross_entropy,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +70,7 @@ class FalconObjective:
         logits = features @ batch.lm_head[ids].T
         wanted = batch.final[batch.sources][lesson.index]
         feature = functional.smooth_l1_loss(features, wanted, reduction="none").mean(-1)
-        hard = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none").view_as(
-            feature
-        )
-        each = feature + 0.1 * (0.9 * soft_cross_entropy(logits, teacher) + 0.1 * hard)
+        each = feature + 0.1 * (0.9 * soft_cross_entropy(logits, teacher) + 0.1 * cross_entropy(logits, labels))
         right = ((logits.argmax(-1) == labels) & learnt).sum(0) / learnt.sum(0).clamp_min(1)
         figures = {f"right_{i + 1}": value for i, value in enumerate(right.unbind())}
         return (each * learnt).sum() / learnt.sum().clamp_min(1), figures

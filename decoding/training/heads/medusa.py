@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.medusa import MedusaHead
 from decoding.model_config import ModelConfig
 from decoding.training.heads.objective import HeadBatch
-from decoding.training.heads.vocabulary import batch_vocabulary, frequent_tokens, places
+from decoding.training.heads.vocabulary import batch_vocabulary, cross_entropy, frequent_tokens, places
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +45,7 @@ class MedusaObjective:
         index, valid = batch.ahead(count + 1)
         labels, inside = places(ids, batch.targets[index[:, 1:]])
         valid = valid[:, 1:] & inside
-        losses = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none").view_as(
-            valid
-        )
-        each = (losses * valid).sum(0) / valid.sum(0).clamp_min(1)
+        each = (cross_entropy(logits, labels) * valid).sum(0) / valid.sum(0).clamp_min(1)
         weights = self.decay ** torch.arange(count, device=each.device)
         right = ((logits.argmax(-1) == labels) & valid).sum(0) / valid.sum(0).clamp_min(1)
         return each @ weights, {f"right_{i + 1}": value for i, value in enumerate(right.unbind())}

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from decoding.heads.head import HeadConfig
 from decoding.training.heads.objective import HeadBatch
@@ -31,6 +32,11 @@ def places(ids: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     found = torch.searchsorted(ids, tokens).clamp_max(len(ids) - 1)
     inside = ids[found] == tokens
     return found.where(inside, 0), inside
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """[...] from logits [..., size] to the places `labels` [...] in the vocabulary."""
+    return functional.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), reduction="none").view_as(labels)
 
 
 def soft_cross_entropy(logits: Tensor, teacher: Tensor) -> Tensor:
