@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langgraph.config import get_stream_writer
 
 from agent.foretell import foretold
@@ -22,8 +23,6 @@ from decoding.metrics import measure
 from decoding.recall import Recall
 from decoding.sampling import Sampler
 from decoding.tokenizer import Tokenizer
-
-Prompts = Sequence[list[BaseMessage]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,51 +50,52 @@ def ask_model(
     starts again without it, and its record says so. `bound`: to what schema and question tell, not to the bare grammar alone.
     Raises Stopped.
     """
-    prompts = [toolbox.profile.messages(name, each) for each in (slots, *beside)]
-    options = _call_options(toolbox, name, slots, attempt, temperature, bound)
-    toolbox.calls[name] = Call(tuple(prompts[0]), options)
+    calls = [
+        Call(
+            tuple(toolbox.profile.messages(name, each)), _call_options(toolbox, name, each, attempt, temperature, bound)
+        )
+        for each in (slots, *beside)
+    ]
+    toolbox.calls[name] = calls[0]
     writer = get_stream_writer()
     with toolbox.seat.turn(lambda ahead: writer({"event": "waiting", "step": name, "ahead": ahead})):
-        return _answered(toolbox, name, prompts, options, samples)
+        return _answered(toolbox, name, calls, samples)
 
 
-def _answered(toolbox: Toolbox, name: ModelStep, prompts: Prompts, options: dict[str, Any], samples: int) -> Reply:
+def _answered(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples: int) -> Reply:
     start, detail = perf_counter(), ""
     try:
-        replies = _replies(toolbox, name, prompts, options, samples)
+        replies = _replies(toolbox, name, calls, samples)
     except ConstraintError:
-        options, detail = options | {"constraint": None}, "without the grammar, which came to a dead end"
-        replies = _replies(toolbox, name, prompts, options, samples)
+        detail = "without the grammar, which came to a dead end"
+        calls = [replace(call, options={**call.options, "constraint": None}) for call in calls]
+        replies = _replies(toolbox, name, calls, samples)
     wall_ms = 1e3 * (perf_counter() - start)
     for reply in replies:
         toolbox.remember([token for r in rounds_of(reply) for token in r.text_tokens])
-    plain = _race(toolbox, prompts[0], options, replies) if toolbox.options.race else None
+    plain = _race(toolbox, calls[0], replies) if toolbox.options.race else None
     step = model_step(name, replies, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
     likelihoods = tuple(map(log_likelihood, replies))
     rounds = tuple(reply.response_metadata.get("rounds", []) for reply in replies)
     return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), likelihoods, rounds)
 
 
-def _replies(
-    toolbox: Toolbox, name: ModelStep, prompts: Prompts, options: dict[str, Any], samples: int
-) -> list[AIMessage]:
+def _replies(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples: int) -> list[AIMessage]:
     get_stream_writer()({"event": "start", "step": name})
-    if len(prompts) > 1:
-        return _each(toolbox, prompts, options)
+    if len(calls) > 1:
+        return _each(toolbox, calls)
     if samples == 1:
-        return [_stream(toolbox, prompts[0], options, name)]
-    return _samples(toolbox, prompts[0], options, samples)
+        return [_stream(toolbox, calls[0], name)]
+    return _samples(toolbox, calls[0], samples)
 
 
-def _race(
-    toolbox: Toolbox, messages: list[BaseMessage], options: dict[str, Any], replies: list[AIMessage]
-) -> PlainTime | None:
+def _race(toolbox: Toolbox, call: Call, replies: list[AIMessage]) -> PlainTime | None:
     """Decode the step plainly as well, after the fact and unseen. The prefill's time is taken from the real run: it is the
     same work under every decoder, and the second run finds the prompt in the prefix cache.
     """
     if not isinstance(toolbox.model, FastChatModel) or len(replies) > 1:
         return None
-    again = toolbox.model.invoke(messages, **options | {"decoder": "plain", "options": {}})
+    again = toolbox.model.invoke(list(call.messages), **{**call.options, "decoder": "plain", "options": {}})
     decoding_ms = measure(rounds_of(again)[1:]).wall_ms
     return lambda rounds, prompt_tokens: measure(rounds[:1]).wall_ms + decoding_ms
 
@@ -151,10 +151,10 @@ def _said(slots: Slots) -> Said:
     return Said(slots.question, slots.values, (slots.evidence, *slots.knowledge, *turns))
 
 
-def _stream(toolbox: Toolbox, messages: list[BaseMessage], options: dict[str, Any], name: str) -> AIMessage:
+def _stream(toolbox: Toolbox, call: Call, name: str) -> AIMessage:
     writer = get_stream_writer()
     whole: AIMessageChunk | None = None
-    for chunk in toolbox.model.stream(messages, **options):
+    for chunk in toolbox.model.stream(list(call.messages), **call.options):
         toolbox.seat.check()
         if not isinstance(chunk, AIMessageChunk):
             continue
@@ -167,20 +167,25 @@ def _stream(toolbox: Toolbox, messages: list[BaseMessage], options: dict[str, An
     return AIMessage(whole.text, usage_metadata=whole.usage_metadata, response_metadata=whole.response_metadata)
 
 
-def _samples(toolbox: Toolbox, messages: list[BaseMessage], options: dict[str, Any], count: int) -> list[AIMessage]:
+def _samples(toolbox: Toolbox, call: Call, count: int) -> list[AIMessage]:
     """Several samples in one batch where the model can, else one after another."""
+    messages = list(call.messages)
     if not isinstance(toolbox.model, FastChatModel):
-        return [_message(toolbox.model.invoke(messages, **options)) for _ in range(count)]
-    result = toolbox.model.generate([messages], n=count, likelihood=True, **options)
+        return [_message(toolbox.model.invoke(messages, **call.options)) for _ in range(count)]
+    result = toolbox.model.generate([messages], n=count, likelihood=True, **call.options)
     return [_message(generation.message) for generation in result.generations[0]]  # type: ignore[union-attr]
 
 
-def _each(toolbox: Toolbox, prompts: Prompts, options: dict[str, Any]) -> list[AIMessage]:
-    """One text of each prompt; the decoder's threads share its forwards."""
+def _each(toolbox: Toolbox, calls: Sequence[Call]) -> list[AIMessage]:
+    """One text of each call; the decoder's threads share its forwards."""
     fast = isinstance(toolbox.model, FastChatModel)
-    options = options | {"likelihood": True} if fast else options
-    many: Any = {"max_concurrency": len(prompts) if fast else 1}
-    return [_message(message) for message in toolbox.model.batch(list(prompts), many, **options)]
+    more: dict[str, Any] = {"likelihood": True} if fast else {}
+
+    def invoke(call: Call) -> AIMessage:
+        return _message(toolbox.model.invoke(list(call.messages), **call.options, **more))
+
+    with ContextThreadPoolExecutor(len(calls) if fast else 1) as pool:
+        return list(pool.map(invoke, calls))
 
 
 def _message(message: BaseMessage) -> AIMessage:

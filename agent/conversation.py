@@ -11,7 +11,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from agent.graph import RECURSION_LIMIT, build_graph
-from agent.state import opening
+from agent.readings import continued_number
+from agent.state import Reading, State, Turn, opening
 from agent.telemetry import traced
 from agent.toolbox import Toolbox
 
@@ -33,12 +34,21 @@ class Answer:
     total_ms: float
     plain_total_ms: float | None  # None when a step's plain time is not known
     error: dict[str, Any] | None
+    continues: int | None = None  # number of the question that this one was read as a follow-up of, from 1
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False, default=str)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Another try at a question: the reading that the asker wants, and SQL that is not wanted again."""
+
+    reading: Reading | None = None
+    refused: tuple[str, ...] = ()
 
 
 class Conversation:
@@ -54,57 +64,68 @@ class Conversation:
         self._graph = build_graph(checkpointer or InMemorySaver())
         self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
 
-    def events(self, question: str, evidence: str = "") -> Iterator[dict[str, Any]]:
+    def events(self, question: str, evidence: str = "", again: Again | None = None) -> Iterator[dict[str, Any]]:
         """Events as they happen: `start` of a step, `text` with its rounds, `step` records, `unclear` with the options where
         the asker is asked back; last the `answer`."""
-        yield from (item for mode, item in self.happenings(question, evidence) if mode == "custom")
+        yield from (item for mode, item in self.happenings(question, evidence, again) if mode == "custom")
 
-    def happenings(self, question: str, evidence: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    def happenings(
+        self, question: str, evidence: str = "", again: Again | None = None
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events under "custom", and in between, under "updates", what each node found: {node: its update of the state}.
         Raises Stopped when the toolbox's seat was given up.
         """
-        return traced(question, self.toolbox.database, self.thread, self._happenings(question, evidence))
+        happenings = self._happenings(question, evidence, again or Again())
+        return traced(question, self.toolbox.database, self.thread, happenings)
 
-    def _happenings(self, question: str, evidence: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _happenings(self, question: str, evidence: str, again: Again) -> Iterator[tuple[str, dict[str, Any]]]:
         self.toolbox.keep(None)
         if self.toolbox.trail:
             self.toolbox.trail.asked(question, self.toolbox.database.name)
         start = perf_counter()
-        stream = self._graph.stream(
-            opening(question, evidence), config=self._config, context=self.toolbox, stream_mode=["custom", "updates"]
-        )
+        first = opening(question, evidence, self._asked() + 1, again.reading, again.refused)
+        stream = self._graph.stream(first, config=self._config, context=self.toolbox, stream_mode=["custom", "updates"])
         yield from stream
         state = self._graph.get_state(self._config).values
-        yield "custom", {"event": "answer", **self._answer(state, 1e3 * (perf_counter() - start)).to_dict()}
+        yield "custom", {"event": "answer", **self._answer(question, state, 1e3 * (perf_counter() - start)).to_dict()}
 
-    def ask(self, question: str, evidence: str = "") -> Answer:
+    def ask(self, question: str, evidence: str = "", again: Again | None = None) -> Answer:
         """The answer alone."""
-        *_, last = self.events(question, evidence)
+        *_, last = self.events(question, evidence, again)
         return Answer(**{key: value for key, value in last.items() if key != "event"})
 
-    def remember(self, question: str, sql: str) -> None:
-        """Have the conversation contain a question that was answered elsewhere. `sql` is in the database's dialect."""
+    def remember(self, question: str, sql: str, number: int | None = None, entity: str | None = None) -> None:
+        """Have the conversation contain a question that was answered elsewhere. `sql` is in the database's dialect; `number`
+        is the question's in the conversation, by default the next; `entity` is what the answer names, if it is one thing.
+        """
         turns = self._graph.get_state(self._config).values.get("turns") or []
-        turn = {"question": question, "sql": sql}
-        self._graph.update_state(self._config, {"turns": [*turns, turn]}, as_node="answer")
+        number = number or self._asked() + 1
+        turn = Turn(question=question, sql=sql, number=number, entity=entity)
+        self._graph.update_state(self._config, {"turns": [*turns, turn], "number": number}, as_node="answer")
 
-    def _answer(self, state: Mapping[str, Any], total_ms: float) -> Answer:
+    def _asked(self) -> int:
+        """How many questions the conversation has had."""
+        known = self._graph.get_state(self._config).values
+        return int(known.get("number") or len(known.get("turns") or ()))
+
+    def _answer(self, question: str, state: State, total_ms: float) -> Answer:
         result = self.toolbox.result
         plain = [step["plain_ms"] for step in state["steps"]]
         around_ms = total_ms - sum(step["wall_ms"] for step in state["steps"])
         return Answer(
-            question=state["question"],
+            question=question,
             sql=state["sql"] or None,
             dialect=self.toolbox.database.dialect,
             columns=list(result.columns) if result else [],
             rows=[list(row) for row in result.rows] if result else [],
             truncated=result.truncated if result else False,
             answer=state["answer"],
-            attempts=state["attempts"],
+            attempts=[dict(attempt) for attempt in state["attempts"]],
             steps=state["steps"],
             total_ms=total_ms,
             plain_total_ms=None if None in plain else sum(plain) + around_ms,
-            error=None if result else _unclear(state) or _last_error(state),
+            error=None if result or state["started_over"] else _unclear(state) or _last_error(state),
+            continues=continued_number(state),
         )
 
 

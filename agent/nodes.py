@@ -9,9 +9,10 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from agent.answering import asked_back, sentence
-from agent.ask_model import ask_model
+from agent.ask_model import Reply, ask_model
 from agent.audit import run_sql
 from agent.mend import mend
+from agent.readings import asked, choose_reading, history, repeats_a_turn, turn_of
 from agent.slots import Slots, Try
 from agent.state import Attempt, DrawnPlan, State
 from agent.steps import Step, tool_step
@@ -26,30 +27,33 @@ from tools.values import ValueMatch, match_values
 Tools = Runtime[Toolbox]
 
 
-def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "plan"]]:
+def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan"]]:
     """Find the tables, columns and cell values that the question is about. No model."""
-    start, toolbox = _begin(runtime, "link"), runtime.context
+    start, toolbox = begin(runtime, "link"), runtime.context
     schema = toolbox.database.schema()
-    text = f"{state['question']} {state['evidence']}".strip()
+    question = asked(state)
+    text = f"{question} {state['evidence']}".strip()
     values = match_values(toolbox.database, text) if toolbox.options.values else ()
     if toolbox.options.clarify:
         values = as_told(values, state["evidence"])
-    links = link(schema, state["question"], values) if toolbox.options.hints else ()
-    step = tool_step("link", _since(start), f"{len(links)} links, {len(values)} values")
+    links = link(schema, question, values) if toolbox.options.hints else ()
+    step = tool_step("link", since(start), f"{len(links)} links, {len(values)} values")
     update = {"values": [asdict(value) for value in values], "links": [asdict(each) for each in links]}
-    ask_back = toolbox.options.clarify and not state["evidence"]
-    return Command(update=update | _recorded(state, runtime, step), goto="clarify" if ask_back else "plan")
+    leans = state["readings"] == ["follow_up"] and bool(state.get("turns"))
+    ask_back = toolbox.options.clarify and not state["evidence"] and not leans
+    goto: Literal["clarify", "adapt", "plan"] = "adapt" if leans else "clarify" if ask_back else "plan"
+    return Command(update=update | recorded(state, runtime, step), goto=goto)
 
 
 def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]:
     """Offer the asker what the question may mean, if it leaves that open. The choice comes back as evidence of the same
     question, so nobody is asked twice. No model.
     """
-    start, database = _begin(runtime, "clarify"), runtime.context.database
+    start, database = begin(runtime, "clarify"), runtime.context.database
     links = [Link(**each) for each in state["links"]]
-    meanings = find_unclear(database, state["question"], _values(state), links)
-    step = tool_step("clarify", _since(start), f"{len(meanings)} meanings" if meanings else "clear")
-    update: dict[str, Any] = _recorded(state, runtime, step)
+    meanings = find_unclear(database, state["question"], values_of(state), links)
+    step = tool_step("clarify", since(start), f"{len(meanings)} meanings" if meanings else "clear")
+    update: dict[str, Any] = recorded(state, runtime, step)
     if not meanings:
         return Command(update=update, goto="plan")
     options = {one.label: one.evidence for one in meanings}
@@ -58,57 +62,87 @@ def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]
 
 
 def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
-    """The model names what it will use and sketches the SQL: once, or as often as candidates vote."""
-    toolbox = runtime.context
-    reply = ask_model(toolbox, "plan", slots(state, toolbox), **_voting(toolbox))
-    plans = drawn_plans(map(toolbox.profile.read_plan, reply.texts), reply.log_likelihoods)
-    update = {"plan": plans[0]["text"], "plans": plans} | _recorded(state, runtime, reply.step)
+    """The model names what it will use and sketches the SQL: once, for each reading, or as often as candidates vote."""
+    toolbox, readings = runtime.context, state["readings"]
+    first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
+    reply = ask_model(toolbox, "plan", first, beside=others, **({} if others else _voting(toolbox)))
+    texts = map(toolbox.profile.read_plan, reply.texts)
+    if others:
+        drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
+        plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
+    else:
+        plans = drawn_plans(texts, reply.log_likelihoods, readings[0])
+    update = {"plan": plans[0]["text"], "plans": plans} | recorded(state, runtime, reply.step)
     return Command(update=update, goto="generate")
 
 
 def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
     """The model writes SQL: once, or for every plan, or several times for the one plan; then candidates vote."""
     toolbox, plans = runtime.context, state["plans"]
-    first, *others = (slots(state | {"plan": each["text"]}, toolbox) for each in plans)
+    first, *others = (slots(state | {"plan": each["text"], "reading": each["reading"]}, toolbox) for each in plans)
     reply = ask_model(toolbox, "generate", first, beside=others, **({} if others else _voting(toolbox)))
     if len(reply.texts) == 1:
         sql = toolbox.profile.read_sql(reply.texts[0])
-        return Command(update={"candidate": sql} | _recorded(state, runtime, reply.step), goto="check")
-    start = _begin(runtime, "vote")
-    of = plans if others else [DrawnPlan(text=plans[0]["text"], drawn=1, log_likelihood=0.0)] * len(reply.texts)
-    written = zip(of, reply.texts, reply.log_likelihoods, strict=True)
-    candidates = [_candidate(toolbox, _values(state), *each) for each in written]
+        return Command(update={"candidate": sql} | recorded(state, runtime, reply.step), goto="check")
+    if len(state["readings"]) > 1:
+        return _read(state, runtime, reply)
+    start = begin(runtime, "vote")
+    of = plans if others else [plans[0] | {"drawn": 1, "log_likelihood": 0.0}] * len(reply.texts)
+    candidates = candidates_of(state, toolbox, reply, of)
     ranked = elect(candidates)
     elected = candidates.index(replace(ranked[0], votes=0))
     shown = {"text": reply.texts[elected], "rounds": reply.rounds[elected]}  # how the elected one was decoded
     runtime.stream_writer({"event": "text", "step": "vote", **shown})
-    voting = tool_step("vote", _since(start), f"{ranked[0].votes} of {toolbox.options.samples} agree")
-    update = {"candidate": ranked[0].sql, "plan": ranked[0].plan} | _recorded(state, runtime, reply.step, voting)
+    voting = tool_step("vote", since(start), f"{ranked[0].votes} of {toolbox.options.samples} agree")
+    update = {"candidate": ranked[0].sql, "plan": ranked[0].plan} | recorded(state, runtime, reply.step, voting)
     return Command(update=update, goto="check")
 
 
-def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", "answer"]]:
-    """Guard and bind the SQL without running it; repair what one deterministic rule can."""
-    start, toolbox = _begin(runtime, "check"), runtime.context
+def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"]]:
+    """The reading whose SQL covers the question better."""
+    start, toolbox, plans = begin(runtime, "choose"), runtime.context, state["plans"]
+    written = [toolbox.profile.read_sql(text) for text in reply.texts]
+    checked = [_checked(toolbox, sql, values_of(state)) for sql in written]
+    chosen = choose_reading(state, toolbox.database.schema(), checked)
+    shown = {"text": reply.texts[chosen], "rounds": reply.rounds[chosen]}
+    runtime.stream_writer({"event": "text", "step": "choose", **shown})
+    reading = plans[chosen]["reading"]
+    choice = tool_step("choose", since(start), "by itself" if reading == "standalone" else "as a follow-up")
+    update = {"candidate": written[chosen], "plan": plans[chosen]["text"], "reading": reading}
+    return Command(update=update | recorded(state, runtime, reply.step, choice), goto="check")
+
+
+def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", "answer", "plan", "vary"]]:
+    """Guard and bind the SQL without running it; repair what one deterministic rule can. A follow-up that repeats the SQL
+    of another question is read by itself as well, and SQL that the asker has refused is varied.
+    """
+    start, toolbox = begin(runtime, "check"), runtime.context
     sql = state["candidate"]
-    fixed, error = _checked(toolbox, sql, _values(state))
+    fixed, error = _checked(toolbox, sql, values_of(state))
     if error is None:
         detail = "repaired" if fixed != sql else "fine"
-        update = {"checked": fixed} | _recorded(state, runtime, tool_step("check", _since(start), detail))
+        if repeats_a_turn(state, fixed, toolbox.database.dialect):
+            step = tool_step("check", since(start), "the SQL of an earlier question")
+            again = {"readings": ["standalone"], "reading": "standalone", "plan": ""}
+            return Command(update=again | recorded(state, runtime, step), goto="plan")
+        if any(same_sql(fixed, refused, toolbox.database.dialect) for refused in state["refused"]):
+            step = tool_step("check", since(start), "the SQL that was refused")
+            return Command(update=recorded(state, runtime, step), goto="vary")
+        update = {"checked": fixed} | recorded(state, runtime, tool_step("check", since(start), detail))
         return Command(update=update, goto="execute")
     if toolbox.trail:
         toolbox.trail.turned_down(toolbox.database, sql, error)
     attempts = [*state["attempts"], Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)]
-    update = {"attempts": attempts} | _recorded(state, runtime, tool_step("check", _since(start), error.message))
+    update = {"attempts": attempts} | recorded(state, runtime, tool_step("check", since(start), error.message))
     return Command(update=update, goto="refine" if _may_try_again(toolbox, attempts) else "answer")
 
 
 def execute(state: State, runtime: Tools) -> Command[Literal["answer", "refine"]]:
     """Run the SQL, read-only, under deadline, memory limit and row cap."""
     toolbox, sql = runtime.context, state["checked"]
-    start = _begin(runtime, "execute")
+    start = begin(runtime, "execute")
     result = run_sql(toolbox.trail, toolbox.database, sql, toolbox.limits)
-    wall_ms = _since(start)
+    wall_ms = since(start)
     failed = isinstance(result, QueryError)
     attempt = Attempt(
         sql=sql,
@@ -117,7 +151,7 @@ def execute(state: State, runtime: Tools) -> Command[Literal["answer", "refine"]
         row_count=None if isinstance(result, QueryError) else len(result.rows),
     )
     update: dict[str, Any] = {"attempts": [*state["attempts"], attempt]}
-    update |= _recorded(state, runtime, tool_step("execute", wall_ms, _outcome(result)))
+    update |= recorded(state, runtime, tool_step("execute", wall_ms, _outcome(result)))
     if isinstance(result, Result) and (result.rows or state["preview"] is None):
         toolbox.keep(result)
         update |= {"sql": sql, "preview": _preview(result, toolbox.options.preview_rows)}
@@ -135,22 +169,22 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
     reply = ask_model(toolbox, "refine", now, attempt=len(attempts), temperature=temperature, bound=not lost)
     sql = toolbox.profile.read_sql(reply.texts[0])
     if not any(same_sql(sql, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
-        return Command(update={"candidate": sql} | _recorded(state, runtime, reply.step), goto="check")
+        return Command(update={"candidate": sql} | recorded(state, runtime, reply.step), goto="check")
     repeated = QueryError("other", "the model wrote the same query again")
     attempts = [*attempts, Attempt(sql=sql, repaired=False, error=asdict(repeated), row_count=None)]
-    update = {"attempts": attempts} | _recorded(state, runtime, reply.step)
+    update = {"attempts": attempts} | recorded(state, runtime, reply.step)
     return Command(update=update, goto="refine" if _may_try_again(toolbox, attempts) else "answer")
 
 
 def answer(state: State, runtime: Tools) -> dict[str, Any]:
     """One sentence from result and SQL; the turn is remembered for follow-up questions."""
-    start = _begin(runtime, "answer")
+    start = begin(runtime, "answer")
     text = sentence(state)
     turns = state.get("turns") or []
     if state["preview"] is not None:
-        turns = [*turns, {"question": state["question"], "sql": state["sql"]}]
-    step = tool_step("answer", _since(start))
-    return {"answer": text, "turns": turns} | _recorded(state, runtime, step)
+        turns = [*turns, turn_of(state)]
+    step = tool_step("answer", since(start))
+    return {"answer": text, "turns": turns} | recorded(state, runtime, step)
 
 
 def slots(state: State, toolbox: Toolbox) -> Slots:
@@ -161,11 +195,11 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
     return Slots(
         schema=schema,
         dialect=toolbox.database.dialect,
-        question=state["question"],
+        question=asked(state),
         evidence=state["evidence"],
         knowledge=toolbox.options.knowledge.about(state["question"]),
-        history=tuple((turn["question"], turn["sql"]) for turn in state.get("turns") or []),
-        values=_values(state),
+        history=history(state),
+        values=values_of(state),
         links=links[:8],
         joins=join_path(whole, list(dict.fromkeys(each.table for each in links[:4]))),
         plan=state["plan"],
@@ -173,7 +207,7 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
     )
 
 
-def _values(state: State) -> tuple[ValueMatch, ...]:
+def values_of(state: State) -> tuple[ValueMatch, ...]:
     return tuple(ValueMatch(**each) for each in state["values"])
 
 
@@ -203,6 +237,12 @@ def _voting(toolbox: Toolbox) -> dict[str, Any]:
     """How a step is sampled, if at all."""
     count = toolbox.options.samples
     return {"samples": count, "temperature": toolbox.options.vote_temperature} if count > 1 else {}
+
+
+def candidates_of(state: State, toolbox: Toolbox, reply: Reply, plans: Sequence[DrawnPlan]) -> list[Candidate]:
+    """The candidates that a reply's texts make, each mended and run."""
+    written = zip(plans, reply.texts, reply.log_likelihoods, strict=True)
+    return [_candidate(toolbox, values_of(state), *each) for each in written]
 
 
 def _candidate(
@@ -242,17 +282,17 @@ def _plain(cell: Any) -> Any:
     return cell if cell is None or isinstance(cell, str | int | float | bool) else str(cell)
 
 
-def _recorded(state: Mapping[str, Any], runtime: Tools, *steps: Step) -> dict[str, Any]:
+def recorded(state: Mapping[str, Any], runtime: Tools, *steps: Step) -> dict[str, Any]:
     records = [step.to_dict() for step in steps]
     for record in records:
         runtime.stream_writer({"event": "step", **record})
     return {"steps": [*state["steps"], *records]}
 
 
-def _begin(runtime: Tools, name: str) -> float:
+def begin(runtime: Tools, name: str) -> float:
     runtime.stream_writer({"event": "start", "step": name})
     return perf_counter()
 
 
-def _since(start: float) -> float:
+def since(start: float) -> float:
     return 1e3 * (perf_counter() - start)

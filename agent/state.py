@@ -3,7 +3,12 @@
 Result rows never enter the state beyond a preview; the whole result lies in the toolbox.
 """
 
-from typing import Any, TypedDict
+from collections.abc import Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+Reading = Literal[
+    "standalone", "follow_up"
+]  # how a question is understood: by itself, or as going on from an earlier one
 
 
 class Turn(TypedDict):
@@ -11,6 +16,12 @@ class Turn(TypedDict):
 
     question: str
     sql: str
+    number: NotRequired[
+        int
+    ]  # of the question in the conversation, from 1; conversations stored by old releases lack it
+    entity: NotRequired[
+        str | None
+    ]  # what the answer names, where it is one thing: later questions call it "that artist"
 
 
 class Attempt(TypedDict):
@@ -28,12 +39,21 @@ class DrawnPlan(TypedDict):
     text: str
     drawn: int  # samples that say so
     log_likelihood: float
+    reading: Reading
 
 
 class State(TypedDict):
     question: str
     evidence: str
     turns: list[Turn]
+    number: int  # of this question in the conversation, from 1
+    requested: Reading | None  # the reading that the asker chose
+    refused: list[str]  # SQL that the asker has seen and does not want again
+    readings: list[Reading]  # to be decoded, the likelier first
+    reading: Reading  # the one that the candidate follows
+    resolved: str  # the follow-up written out as a question that stands by itself; empty where no rule could
+    leans_on: int | None  # index of the turn that a follow-up continues; None: the newest
+    started_over: bool  # the asker said so and asked nothing
     values: list[dict[str, Any]]  # `tools.values.ValueMatch`
     links: list[dict[str, Any]]  # `tools.linking.Link`, best first
     plan: str
@@ -48,11 +68,25 @@ class State(TypedDict):
     answer: str
 
 
-def opening(question: str, evidence: str = "") -> dict[str, Any]:
+def opening(
+    question: str,
+    evidence: str = "",
+    number: int = 1,
+    requested: Reading | None = None,
+    refused: Sequence[str] = (),
+) -> dict[str, Any]:
     """The update that starts a new question; the conversation's turns stay."""
     return {
         "question": question,
         "evidence": evidence,
+        "number": number,
+        "requested": requested,
+        "refused": list(refused),
+        "readings": ["follow_up"],
+        "reading": "follow_up",
+        "resolved": "",
+        "leans_on": None,
+        "started_over": False,
         "values": [],
         "links": [],
         "unclear": {},

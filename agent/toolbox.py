@@ -27,6 +27,7 @@ class AgentOptions:
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
     values, hints, repair: show the cell values that the question names; show the links, and cut large schemas to them; mend
     SQL by rules before the model is asked again. Off, they tell what each is worth.
+    adapt: change the former SQL by rule, and write a follow-up out as a whole question, where that is sure.
     clarify: end with an `unclear` event where a question without evidence leaves open what it means; for askers who can choose.
     """
 
@@ -43,6 +44,7 @@ class AgentOptions:
     values: bool = True
     hints: bool = True
     repair: bool = True
+    adapt: bool = True
     clarify: bool = False
     knowledge: Knowledge = field(default_factory=Knowledge)
 

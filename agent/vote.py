@@ -8,7 +8,7 @@ from sqlglot import parse_one
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
-from agent.state import DrawnPlan
+from agent.state import DrawnPlan, Reading
 from tools.result import QueryError, Result
 
 
@@ -22,11 +22,11 @@ class Candidate:
     plan: str = ""
 
 
-def drawn_plans(texts: Iterable[str], log_likelihoods: Iterable[float]) -> list[DrawnPlan]:
+def drawn_plans(texts: Iterable[str], log_likelihoods: Iterable[float], reading: Reading) -> list[DrawnPlan]:
     """The different plans among samples, in the order of their first."""
     plans: dict[str, DrawnPlan] = {}
     for text, log_likelihood in zip(texts, log_likelihoods, strict=True):
-        plan = plans.setdefault(text, DrawnPlan(text=text, drawn=0, log_likelihood=log_likelihood))
+        plan = plans.setdefault(text, DrawnPlan(text=text, drawn=0, log_likelihood=log_likelihood, reading=reading))
         plan["drawn"] += 1
     return list(plans.values())
 

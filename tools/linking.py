@@ -6,7 +6,7 @@ rare they are among the schema's names, that the question says.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -52,6 +52,33 @@ def link(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tu
     return tuple(
         sorted((replace(entry, score=round(entry.score, 4)) for entry in links), key=lambda entry: -entry.score)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """The tables and columns whose names a question says in full, and the stems of all words in the schema's names."""
+
+    tables: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]  # table, column
+    table_words: frozenset[str]
+    column_words: frozenset[str]
+
+
+def mentions(schema: Schema, question: str) -> Mentions:
+    """What a question names by itself: each word of the name, or another word for it, without values and neighbours."""
+    rarity = _rarity(schema)
+    said = _Said.of(question, rarity)
+    places = [(table.name, column.name) for table in schema.tables for column in table.columns]
+    return Mentions(
+        tables=tuple(table.name for table in schema.tables if _name_score(table.name, said, rarity) >= MEANT),
+        columns=tuple(place for place in places if _name_score(place[1], said, rarity) >= MEANT),
+        table_words=_stems(table.name for table in schema.tables),
+        column_words=_stems(column for _, column in places),
+    )
+
+
+def _stems(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(stem(word) for name in names for word in name_words(name))
 
 
 @dataclass(frozen=True, slots=True)
