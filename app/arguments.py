@@ -130,6 +130,20 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
+def fixed(command: Callable[..., None], **values: Any) -> Callable[..., None]:
+    """The command with these parameters given, so that they do not appear."""
+
+    @wraps(command)
+    def wrapper(**given: Any) -> None:
+        command(**values, **given)
+
+    signature = inspect.signature(command)
+    shown = [parameter for name, parameter in signature.parameters.items() if name not in values]
+    wrapper.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return wrapper
+
+
 def _fields(group: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [

@@ -14,6 +14,7 @@ from app import (
     data,
     doctor,
     evaluate,
+    evaluate_chats,
     learn,
     load,
     log,
@@ -44,13 +45,15 @@ app.command("mcp")(mcp.mcp)
 app.command("serve")(serve.serve)
 app.command("sql")(sql.sql)
 app.command("logs")(log.logs)
-app.command("eval")(evaluate.evaluate)
 app.command("ablate")(ablate.ablate)
+evaluate.app.command("conversation")(evaluate_chats.conversation)
+evaluate.app.command("dialogues")(evaluate_chats.dialogues)
 data.app.command("linking")(evaluate.linking)
 train.app.command("all")(train_all.train_all)
 bench.app.command("tune")(bench_tune.tune)
 bench.app.command("cost")(bench_cost.cost)
 bench.app.command("kernels")(bench_kernels.kernels)
+app.add_typer(evaluate.app, name="eval")
 app.add_typer(bench.app, name="bench")
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")

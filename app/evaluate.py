@@ -1,4 +1,4 @@
-"""`sqlagent eval DATASET` and `sqlagent data linking`: accuracy, measured and written to files."""
+"""`sqlagent eval DATASET` and `sqlagent data linking`: accuracy, measured and written to files. Chats: `evaluate_chats`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from app import exits, options, output
-from app.arguments import Asking, Decoding, spread
+from app.arguments import Asking, Decoding, fixed, spread
 
 if TYPE_CHECKING:
     from eval.agent_predict import AgentPredict
@@ -52,9 +52,7 @@ AtOnce = Annotated[
 
 @spread
 def evaluate(
-    dataset: Annotated[
-        Literal["spider", "bird", "held_back", "follow_ups"], typer.Argument(help="Which questions, by whose rules.")
-    ],
+    dataset: str,
     data: AnyData,
     out: options.Out,
     engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
@@ -75,10 +73,7 @@ def evaluate(
         bool, typer.Option("--gold", help="Score the gold queries: a check of the harness itself.")
     ] = False,
 ) -> None:
-    """Measure accuracy by the official rules of Spider or BIRD. The last line on stdout is the summary as JSON.
-
-    held_back: the questions of the databases that training leaves out. follow_ups: second questions on these.
-    """
+    """Measure accuracy by the official rules of Spider or BIRD. The last line on stdout is the summary as JSON."""
     from eval.datasets import DATASETS, load_dataset
     from eval.gold import check_gold
     from eval.ray_predict import ray_predict
@@ -114,6 +109,17 @@ def evaluate(
                 at_once=threads,
             )
         output.print_json(summary)
+
+
+app = typer.Typer(help="Measure accuracy. The last line on stdout is the summary as JSON.", no_args_is_help=True)
+_DATASETS = {
+    "spider": "Spider's questions, by its official rules.",
+    "bird": "BIRD's questions, by its official rules.",
+    "held_back": "The questions of the databases that training leaves out, by Spider's rules.",
+    "follow_ups": "Second questions on the databases that training leaves out, by Spider's rules.",
+}
+for _name, _help in _DATASETS.items():
+    app.command(_name, help=_help)(fixed(evaluate, dataset=_name))
 
 
 def shard_of(shard: str | None) -> tuple[int, int] | None:

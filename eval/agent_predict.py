@@ -37,28 +37,16 @@ class AgentPredict:
         limits: Limits,
         first_turn: FirstTurn = "own",
     ) -> None:
-        self._load, self._engine, self._options, self._limits = load, engine, options, limits
+        self._model, self._engine, self._options, self._limits = LoadedOnce(load), engine, options, limits
         self._first_turn = first_turn
-        self._loaded: LoadedModel | None = None
         self._lock = Lock()
         self._free: list[tuple[Path, Database]] = []  # open, and used by no question
 
     def __call__(self, example: Example) -> Prediction:
         if example.database is None:
             raise ValueError(f"question {example.id} has no database")
-        try:
-            with self._database(example.database) as database:
-                answer = self._after_history(example, database).ask(example.question, example.evidence)
-        except PromptTooLong as error:
-            return Prediction("", str(error))
-        return Prediction(
-            sql=_final_sql(answer),
-            error=answer.error["message"] if answer.error else None,
-            wall_ms=answer.total_ms,
-            new_tokens=sum(step["new_tokens"] - step["forced_tokens"] for step in answer.steps),
-            target_forwards=sum(step["target_forwards"] for step in answer.steps),
-            steps=answer.steps,
-        )
+        with self._database(example.database) as database:
+            return predicted(lambda: self._after_history(example, database).ask(example.question, example.evidence))
 
     def close(self) -> None:
         """Close the databases that no question uses."""
@@ -69,10 +57,8 @@ class AgentPredict:
 
     def _after_history(self, example: Example, database: Database) -> Conversation:
         """A conversation that has had the questions before the example's."""
-        with self._lock:
-            self._loaded = self._loaded or self._load()
-        seeded = replace(self._options, seed=Sampler(seed=self._options.seed).derive(example.id).seed)
-        conversation = Conversation(self._loaded.toolbox(database, seeded, self._limits))
+        options = seeded(self._options, example.id)
+        conversation = Conversation(self._model().toolbox(database, options, self._limits))
         for question, gold in example.history:
             if self._first_turn == "own":
                 conversation.ask(question)
@@ -99,6 +85,41 @@ class AgentPredict:
             if found:
                 self._free.remove(found)
         return found[1] if found else None
+
+
+class LoadedOnce:
+    """The model that `load` gives, loaded when the first thread asks for it; the others wait."""
+
+    def __init__(self, load: Callable[[], LoadedModel]) -> None:
+        self._load, self._lock = load, Lock()
+        self._loaded: LoadedModel | None = None
+
+    def __call__(self) -> LoadedModel:
+        with self._lock:
+            self._loaded = self._loaded or self._load()
+            return self._loaded
+
+
+def seeded(options: AgentOptions, question: str) -> AgentOptions:
+    """The options with a seed of the question's own, so that its answer depends on no other's draws."""
+    return replace(options, seed=Sampler(seed=options.seed).derive(question).seed)
+
+
+def predicted(ask: Callable[[], Answer]) -> Prediction:
+    """What is recorded of the answer; a question that the model has no room for is one without SQL."""
+    try:
+        answer = ask()
+    except PromptTooLong as error:
+        return Prediction("", str(error))
+    return Prediction(
+        sql=_final_sql(answer),
+        error=answer.error["message"] if answer.error else None,
+        wall_ms=answer.total_ms,
+        new_tokens=sum(step["new_tokens"] - step["forced_tokens"] for step in answer.steps),
+        target_forwards=sum(step["target_forwards"] for step in answer.steps),
+        steps=answer.steps,
+        continues=getattr(answer, "continues", None),
+    )
 
 
 def _in_dialect(gold: str, database: Database) -> str:

@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 from eval.dataset import DatasetError, Example, load_bird, load_spider
 from eval.held_back import load_follow_ups, load_held_back
 from eval.referee import Benchmark
+
+Order = Literal["given", "shuffled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def sampled(examples: Sequence[Example], count: int) -> list[Example]:
     larger one.
     """
     chance, places = Random("sample"), dict[str, float]()
-    for own in _by_database(examples).values():
+    for own in by_database(examples).values():
         shuffled, start = chance.sample(own, len(own)), chance.random()
         places |= {example.id: (rank + start) / len(own) for rank, example in enumerate(shuffled)}
     chosen = set(sorted(places, key=places.__getitem__)[:count])
@@ -69,14 +72,23 @@ def shard(examples: Sequence[Example], number: int, count: int) -> list[Example]
     """Part `number`, from 1, of `count`: whole databases, dealt out from the largest, each to the part that has least."""
     parts: list[set[str]] = [set() for _ in range(count)]
     sizes = [0] * count
-    for db_id, own in sorted(_by_database(examples).items(), key=lambda entry: -len(entry[1])):
+    for db_id, own in sorted(by_database(examples).items(), key=lambda entry: -len(entry[1])):
         least = sizes.index(min(sizes))
         parts[least].add(db_id)
         sizes[least] += len(own)
     return [example for example in examples if example.db_id in parts[number - 1]]
 
 
-def _by_database(examples: Sequence[Example]) -> dict[str, list[Example]]:
+def in_order(examples: Sequence[Example], order: Order, seed: int) -> list[Example]:
+    """The questions of each database as they are given, or shuffled by the seed; each database's order is its own."""
+    if order == "given":
+        return list(examples)
+    groups = by_database(examples)
+    return [example for name, own in groups.items() for example in Random(f"{seed}/{name}").sample(own, len(own))]
+
+
+def by_database(examples: Sequence[Example]) -> dict[str, list[Example]]:
+    """The questions of each database, in their order."""
     by_database: dict[str, list[Example]] = defaultdict(list)
     for example in examples:
         by_database[example.db_id].append(example)

@@ -70,22 +70,27 @@ class DuckDBEngine:
 
     def run(self, sql: str, deadline_s: float) -> list[Row]:
         """Every row of one statement on the loaded file. Raises `QueryFailedError`, also beyond a million rows."""
-        from tools.result import Limits, QueryError
-
         if not self._open:
             raise QueryFailedError("no database is loaded")
-        result = self._open[1].execute(sql, Limits(deadline_s, _MAX_ROWS, _DUCKDB_MEMORY_MB))
-        if isinstance(result, QueryError):
-            raise QueryFailedError(_line(result.message))
-        if result.truncated:
-            raise QueryFailedError(f"more than {_MAX_ROWS} rows")
-        return list(result.rows)
+        return rows_of(self._open[1], sql, deadline_s)
 
     def close(self) -> None:
         """Let go of the loaded file."""
         if self._open:
             self._open[1].close()
         self._open = None
+
+
+def rows_of(database: "Database", sql: str, deadline_s: float) -> list[Row]:
+    """Every row of one statement on an open database. Raises `QueryFailedError`, also beyond a million rows."""
+    from tools.result import Limits, QueryError
+
+    result = database.execute(sql, Limits(deadline_s, _MAX_ROWS, _DUCKDB_MEMORY_MB))
+    if isinstance(result, QueryError):
+        raise QueryFailedError(_line(result.message))
+    if result.truncated:
+        raise QueryFailedError(f"more than {_MAX_ROWS} rows")
+    return list(result.rows)
 
 
 def comparable(rows: Iterable[Row]) -> list[Row]:

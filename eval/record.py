@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -15,7 +15,8 @@ class Prediction:
     """What was asked gives back. `sql` is "" where there is none; `error` is what the asked one says went wrong.
 
     `wall_ms` is the time to the SQL. `new_tokens` are those that target forwards committed, forced ones left out, so
-    that `new_tokens / target_forwards` is tokens per forward. `steps` are the agent's own records, plain JSON.
+    that `new_tokens / target_forwards` is tokens per forward. `steps` are the agent's own records, plain JSON. `continues` is
+    the number, from 1, of the earlier question that the answer says it goes on from; None where the question stood by itself.
     """
 
     sql: str
@@ -24,6 +25,7 @@ class Prediction:
     new_tokens: int = 0
     target_forwards: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
+    continues: int | None = None
 
 
 Predict = Callable[[Example], Prediction]
@@ -35,7 +37,8 @@ class Record:
 
     `executed`: the question counts, its database is there and its gold query ran; `gold_error` says why not. `correct`
     is the official verdict on execution, `em` Spider's exact match (None where it does not apply). `error` is why the
-    predicted SQL gave no rows when it was scored, `prediction_error` what the one who predicted said.
+    predicted SQL gave no rows when it was scored, `prediction_error` what the one who predicted said. `continues` is as in
+    `Prediction`.
     """
 
     id: str
@@ -56,11 +59,17 @@ class Record:
     gold_error: str | None = None
     soft_f1: float | None = None
     ves_reward: float | None = None
+    continues: int | None = None
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The record of one line. Raises KeyError for a missing field; unknown ones are left out."""
-        return cls(**{item.name: values[item.name] for item in fields(cls)})
+        """The record of one line. Raises KeyError for a missing field that has no default; unknown ones are left out."""
+        return cls(**known_fields(cls, values))
+
+
+def known_fields(kind: type["Line"], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the fields that `kind` has; an older log may lack those that have a default. Raises KeyError."""
+    return {item.name: values[item.name] for item in fields(kind) if item.name in values or item.default is MISSING}
 
 
 class ResumeError(Exception):

@@ -6,15 +6,14 @@ time on a small machine. With several at once, the answers come sooner and each 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+from eval.accuracy_bar import AccuracyBar
+from eval.asking import answered
 from eval.dataset import Example
+from eval.datasets import by_database
 from eval.datasets import shard as part
 from eval.predictions import bird_text, spider_line, write_bird, write_spider
 from eval.record import Predict, Prediction, Record, RecordLog
@@ -45,6 +44,7 @@ def evaluate(
     timed_runs: int = 100,
     shard: tuple[int, int] | None = None,
     at_once: int = 1,
+    recall: Callable[[Sequence[Record]], None] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Score `predict` on the examples and return the summary; `out` gets records.jsonl, settings.json, summary.json
@@ -56,7 +56,10 @@ def evaluate(
 
     `shard` (number from 1, count): only that part of the examples (`eval.datasets.shard`), in a folder of its own inside
     `out`, so that processes share the work; a call without it takes over all parts' records. `at_once` > 1: so many threads
-    call `predict`. Raises `ResumeError` when `out` holds another run, `WorkerError` when scoring cannot start; what `predict`
+    call `predict`. `recall` is given where an answer depends on those before it on the same database: these questions are then
+    asked strictly in order by one thread, and it is told the records that are there already before the first one is asked.
+
+    Raises `ResumeError` when `out` holds another run, `WorkerError` when scoring cannot start; what `predict`
     raises passes.
     """
     timed_runs = timed_runs if rules == "bird" and engine == "sqlite" else 0
@@ -69,7 +72,9 @@ def evaluate(
     try:
         shards = log.take_over(sorted(folder.glob("shard-*")))
         scorer = Scorer(rules, engine, tables, timeout_s, timed_runs)
-        _ask(asked, predict, log, scorer, at_once, progress)
+        if recall:
+            recall(log.records)
+        _ask(asked, predict, log, scorer, at_once, progress, in_order=recall is not None)
     finally:
         log.close()
     records = log.in_order([example.id for example in asked])
@@ -85,33 +90,24 @@ def _ask(
     scorer: "Scorer",
     at_once: int,
     progress: bool,
+    in_order: bool,
 ) -> None:
     """Ask, score and record every example that has no record."""
     done = {record.id for record in log.records}
     missing = [example for example in examples if example.id not in done]
+    lines = list(by_database(missing).values()) if in_order else [[example] for example in missing]
     try:
-        with _Bar(len(examples), log.records, progress) as bar:
-            for example, prediction in _predictions(missing, predict, at_once):
+        with AccuracyBar(len(examples), progress) as bar:
+            bar.show(len(log.records), _verdicts(log.records))
+            for example, prediction in answered(lines, predict, at_once):
                 log.append(_record(example, prediction, scorer))
-                bar.show(log.records)
+                bar.show(len(log.records), _verdicts(log.records))
     finally:
         scorer.close()
 
 
-def _predictions(
-    examples: Sequence[Example], predict: Predict, at_once: int
-) -> Iterator[tuple[Example, Prediction | None]]:
-    """Each example with its prediction, as soon as it is there; None where the database is not."""
-    if at_once == 1:
-        yield from ((example, predict(example) if example.executable else None) for example in examples)
-        return
-    with ThreadPoolExecutor(at_once, "question") as pool:
-        asked = {pool.submit(predict, example): example for example in examples if example.executable}
-        try:
-            yield from ((example, None) for example in examples if not example.executable)
-            yield from ((asked[future], future.result()) for future in as_completed(asked))
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _verdicts(records: Sequence[Record]) -> list[bool]:
+    return [record.correct for record in records if record.executed]
 
 
 def task_for(
@@ -179,6 +175,7 @@ def _make_record(example: Example, prediction: Prediction, verdict: Verdict, em:
         target_forwards=prediction.target_forwards,
         steps=prediction.steps,
         prediction_error=prediction.error,
+        continues=prediction.continues,
         gold_error=verdict.gold_error,
         soft_f1=verdict.soft_f1,
         ves_reward=verdict.ves_reward,
@@ -194,34 +191,3 @@ def fingerprint(examples: Sequence[Example]) -> str:
 def _write(summary: Mapping[str, Any], records: Sequence[Record], rules: Benchmark, out: Path) -> None:
     (write_spider if rules == "spider" else write_bird)(records, out)
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-
-
-class _Bar:
-    """A progress bar on stderr with the accuracy so far."""
-
-    def __init__(self, total: int, records: Sequence[Record], visible: bool) -> None:
-        self._progress = Progress(
-            TextColumn("EX {task.fields[accuracy]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not visible,
-        )
-        self._task = self._progress.add_task("", total=total, completed=len(records), accuracy=_accuracy(records))
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, records: Sequence[Record]) -> None:
-        self._progress.update(self._task, completed=len(records), accuracy=_accuracy(records))
-
-
-def _accuracy(records: Sequence[Record]) -> str:
-    scored = [record.correct for record in records if record.executed]
-    return f"{sum(scored) / len(scored):.1%}" if scored else "-"

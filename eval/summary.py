@@ -15,7 +15,7 @@ _Z_95 = 1.959963984540054
 
 def summarise(records: Sequence[Record], *, dataset: str, engine: str, model: str, decoder: str) -> dict[str, Any]:
     """What summary.json holds; figures without data are None. `tokens_per_s` is over the time to the SQL; `ex_of_all` counts
-    the questions that could not be scored as wrong.
+    the questions that could not be scored as wrong; `continued` are the answers that say that they go on from an earlier one.
     """
     scored = [record for record in records if record.executed]
     seconds = sum(record.wall_ms for record in records) / 1e3
@@ -28,18 +28,19 @@ def summarise(records: Sequence[Record], *, dataset: str, engine: str, model: st
         "decoder": decoder,
         "n": len(records),
         "executed": len(scored),
-        "ex": _share(correct, len(scored)),
+        "ex": share(correct, len(scored)),
         "ex_ci95": wilson_95(correct, len(scored)),
-        "ex_of_all": _share(correct, len(records)),
-        "em": _mean([float(record.em) for record in scored if record.em is not None]),
-        "soft_f1": _mean([record.soft_f1 for record in scored if record.soft_f1 is not None]),
+        "ex_of_all": share(correct, len(records)),
+        "em": mean([float(record.em) for record in scored if record.em is not None]),
+        "soft_f1": mean([record.soft_f1 for record in scored if record.soft_f1 is not None]),
         "r_ves": _r_ves(scored),
-        "invalid_sql_rate": _share(sum(record.error is not None for record in scored), len(scored)),
-        "mean_tokens_per_forward": _share(tokens, forwards),
-        "tokens_per_s": _share(tokens, seconds),
-        "mean_ms": _mean([record.wall_ms for record in scored]),
+        "invalid_sql_rate": share(sum(record.error is not None for record in scored), len(scored)),
+        "mean_tokens_per_forward": share(tokens, forwards),
+        "tokens_per_s": share(tokens, seconds),
+        "mean_ms": mean([record.wall_ms for record in scored]),
         "p50_ms": percentile([record.wall_ms for record in scored], 50),
         "p95_ms": percentile([record.wall_ms for record in scored], 95),
+        "continued": sum(record.continues is not None for record in records),
         "by_difficulty": {level: _level(scored, level) for level in _levels(scored)},
         "unrunnable_gold": [
             {"id": record.id, "db_id": record.db_id, "error": record.gold_error}
@@ -77,8 +78,8 @@ def _level(records: Sequence[Record], level: str) -> dict[str, Any]:
     correct = sum(record.correct for record in at_level)
     return {
         "n": len(at_level),
-        "ex": _share(correct, len(at_level)),
-        "em": _mean([float(record.em) for record in at_level if record.em is not None]),
+        "ex": share(correct, len(at_level)),
+        "em": mean([float(record.em) for record in at_level if record.em is not None]),
     }
 
 
@@ -87,9 +88,11 @@ def _r_ves(records: Sequence[Record]) -> float | None:
     return round(r_ves(rewards), 4) if rewards else None
 
 
-def _share(part: float, whole: float) -> float | None:
+def share(part: float, whole: float) -> float | None:
+    """To four decimals; None of nothing."""
     return round(part / whole, 4) if whole else None
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return _share(sum(values), len(values))
+def mean(values: Sequence[float]) -> float | None:
+    """To four decimals; None for no values."""
+    return share(sum(values), len(values))

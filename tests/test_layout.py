@@ -47,6 +47,7 @@ def test_the_wheel_holds_the_packages_and_no_tests(tmp_path: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
     assert any(name.endswith("licenses/NOTICE") for name in names)
+    assert "eval/dialogues/record_shops.jsonl" in names
 
 
 def test_the_project_keeps_its_first_minor_version() -> None:

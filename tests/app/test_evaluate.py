@@ -9,6 +9,7 @@ from agent.toolbox import AgentOptions
 from app import exits
 from app.arguments import Asking
 from app.cli import app
+from eval.datasets import DATASETS
 
 
 @pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair", "refine_empty"])
@@ -27,6 +28,8 @@ def test_every_switch_reaches_the_agent(name: str) -> None:
         (["spider", "--shard", "0/2"], "is not of the form 1/2"),
         (["bird", "--questions", "spider_syn"], "choose one of spider, bird, held_back, held_back/spider_syn"),
         (["held_back"], "name the folder that holds spider/"),
+        (["conversation"], "Spider's folder holds dev.json"),
+        (["conversation", "--shard", "2"], "is not of the form 1/2"),
     ],
 )
 def test_what_cannot_be_is_told(tmp_path: Path, arguments: list[str], says: str) -> None:
@@ -36,3 +39,18 @@ def test_what_cannot_be_is_told(tmp_path: Path, arguments: list[str], says: str)
     assert result.exit_code == exits.USAGE
     assert says in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_file_of_dialogues_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"id": "d01", "database": "example", "turns": []}\n')
+    result = CliRunner().invoke(app, ["eval", "dialogues", str(file), "--out", str(tmp_path / "out")])
+    assert (result.exit_code, result.stdout) == (exits.USAGE, "")
+    assert result.stderr == f"sqlagent: {file}, line 1: the dialogue has no turns\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_dataset_is_a_command() -> None:
+    """Guards a dataset that the command line cannot name."""
+    result = CliRunner().invoke(app, ["eval", "--help"])
+    assert all(name.split("/")[0] in result.stdout for name in [*DATASETS, "conversation", "dialogues"])

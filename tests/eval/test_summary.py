@@ -24,7 +24,7 @@ def test_all_figures() -> None:
     """Guards each formula, what it is taken over, and that an unscored question is named and lowers nothing."""
     records = [
         _record(0, correct=True, em=True, wall_ms=100.0),
-        _record(1, correct=True, em=False, difficulty="hard", wall_ms=300.0),
+        _record(1, correct=True, em=False, difficulty="hard", wall_ms=300.0, continues=1),
         _record(2, error="no such column: x", em=False, wall_ms=200.0, new_tokens=40),
         _record(3, executed=False, gold_error="timeout after 30 s", wall_ms=400.0, target_forwards=20),
     ]
@@ -43,6 +43,7 @@ def test_all_figures() -> None:
         "mean_ms": 200.0,
         "p50_ms": 200.0,
         "p95_ms": 300.0,
+        "continued": 1,
         "by_difficulty": {"easy": {"n": 2, "ex": 0.5, "em": 0.5}, "hard": {"n": 1, "ex": 1.0, "em": 0.0}},
         "unrunnable_gold": [{"id": "3", "db_id": "d", "error": "timeout after 30 s"}],
     }

@@ -1,0 +1,106 @@
+"""A file of dialogues: one a line, as JSON. Reads the file only; opens no database.
+
+    {"id": "d01", "database": "example", "turns": [{"question": "How many artists are there?",
+     "sql": "SELECT COUNT(*) FROM artists", "kind": "opening", "continues": null}, ...]}
+
+`database` is "example" or a path relative to the file, and `sql` the gold query in the dialect of that database, opened as
+`open_database` does; null where the turn says no more than "start over". `continues` is the number, from 1, of the earlier turn
+that the question goes on from; null where it stands by itself.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from eval.dataset import DatasetError
+
+BUNDLED = Path(__file__).with_name("record_shops.jsonl")
+EXAMPLE = "example"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A question with its gold query, and what it does with the conversation (`kind`: a word of the file's own)."""
+
+    question: str
+    sql: str | None
+    kind: str
+    continues: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """`database` is `EXAMPLE` or a path."""
+
+    id: str
+    database: str
+    turns: tuple[Turn, ...]
+
+    def turn_id(self, number: int) -> str:
+        """What the turn of this number, from 1, is called in records: d01/2."""
+        return f"{self.id}/{number}"
+
+    @property
+    def turn_ids(self) -> list[str]:
+        """Those of all its turns."""
+        return [self.turn_id(number) for number in range(1, len(self.turns) + 1)]
+
+
+_DIALOGUE = TypeAdapter(Dialogue)
+
+
+def read_dialogues(file: Path) -> list[Dialogue]:
+    """The dialogues in the file's order. Raises `DatasetError`, whose one line says which line is wrong and why."""
+    if not file.is_file():
+        raise DatasetError(f"{file} is not there: name a file of dialogues, one JSON object a line")
+    found: dict[str, Dialogue] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        dialogue = _dialogue(line, f"{file}, line {number}")
+        if dialogue.id in found:
+            raise DatasetError(f"{file}, line {number}: there is a dialogue {dialogue.id} already")
+        found[dialogue.id] = _placed(dialogue, file.parent, f"{file}, line {number}")
+    if not found:
+        raise DatasetError(f"{file} holds no dialogue")
+    return list(found.values())
+
+
+def _dialogue(line: str, where: str) -> Dialogue:
+    try:
+        dialogue = _DIALOGUE.validate_json(line, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DatasetError(f"{where}: {_place(first['loc'])}{first['msg']}") from error
+    if not dialogue.turns:
+        raise DatasetError(f"{where}: the dialogue has no turns")
+    for number, turn in enumerate(dialogue.turns, 1):
+        if turn.continues is not None and not 1 <= turn.continues < number:
+            raise DatasetError(f"{where}: turn {number} continues {turn.continues}, which is no turn before it")
+    return dialogue
+
+
+def _place(path: Sequence[int | str]) -> str:
+    """Which part of the line is meant: "turn 2, sql: "."""
+    parts = [f"turn {part + 1}" if isinstance(part, int) else part for part in path if part != "turns"]
+    return f"{', '.join(parts)}: " if parts else ""
+
+
+def _placed(dialogue: Dialogue, folder: Path, where: str) -> Dialogue:
+    """The dialogue with its database's path as it is seen from here."""
+    if dialogue.database == EXAMPLE:
+        return dialogue
+    path = folder / dialogue.database
+    if not path.exists():
+        raise DatasetError(f"{where}: there is no database {path}")
+    return replace(dialogue, database=str(path))
+
+
+def fingerprint(dialogues: Sequence[Dialogue]) -> str:
+    """Number and digest of the dialogues, so that a run goes on only with the same ones."""
+    keys = [[dialogue.id, [asdict(turn) for turn in dialogue.turns]] for dialogue in dialogues]
+    return f"{len(dialogues)}:{hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]}"

@@ -1,0 +1,61 @@
+"""The figures of dialogues as pure functions of their records. All shares are fractions of 1."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eval.dialogues.read import Dialogue
+from eval.dialogues.record import TurnRecord
+from eval.summary import mean, percentile, share, wilson_95
+
+
+def summarise(dialogues: Sequence[Dialogue], records: Sequence[TurnRecord]) -> dict[str, Any]:
+    """What summary.json holds. `n` counts the turns with a gold query, which `ex` is over; `turns` all of them, which
+    `continued_right` is over. A dialogue is right when every one of its turns with a gold query is.
+    """
+    scored = [record for record in records if record.correct is not None]
+    correct = sum(record.correct is True for record in scored)
+    whole = _whole(dialogues, records)
+    right = sum(record.continues == record.expected for record in records)
+    return {
+        "turns": len(records),
+        "n": len(scored),
+        "ex": share(correct, len(scored)),
+        "ex_ci95": wilson_95(correct, len(scored)),
+        "by_kind": {
+            kind: _kind([r for r in records if r.kind == kind]) for kind in dict.fromkeys(r.kind for r in records)
+        },
+        "dialogues": len(dialogues),
+        "dialogues_right": share(sum(whole), len(whole)),
+        "continued_right": share(right, len(records)),
+        "continued_right_ci95": wilson_95(right, len(records)),
+        "continued_wrong": confusion(records),
+        "invalid_sql_rate": share(sum(record.error is not None for record in scored), len(scored)),
+        "mean_ms": mean([record.wall_ms for record in records]),
+        "p95_ms": percentile([record.wall_ms for record in records], 95),
+    }
+
+
+def confusion(records: Sequence[TurnRecord]) -> Mapping[str, int]:
+    """How many turns were taken for what they are not."""
+    told = [(record.expected, record.continues) for record in records]
+    return {
+        "leaning_taken_as_standalone": sum(meant is not None and taken is None for meant, taken in told),
+        "standalone_taken_as_leaning": sum(meant is None and taken is not None for meant, taken in told),
+        "wrong_turn": sum(None not in (meant, taken) and meant != taken for meant, taken in told),
+    }
+
+
+def _whole(dialogues: Sequence[Dialogue], records: Sequence[TurnRecord]) -> list[bool]:
+    wrong = {record.id for record in records if record.correct is False}
+    return [wrong.isdisjoint(dialogue.turn_ids) for dialogue in dialogues]
+
+
+def _kind(records: Sequence[TurnRecord]) -> dict[str, Any]:
+    """A kind's figures; `ex` is None where none of its turns has a gold query."""
+    scored = [record for record in records if record.correct is not None]
+    return {
+        "turns": len(records),
+        "n": len(scored),
+        "ex": share(sum(record.correct is True for record in scored), len(scored)),
+        "continued_right": share(sum(record.continues == record.expected for record in records), len(records)),
+    }
