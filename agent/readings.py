@@ -77,7 +77,7 @@ def choose_reading(state: State, schema: Schema, checked: Sequence[tuple[str, Qu
 
 
 def coverage(sql: str, state: State, named: Mentions, dialect: str) -> float:
-    """The share of the tables, columns, cell values and numbers that a question names which its SQL uses; 0 where it names none."""
+    """The share of what a question names (tables, columns, values, numbers) that its SQL uses; 0 where it names nothing."""
     try:
         trees = parse_quietly(sql, dialect)
     except (SqlglotError, RecursionError):
