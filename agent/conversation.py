@@ -10,6 +10,7 @@ from uuid import uuid4
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from agent.follow_up import without_reset
 from agent.graph import RECURSION_LIMIT, build_graph
 from agent.readings import continued_number
 from agent.state import Reading, State, Turn, opening
@@ -100,7 +101,7 @@ class Conversation:
         """
         turns = self._graph.get_state(self._config).values.get("turns") or []
         number = number or self._asked() + 1
-        turn = Turn(question=question, sql=sql, number=number, entity=entity)
+        turn = Turn(question=without_reset(question) or question, sql=sql, number=number, entity=entity)
         self._graph.update_state(self._config, {"turns": [*turns, turn], "number": number}, as_node="answer")
 
     def _asked(self) -> int:

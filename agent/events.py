@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from agent.conversation import Conversation
+from agent.conversation import Again, Conversation
 from agent.notes import Note, notes_of
 from agent.plain_values import plain_rows
 from decoding.chat_model import FastChatModel, read_round
@@ -121,12 +121,14 @@ class EventError(ValueError):
     """A line that is no event of ours; the message says why."""
 
 
-def records(conversation: Conversation, question: str, evidence: str = "", shown: int = 1000) -> Iterator[Event]:
+def records(
+    conversation: Conversation, question: str, evidence: str = "", shown: int = 1000, again: Again | None = None
+) -> Iterator[Event]:
     """Ask, and tell what happens. `shown`: most rows that an `Answered` carries. Raises Stopped."""
     model = conversation.toolbox.model
     tokenizer = model.decoder.tokenizer if isinstance(model, FastChatModel) else None
     yield Asked(question, evidence, conversation.toolbox.database.name)
-    for mode, item in conversation.happenings(question, evidence):
+    for mode, item in conversation.happenings(question, evidence, again):
         if mode == "custom":
             yield _typed(item, tokenizer, shown)
         else:

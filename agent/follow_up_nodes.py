@@ -28,9 +28,11 @@ VARYING_SAMPLES = 4
 
 def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
     """Decide whether the question stands by itself or goes on from an earlier one. No model."""
-    start, database = begin(runtime, "relate"), runtime.context.database
     rest = without_reset(state["question"])
     turns = [] if rest is not None else state.get("turns") or []
+    if rest is None and not turns:
+        return Command(update={"readings": ["standalone"], "reading": "standalone"}, goto="link")
+    start, database = begin(runtime, "relate"), runtime.context.database
     if rest == "":
         step = tool_step("relate", since(start), "started over")
         update: dict[str, Any] = {"turns": [], "answer": STARTED_OVER, "started_over": True, "reading": "standalone"}
@@ -66,7 +68,9 @@ def adapt(state: State, runtime: Tools) -> Command[Literal["check", "plan"]]:
     changes = (*FILTER_CHANGES, *SHAPE_CHANGES) if known else ()
     sql = adapt_query(state["question"], turn["sql"], values_of(state), schema, changes) if turn else None
     if sql is None or _is_refused(sql, state, toolbox) or toolbox.database.explain(sql, toolbox.limits) is not None:
-        return Command(update=recorded(state, runtime, tool_step("adapt", since(start))), goto="plan")
+        return Command(
+            update=recorded(state, runtime, tool_step("adapt", since(start), "no change is sure")), goto="plan"
+        )
     update = {"candidate": sql} | recorded(state, runtime, tool_step("adapt", since(start), "the former SQL, changed"))
     return Command(update=update, goto="check")
 

@@ -28,6 +28,10 @@ def _link(update: Mapping[str, Any]) -> list[Note]:
     return [Note("tables and columns that the question may mean", _lines(links)), Note("values found", _lines(values))]
 
 
+def _relate(update: Mapping[str, Any]) -> list[Note]:
+    return [Note("read as", str(update.get("resolved", "")))]
+
+
 def _clarify(update: Mapping[str, Any]) -> list[Note]:
     return [Note("the question may mean", _lines(list(update.get("unclear", {}))))]
 
@@ -70,11 +74,14 @@ def _lines(texts: list[str]) -> str:
 
 
 _TELL: Mapping[str, Callable[[Mapping[str, Any]], list[Note]]] = {
+    "relate": _relate,
     "link": _link,
+    "adapt": _written,
     "clarify": _clarify,
     "plan": _plan,
     "generate": _written,
     "check": _check,
     "execute": _execute,
     "refine": _written,
+    "vary": _check,
 }

@@ -3,6 +3,7 @@ and which one's SQL is preferred. No model, and no query is run."""
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -45,12 +46,16 @@ def continued_number(state: State) -> int | None:
 
 
 def turn_of(state: State) -> Turn:
-    """What a later question may lean on. The entity is the first text of an answer of one row."""
+    """What a later question may lean on."""
     preview = state["preview"] or {"rows": [], "row_count": 0}
-    texts = [cell for cell in preview["rows"][0] if isinstance(cell, str)] if preview["row_count"] == 1 else []
-    return Turn(
-        question=state["question"], sql=state["sql"], number=state["number"], entity=texts[0] if texts else None
-    )
+    entity = entity_of(preview["rows"], preview["row_count"])
+    return Turn(question=state["question"], sql=state["sql"], number=state["number"], entity=entity)
+
+
+def entity_of(rows: Sequence[Sequence[Any]], row_count: int) -> str | None:
+    """What an answer of one row names: its first text."""
+    texts = (cell for cell in rows[0] if isinstance(cell, str)) if row_count == 1 and rows else iter(())
+    return next(texts, None)
 
 
 def repeats_a_turn(state: State, sql: str, dialect: str) -> bool:

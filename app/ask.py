@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
 DEFAULT_QUESTION = "What is the average list price of the albums?"
 _DOING = {
+    "relate": "reading the question",
     "link": "looking at the schema",
     "clarify": "looking for what is unclear",
+    "adapt": "changing the former SQL",
     "plan": "planning",
     "generate": "writing SQL",
     "check": "checking",
     "execute": "running the query",
     "refine": "correcting",
+    "vary": "looking for another query",
 }
 Clarify = Annotated[
     bool, typer.Option("--clarify/--no-clarify", help="On a terminal, ask back where the question is unclear.")

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
 
@@ -49,7 +50,8 @@ def print_sql(sql: str, dialect: str) -> None:
 
 def print_answer(answer: Mapping[str, Any]) -> None:
     """Answer, rows, SQL and what each step took."""
-    stdout.print(answer["answer"], style="bold", highlight=False)
+    continues = f"  [dim](continues question {answer['continues']})[/dim]" if answer.get("continues") else ""
+    stdout.print(f"[bold]{escape(answer['answer'])}[/bold]{continues}", highlight=False)
     if answer["columns"]:
         print_rows(answer["columns"], answer["rows"], answer["truncated"])
     if answer["sql"]:

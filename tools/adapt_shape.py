@@ -109,7 +109,7 @@ def sort(request: Request) -> exp.Query | None:
     node = _sort_key(request, key, descending or ascending, _ALPHABETICAL.search(said) is not None)
     if node is None:
         return None
-    ordered = exp.Ordered(this=node, desc=bool(descending), nulls_first=not descending)
+    ordered = exp.Ordered(this=node, desc=True if descending else None, nulls_first=not descending)
     return request.select.order_by(ordered, append=False, copy=False)
 
 
@@ -121,7 +121,7 @@ def extreme(request: Request) -> exp.Query | None:
     if not found or len(aggregates) != 1 or not select.args.get("group") or not groups:
         return None
     descending = found["word"].lower() in ("most", "highest", "largest")
-    ordered = exp.Ordered(this=aggregates[0].copy(), desc=descending, nulls_first=not descending)
+    ordered = exp.Ordered(this=aggregates[0].copy(), desc=descending or None, nulls_first=not descending)
     return (
         select.select(*groups, append=False, copy=False)
         .order_by(ordered, append=False, copy=False)

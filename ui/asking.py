@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from time import perf_counter
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import gradio as gr
 
 from agent.events import Answered, Failed, Wrote
+from agent.state import Reading
 from ui import panel as panels
-from ui.messages import AS_IT_STANDS, message_turn, messages, turn_messages
+from ui.messages import AS_IT_STANDS, ASK_AFRESH, message_turn, messages, turn_messages
 from ui.page import Page
 from ui.session import Busy, Session
 from ui.wiring import Controller
@@ -17,6 +18,14 @@ PAUSE_S = 0.1  # between two updates of the chat while text is written: a page w
 ASKERS = 32  # questions that are answered at a time; their steps take turns at the model
 
 Updates = dict[Any, Any]
+
+
+class How(TypedDict, total=False):
+    """How a question is put, as `Session.ask` takes it."""
+
+    again: int
+    ask_back: bool
+    reading: Reading
 
 
 class Asking:
@@ -34,23 +43,23 @@ class Asking:
         yield from self._stream(self._controller.session(request), data.value["text"])
 
     def retry(self, data: gr.RetryData, request: gr.Request) -> Iterator[Updates]:
-        """The question again, sampled, as a new turn."""
+        """The question again as a new turn: in its other reading, or sampled."""
         session = self._controller.session(request)
         turn = message_turn(session.view.turns, data.index)
-        if turn is None:
-            return
-        newest = turn == len(session.view.turns) - 1
-        asked = session.view.turns[turn]
-        yield from self._stream(session, asked.question, asked.evidence, again=newest)
+        if turn is not None:
+            asked = session.view.turns[turn]
+            yield from self._stream(session, asked.question, asked.evidence, again=turn)
 
     def option(self, data: gr.SelectData, request: gr.Request) -> Iterator[Updates]:
-        """An offered meaning was clicked: the last question again, with that as evidence."""
+        """An offered reply was clicked: the last question again, with that as evidence, as it stands, or by itself."""
         session = self._controller.session(request)
         if not session.view.turns:
             return
         last, chosen = session.view.turns[-1], str(data.value)
         if chosen == AS_IT_STANDS:
             yield from self._stream(session, last.question, last.evidence, ask_back=False)
+        elif chosen == ASK_AFRESH:
+            yield from self._stream(session, last.question, last.evidence, reading="standalone")
         else:
             yield from self._stream(session, last.question, "; ".join(filter(None, (last.evidence, chosen))))
 
@@ -68,15 +77,13 @@ class Asking:
         self._controller.session(request).stop()
         return {self._page.question: gr.update(submit_btn=True, stop_btn=False)}
 
-    def _stream(
-        self, session: Session, question: str, evidence: str = "", again: bool = False, ask_back: bool = True
-    ) -> Iterator[Updates]:
+    def _stream(self, session: Session, question: str, evidence: str = "", **how: Unpack[How]) -> Iterator[Updates]:
         page, before = self._page, messages(session.view.turns)
         number = len(session.view.turns)
         yield {page.question: gr.update(value="", submit_btn=False, stop_btn=True)}
         last = 0.0
         try:
-            for event in session.ask(question, evidence, again, ask_back):
+            for event in session.ask(question, evidence, **how):
                 soon = isinstance(event, Wrote) and perf_counter() - last < PAUSE_S
                 if soon or isinstance(event, Answered | Failed):  # the end shows together with the panel, below
                     continue

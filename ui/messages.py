@@ -11,6 +11,7 @@ from ui.words import counted, fenced, milliseconds, plain, title
 Message = dict[str, Any]
 PREVIEW_ROWS, PREVIEW_COLUMNS, PREVIEW_CHARACTERS = 5, 6, 40
 MOST_OPTIONS = 4
+ASK_AFRESH = "ask afresh"  # the reply of one whose question was taken for a follow-up
 AS_IT_STANDS = "as it stands"  # the reply of one who does not want to be asked back
 
 
@@ -96,6 +97,9 @@ def _answer(turn: TurnView, index: int) -> Message:
         return _message(index, f"**{plain(turn.failure.message if turn.failure else 'No answer.')}**")
     error = turn.answer["error"]
     parts = [f"*{plain(turn.evidence)}*"] if turn.evidence else []
+    continues = turn.answer.get("continues")
+    if continues:
+        parts.append(f'<span class="chip">continues question {int(continues)}</span>')
     parts.append(f"**{plain(turn.answer['answer'])}**")
     if error:
         parts.append(_advice(error))
@@ -104,7 +108,8 @@ def _answer(turn: TurnView, index: int) -> Message:
     if turn.sql:
         parts.append(fenced(turn.sql, "sql"))
     message = _message(index, "\n\n".join(part for part in parts if part))
-    if options := _asked_back(turn) or _options(turn.answer):
+    afresh = [{"label": f"✕ does not continue question {int(continues)}", "value": ASK_AFRESH}] if continues else []
+    if options := (_asked_back(turn) or _options(turn.answer)) + afresh:
         message["options"] = options
     return message
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.audit import Trail, run_sql
-from agent.conversation import Conversation
+from agent.conversation import Again, Conversation
 from agent.events import Asked, Event, EventError, Failed, Judged, Ran, from_json, records, to_json
 from agent.plain_values import plain_rows
 from agent.race import Lane, NoRace, race
+from agent.readings import entity_of
+from agent.state import Reading
 from agent.toolbox import Toolbox
 from agent.turns import Seat, Stopped
 from decoding.chat_model import FastChatModel
@@ -24,13 +26,13 @@ from decoding.recall import Recall
 from tools.database import Database, open_database
 from tools.export import Format, export
 from tools.result import OpenError, QueryError, Result
-from ui.fold import Conversed, TurnView
+from ui.fold import Conversed
+from ui.memory import Retry, remembered, retry_of
 
 if TYPE_CHECKING:
     from ui.house import House
 
 STORED_ROWS = 200  # of a result, in the archive and in a shared file
-REMEMBERED_TURNS = 4
 EXAMPLE = "example"
 
 
@@ -56,14 +58,18 @@ class Session:
         self._trail = Trail(house.log, owner, "ui") if house.log else None
         self._busy = threading.Lock()
 
-    def ask(self, question: str, evidence: str = "", again: bool = False, ask_back: bool = True) -> Iterator[Event]:
-        """Answer, event by event; closing the iterator stops the answering. `again`: another try at the last question, so
-        that it is sampled and the last answer not remembered. `ask_back`: unless the settings forbid it.
+    def ask(
+        self, question: str, evidence: str = "", again: int | None = None, ask_back: bool = True,
+        reading: Reading | None = None,
+    ) -> Iterator[Event]:  # fmt: skip
+        """Answer, event by event; closing the iterator stops the answering. `again`: the turn whose question is tried once
+        more, in its place of the conversation; its SQL does not come back. `reading`: as the asker wants the question read.
+        `ask_back`: unless the settings forbid it.
         """
         happened: list[Event] = []
         with self._occupied():
             try:
-                for event in self._asked(question, evidence, again, ask_back and not again):
+                for event in self._asked(question, evidence, again, ask_back and again is None, reading):
                     self._happens(event, happened)
                     if isinstance(event, Asked):  # a program that is killed has kept the question
                         self._store(happened)
@@ -93,11 +99,15 @@ class Session:
         happened.append(event)
         self.view.apply(event)
 
-    def _asked(self, question: str, evidence: str, again: bool, ask_back: bool) -> Iterator[Event]:
+    def _asked(
+        self, question: str, evidence: str, again: int | None, ask_back: bool, reading: Reading | None
+    ) -> Iterator[Event]:
         started = False
         try:
-            conversation = self._conversation(again, ask_back)
-            for event in records(conversation, question, evidence, STORED_ROWS):
+            retry = None if again is None else retry_of(self.view.turns, again)
+            conversation = self._conversation(retry, ask_back)
+            wanted = retry.again if retry else Again(reading=reading)
+            for event in records(conversation, question, evidence, STORED_ROWS, wanted):
                 started = True
                 yield event
             if conversation.toolbox.result is not None:
@@ -246,9 +256,9 @@ class Session:
         self.stop()
         self.database.close()
 
-    def _conversation(self, again: bool, ask_back: bool) -> Conversation:
+    def _conversation(self, retry: Retry | None, ask_back: bool) -> Conversation:
         settings = replace(self.settings, clarify=self.settings.clarify and ask_back)
-        if again:
+        if retry and retry.sampled:
             settings = replace(settings, temperature=max(settings.temperature, 0.7), seed=len(self.view.turns))
         toolbox = self.house.toolbox(settings, self.database)
         toolbox.seat, toolbox.recall, toolbox.trail = self._seat, self._recall, self._trail
@@ -258,9 +268,9 @@ class Session:
             toolbox.model = toolbox.model.model_copy(update={"cancelled": self._seat.stopped})
         self._toolbox = toolbox
         conversation = Conversation(toolbox)
-        turns = self.view.turns[:-1] if again else self.view.turns
-        for turn in [turn for turn in turns if _answered(turn)][-REMEMBERED_TURNS:]:
-            conversation.remember(turn.question, turn.sql)
+        for number, turn in remembered(retry.before if retry else self.view.turns):
+            answer = turn.answer or {}
+            conversation.remember(turn.question, turn.sql, number, entity_of(answer.get("rows", ()), turn.row_count))
         return conversation
 
     def _store(self, events: Sequence[Event], source: str | None = None) -> None:
@@ -273,10 +283,6 @@ class Session:
             self.house.archive.add(self.owner, self.conversation, events)
         except sqlite3.Error as error:
             print(f"sqlagent: a conversation cannot be stored ({error})", file=sys.stderr)
-
-
-def _answered(turn: TurnView) -> bool:
-    return turn.answer is not None and turn.answer["error"] is None
 
 
 def _first_turns(events: Sequence[Event], turns: int) -> list[Event]:

@@ -67,5 +67,5 @@ def test_a_remembered_turn_is_shown_as_one_that_was_answered(talk: Talk) -> None
     """Guards the follow-ups that are measured behind gold SQL."""
     conversation, model = _listen(talk)
     conversation.remember("How many singers?", "SELECT COUNT(*) FROM singer")
-    assert conversation.ask("Only those from France").rows == [[2]]
+    assert conversation.ask("Only the young ones").rows == [[2]]
     assert "history: How many singers? => SELECT COUNT(*) FROM singer\n" in model.first

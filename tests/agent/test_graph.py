@@ -16,7 +16,7 @@ STEP_KEYS = {
 }  # fmt: skip
 ANSWER_KEYS = {
     "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
-    "plain_total_ms", "error",
+    "plain_total_ms", "error", "continues",
 }  # fmt: skip
 
 

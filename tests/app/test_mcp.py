@@ -84,3 +84,18 @@ def test_on_stdio(singers: Path) -> None:
     """The program itself: anything printed to stdout would break the protocol."""
     arguments = ["-c", "from app.cli import main; main()", "mcp", "--db", str(singers), "--engine", "sqlite"]
     anyio.run(_tour, StdioServerParameters(command=sys.executable, args=arguments), False)
+
+
+def test_a_conversation_goes_on_by_its_name(assistant: Assistant) -> None:
+    async def talk() -> None:
+        async with Client(server_of(assistant)) as client:
+            first = await client.call_tool("ask", {"question": "How many singers are there?"})
+            assert first.structured_content and first.structured_content["continues"] is None
+            name = first.structured_content["conversation"]
+            then = await client.call_tool("ask", {"question": "by country", "conversation": name})
+            assert then.structured_content and then.structured_content["continues"] == 1
+            assert sorted(then.structured_content["rows"]) == [["France", 2], ["Spain", 1]]
+            unknown = await client.call_tool("ask", {"question": "by country", "conversation": "no such"})
+            assert unknown.is_error and "not known" in unknown.content[0].text  # type: ignore[union-attr]
+
+    anyio.run(talk)

@@ -6,7 +6,7 @@ import pytest
 
 from agent.events import Answered, Asked, Event, Failed, Judged, Started, Waiting, Wrote
 from ui.fold import Conversed
-from ui.messages import message_turn, messages
+from ui.messages import ASK_AFRESH, message_turn, messages
 
 ANSWER: dict[str, Any] = {
     "question": "q", "sql": "SELECT 1", "dialect": "duckdb", "columns": ["a"], "rows": [[1]], "truncated": False,
@@ -96,3 +96,11 @@ def test_a_stopped_question_says_so_and_judgements_find_their_turn() -> None:
 
 def test_events_without_a_question_change_nothing() -> None:
     assert Conversed([answered(), Judged(0, True), Started("plan")]).turns == []
+
+
+def test_what_continues_a_question_says_so_and_can_be_asked_afresh() -> None:
+    shown = messages(Conversed([Asked("And in France?"), answered(continues=2)]).turns)[-1]
+    assert '<span class="chip">continues question 2</span>' in shown["content"]
+    assert shown["options"] == [{"label": "✕ does not continue question 2", "value": ASK_AFRESH}]
+    alone = messages(Conversed([Asked("How many?"), answered()]).turns)[-1]  # recorded before there was such a field
+    assert "chip" not in alone["content"] and "options" not in alone

@@ -18,10 +18,12 @@ from ui.house import House, Rules
 from ui.session import Busy, Session
 
 COUNT, PER_COUNTRY, WRONG, MANY = "How many albums?", "Albums per country?", "Wrong?", "All numbers?"
+PER_COUNTRY_OF_THEM = "How many of them did the artists of each country release?"
 SCRIPT = {
     COUNT: "SELECT COUNT(*) FROM albums",
     PER_COUNTRY: "SELECT country, COUNT(*) FROM albums JOIN artists ON albums.artist_id = artists.artist_id GROUP BY country",
     WRONG: "SELECT titel FROM albums",
+    PER_COUNTRY_OF_THEM: "SELECT country, COUNT(*) FROM artists GROUP BY country",
     MANY: "SELECT i FROM range(100000) AS numbers(i)",
     "How many shops?": "SELECT COUNT(*) FROM shops",
     "Slow?": "SELECT COUNT(*) FROM range(100000) a, range(1000000) b",
@@ -57,12 +59,45 @@ def test_a_question_gives_rows(ada: Session) -> None:
 
 def test_later_questions_see_earlier_ones(ada: Session) -> None:
     ask(ada, COUNT)
-    ask(ada, PER_COUNTRY)
-    assert ada._toolbox is not None
-    prompt = str(ada._toolbox.calls["generate"].messages[0].text)
-    assert f"history: {COUNT} => {SCRIPT[COUNT]}" in prompt
-    list(ada.ask(PER_COUNTRY, again=True))
-    assert f"=> {SCRIPT[PER_COUNTRY]}" not in str(ada._toolbox.calls["generate"].messages[0].text)
+    ask(ada, PER_COUNTRY_OF_THEM)
+    assert f"history: {COUNT} => {SCRIPT[COUNT]}" in _prompt(ada)
+    assert _continues(ada) == 1
+
+
+def test_retry_takes_the_other_reading_and_then_another_query(ada: Session) -> None:
+    ask(ada, COUNT)
+    ask(ada, PER_COUNTRY_OF_THEM)
+    list(ada.ask(PER_COUNTRY_OF_THEM, again=1))
+    assert "history: -\n" in _prompt(ada)
+    answer = ada.view.turns[-1].answer
+    assert answer is not None and "you have seen" in answer["answer"]  # the script knows one query for a question
+    list(ada.ask(PER_COUNTRY_OF_THEM, again=2))
+    assert f"history: {COUNT} => {SCRIPT[COUNT]}" in _prompt(ada)
+
+
+def test_a_question_is_asked_by_itself_where_the_asker_wants_it_so(ada: Session) -> None:
+    ask(ada, COUNT)
+    list(ada.ask(PER_COUNTRY_OF_THEM, reading="standalone"))
+    assert "history: -\n" in _prompt(ada) and _continues(ada) is None
+
+
+def test_starting_over_forgets_what_came_before(ada: Session) -> None:
+    ask(ada, COUNT)
+    ask(ada, "Start over")
+    assert ada.view.turns[-1].answer is not None and ada.view.turns[-1].answer["error"] is None
+    ask(ada, PER_COUNTRY_OF_THEM)
+    assert "history: -\n" in _prompt(ada)
+
+
+def _prompt(session: Session) -> str:
+    assert session._toolbox is not None
+    return str(session._toolbox.calls["plan"].messages[0].text)
+
+
+def _continues(session: Session) -> int | None:
+    answer = session.view.turns[-1].answer
+    assert answer is not None
+    return answer["continues"]  # type: ignore[no-any-return]
 
 
 def test_settings_hold_from_the_next_question_on(ada: Session) -> None:
@@ -177,9 +212,8 @@ def test_a_conversation_is_found_after_a_restart(tmp_path: Path) -> None:
     turn = again.view.turns[0]
     assert (turn.question, turn.liked) == (COUNT, True)
     assert turn.ran is not None and turn.ran.rows == ((1,),)
-    ask(again, PER_COUNTRY)
-    assert again._toolbox is not None
-    assert COUNT in str(again._toolbox.calls["plan"].messages[0].text)
+    ask(again, PER_COUNTRY_OF_THEM)
+    assert COUNT in _prompt(again)
     assert len(house.archive.search("ada")) == 1
     house.close()
 
