@@ -36,7 +36,13 @@ def build(
     ] = 1.0,
     refine: Annotated[float, typer.Option("--refine", min=0.0, max=1.0, help="Share that gets a correction.")] = 0.3,
     follow_ups: Annotated[
-        float, typer.Option("--follow-ups", min=0.0, max=1.0, help="Share that gets a second question.")
+        float,
+        typer.Option(
+            "--follow-ups",
+            min=0.0,
+            max=1.0,
+            help="Share that gets a second question: one that leans on it, an unrelated or a contrasting one.",
+        ),
     ] = 0.3,
     database: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None,
     model: options.Model = "embedded",

@@ -24,9 +24,10 @@ from eval.dataset import DatasetError
 from eval.training_data.databases import TrainingDatabase, described_schema, empty_database, open_training
 from eval.training_data.examples import PROFILE, Item, Placed, Setting, pairs
 from eval.training_data.golds import GoldError, Place, place_of, real_tables
-from eval.training_data.items import Tally, items
+from eval.training_data.items import items
 from eval.training_data.sources import HELD_BACK, Question, load_dev, load_questions, synonym_questions, without_dev
 from eval.training_data.synonyms import Synonyms, read_synonyms
+from eval.training_data.tally import Tally
 from eval.training_data.variants import distractors, draw, original
 from eval.training_data.verify import Dialect
 from tools.database import Database
@@ -44,7 +45,8 @@ class Options:
     per_schema: questions that share one new schema; about as many as one pack of the trainer takes.
     originals: share of questions, in each dialect, that are asked under the original names, too.
     queries: share of questions whose SQL is asked for beside the plan, which is harder to learn.
-    refine, follow_ups: share of questions that get a correction, a second question. databases: only these; empty: all.
+    refine, follow_ups: share of questions that get a correction, a second question of one of three kinds (`second_questions`).
+    databases: only these; empty: all.
     spider, spider_syn, bird: share of each source's questions. Those held back are all there, under the original names.
     """
 
@@ -217,8 +219,8 @@ def _fitting(item: Item, setting: Setting, material: Material, chance: Random, t
             return []
     if chance.random() >= material.options.queries:
         made = [placed for placed in made if placed.step != "generate"]
-    kind = "follow-up " if item.history else ""
-    tally.pairs.update(f"{item.id.split('/')[0]} {kind}{placed.pair.step} {setting.dialect}" for placed in made)
+    source = " ".join(filter(None, (item.id.split("/")[0], "follow-up" if item.history else "", item.kind)))
+    tally.pairs.update(f"{source} {placed.pair.step} {setting.dialect}" for placed in made)
     return made
 
 

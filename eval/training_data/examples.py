@@ -36,7 +36,10 @@ DRAWS = 4  # corruptions tried until one leads to a trouble that the agent would
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question with its verified SQL, and the turns before it; `values` by dialect, as the engines find them."""
+    """A question with its verified SQL, and the turns before it; `values` by dialect, as the engines find them.
+
+    `kind` says what a second question is to the first (`second_questions.KINDS`); "" for a question of the benchmark.
+    """
 
     id: str
     text: str
@@ -44,6 +47,7 @@ class Item:
     target: Target
     values: dict[Dialect, tuple[ValueMatch, ...]]
     history: tuple[tuple[str, Target], ...] = ()
+    kind: str = ""
 
     @property
     def dialects(self) -> tuple[Dialect, ...]:

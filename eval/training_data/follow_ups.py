@@ -27,14 +27,17 @@ class FollowUp:
     kind: str
 
 
-def follow_up(tree: exp.Query, schema: Schema, rng: Random) -> FollowUp | None:
-    """One follow-up of a query in the style; None where no change applies."""
+def follow_up(
+    tree: exp.Query, schema: Schema, rng: Random, changes: Mapping[str, Change] | None = None
+) -> FollowUp | None:
+    """One follow-up of a query in the style, by one of the `changes` (default: CHANGES); None where none applies."""
+    changes = CHANGES if changes is None else changes
     if not isinstance(tree, exp.Select) or tree.args.get("with_"):
         return None
-    for kind in rng.sample(list(CHANGES), len(CHANGES)):
+    for kind in rng.sample(list(changes), len(changes)):
         copy = tree.copy()
         assert isinstance(copy, exp.Select)
-        text = CHANGES[kind](copy, schema, rng)
+        text = changes[kind](copy, schema, rng)
         if text is not None and copy != tree:
             return FollowUp(text, copy, kind)
     return None
@@ -47,7 +50,7 @@ def add_filter(select: exp.Select, schema: Schema, rng: Random) -> str | None:
     asked = {column.name for where in select.find_all(exp.Where) for column in where.find_all(exp.Column)}
     every = [(table, column) for table, column in _columns(select, schema) if column.name not in asked]
     choices = [
-        (table, column) for table, column in every if column.samples and not _is_key(column) and _is_short(column)
+        (table, column) for table, column in every if column.samples and not is_key(column) and _is_short(column)
     ]
     if not choices:
         return None
@@ -57,7 +60,7 @@ def add_filter(select: exp.Select, schema: Schema, rng: Random) -> str | None:
     literal = exp.Literal.number(value) if number and _is_numeric(value) else exp.Literal.string(value)
     condition = exp.EQ(this=_reference(select, table, column), expression=literal)
     select.where(condition, copy=False)
-    words = {"column": _spoken(column), "value": value}
+    words = {"column": spoken(column.name), "value": value}
     return rng.choice(FILTER).format(**words)
 
 
@@ -96,7 +99,7 @@ def sort(select: exp.Select, schema: Schema, rng: Random) -> str | None:
     table, column = rng.choice(choices)
     descending = rng.random() < 0.5
     select.order_by(_key(_reference(select, table, column), descending), copy=False)
-    words = {"column": _spoken(column), "direction": rng.choice(DESCENDING if descending else ASCENDING)}
+    words = {"column": spoken(column.name), "direction": rng.choice(DESCENDING if descending else ASCENDING)}
     return rng.choice(SORT).format(**words)
 
 
@@ -118,13 +121,13 @@ def group(select: exp.Select, schema: Schema, rng: Random) -> str | None:
     """One aggregate, for each value of a column."""
     if _has(select, "group", "having", "limit", "order") or len(select.expressions) != 1:
         return None
-    choices = [(table, column) for table, column in _columns(select, schema) if not _is_key(column)]
+    choices = [(table, column) for table, column in _columns(select, schema) if not is_key(column)]
     if not isinstance(select.expressions[0].unalias(), exp.AggFunc) or not choices:
         return None
     table, column = rng.choice(choices)
     select.set("expressions", [_reference(select, table, column), *select.expressions])
     select.group_by(_reference(select, table, column), copy=False)
-    return rng.choice(GROUP).format(column=_spoken(column))
+    return rng.choice(GROUP).format(column=spoken(column.name))
 
 
 CHANGES: Mapping[str, Change] = {
@@ -197,7 +200,8 @@ def _reference(select: exp.Select, entry: exp.Expr, column: Column) -> exp.Colum
     return exp.Column(this=identifier(column.name), table=qualifier)
 
 
-def _is_key(column: Column) -> bool:
+def is_key(column: Column) -> bool:
+    """Whether the column says which row it is, and nothing of it."""
     return column.primary_key or (name_words(column.name) or ["id"])[-1] in ("id", "code", "number", "key")
 
 
@@ -205,5 +209,6 @@ def _is_short(column: Column) -> bool:
     return all(len(sample) <= 30 for sample in column.samples)
 
 
-def _spoken(column: Column) -> str:
-    return " ".join(word for word in name_words(column.name) if word) or column.name
+def spoken(name: str) -> str:
+    """A table's or column's name as a person says it."""
+    return " ".join(word for word in name_words(name) if word) or name

@@ -1,6 +1,7 @@
 """One chat for each database: the order of its questions, what stands before them, resuming, and questions that fail."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from agent.toolbox import AgentOptions
 from decoding.engine import PromptTooLong
 from eval.agent_predict import seeded
+from eval.asking import answered
 from eval.chat_predict import ChatPredict
 from eval.dataset import Example, database_file
 from eval.datasets import by_database, in_order
@@ -188,3 +190,21 @@ def test_what_an_answer_continues_is_recorded_and_counted(invented: Path, tmp_pa
 
 def _evaluated(predict: Callable[[Example], Prediction], examples: Sequence[Example], out: Path) -> dict[str, Any]:
     return evaluate(examples, predict, "sqlite", out, dataset="spider", rules="spider", progress=False)
+
+
+def test_other_chats_end_with_the_question_they_are_at(invented: Path, tmp_path: Path) -> None:
+    """Guards a run that was stopped against minutes in which the other chats are asked to their end."""
+    failed, asked = threading.Event(), []
+
+    def predict(example: Example) -> Prediction:
+        asked.append(example.id)
+        if example.id == "library/0":
+            failed.set()
+            raise RuntimeError("out of power")
+        failed.wait(20)
+        time.sleep(0.5)
+        return Prediction(example.gold)
+
+    with pytest.raises(RuntimeError, match="out of power"):
+        list(answered(list(by_database(_examples(invented)).values()), predict, 2))
+    assert asked.count("gauge/0") <= 1 and "gauge/1" not in asked and "library/1" not in asked

@@ -11,7 +11,7 @@ from agent.toolbox import AgentOptions, Toolbox
 from eval.agent_predict import AgentPredict
 from eval.dataset import Example, database_file
 from eval.datasets import load_dataset
-from eval.run import Scorer
+from eval.run import Scorer, fingerprint
 from eval.training_data.sources import HELD_BACK
 from tests.agent.conftest import ScriptedModel
 from tools.result import Limits
@@ -43,6 +43,7 @@ def test_follow_ups_are_spread_over_databases_and_kinds(follow_ups: list[Example
 def test_follow_ups_are_always_the_same_ones(follow_ups: list[Example], spider: Path) -> None:
     """Guards every figure that is compared over time."""
     assert load_dataset("follow_ups", spider.parent) == follow_ups
+    assert fingerprint(follow_ups) == "100:f8d88a750113ed41"
     first = follow_ups[0]
     assert (first.id, first.question) == ("4800/count", "How many is that?")
     assert first.history == (("What are the descriptions for the aircrafts?", "SELECT Description FROM aircraft"),)

@@ -17,11 +17,12 @@ from eval.datasets import load_dataset
 from eval.training_data.build import Options, build
 from eval.training_data.databases import TrainingDatabase, open_training
 from eval.training_data.golds import normalise, parse, sql_text
-from eval.training_data.items import Tally, items
+from eval.training_data.items import items
 from eval.training_data.plan_answers import plan_answer
 from eval.training_data.rename import Naming, rename_sql
 from eval.training_data.sources import HELD_BACK, Question, load_dev, load_questions, without_dev
 from eval.training_data.synonyms import read_synonyms
+from eval.training_data.tally import Tally
 from eval.training_data.variants import draw
 from tools.schema import Column, Schema, Table
 

@@ -1,0 +1,21 @@
+"""Counts of what a build made, and of what it left out and why."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of what: `golds` by outcome, `pairs` by "source step dialect", `left_out` by reason.
+
+    A second question counts as "source follow-up kind step dialect", without "follow-up" where no history is shown.
+    """
+
+    golds: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Tally") -> None:
+        """Count the other's too."""
+        for mine, others in ((self.golds, other.golds), (self.pairs, other.pairs), (self.left_out, other.left_out)):
+            mine.update(others)
