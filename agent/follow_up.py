@@ -65,6 +65,7 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(stem(word.key) for word in split(text) if word.key not in STOP_WORDS | _EMPTY)
 
 
+WHOLE = 3  # content words that make a question whole though it names no table
 _EMPTY = word_set("instead too well also again please what how thanks same ones those sum count")
 
 
@@ -108,6 +109,8 @@ def _of_clause(core: str, named: Mentions, connected: bool) -> tuple[Leaning, Re
         return ("unsure" if connected else "stands"), "standalone"
     if not words or _only_compares(core, words):
         return "leans", "follow_up"
+    if len(words) >= WHOLE and not connected:
+        return "stands", "standalone"
     likely = not connected and (named.columns or len(words) > 1)
     return "unsure", "standalone" if likely else "follow_up"
 

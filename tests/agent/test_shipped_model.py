@@ -1,11 +1,13 @@
 """The model that comes with the project, on the bundled database: what its training promises holds."""
 
 from pathlib import Path
+from random import Random
 
 from agent.assemble import ModelChoice, load_model
 from agent.conversation import Conversation
 from tools.database import open_database
 from tools.example.build import example_database
+from tools.starters import starters
 
 QUESTIONS = ("How many customers are there?", "Which artists come from Norway?", "What does the average record cost?")
 
@@ -22,3 +24,20 @@ def test_it_knows_the_next_places_by_itself(tmp_path: Path) -> None:
     decoded = [step for step in steps if step["target_forwards"]]
     tokens = sum(step["tokens_per_forward"] * step["target_forwards"] for step in decoded)
     assert tokens / sum(step["target_forwards"] for step in decoded) > 2.0
+
+
+def test_the_first_questions_of_the_chat_are_answered_alike_in_any_order(tmp_path: Path) -> None:
+    """The second of them got the SQL of the first: the history in its prompt overwhelmed the question."""
+    database = open_database(example_database(tmp_path))
+    try:
+        model = load_model(ModelChoice())
+        questions = starters(database.schema(), most=10)
+        afresh = {question: Conversation(model.toolbox(database)).ask(question).sql for question in questions}
+        for seed in range(2):
+            chat, order = Conversation(model.toolbox(database)), Random(seed).sample(questions, len(questions))
+            answers = {question: chat.ask(question) for question in order}
+            assert {question: answer.sql for question, answer in answers.items()} == afresh
+            assert not any(answer.continues for answer in answers.values())
+    finally:
+        database.close()
+    assert len(afresh) == 10
