@@ -91,7 +91,7 @@ def test_every_question_stands_behind_those_before_it_on_its_database(invented: 
     """Guards the one chat: in order, behind the agent's own SQL, and the seeds of `AgentPredict`."""
     examples = _examples(invented)
     summary, model = _run(_right, examples, tmp_path)
-    assert (summary["n"], summary["ex"], summary["continued"]) == (7, 1.0, 0)
+    assert (summary["n"], summary["ex"], summary["continued"]) == (7, 1.0, 5)
     for name, golds in GOLDS.items():
         asked = _asked(model, name)
         assert [place for place, _ in asked] == list(range(len(golds)))
