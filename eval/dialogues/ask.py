@@ -63,11 +63,11 @@ def _ask(dialogues: Sequence[Dialogue], asker: "Asker", log: RecordLog[TurnRecor
     known = {record.id for record in log.records}
     with AccuracyBar(sum(len(dialogue.turns) for dialogue in dialogues), progress) as bar:
         for dialogue in dialogues:
+            missing = [] if known.issuperset(dialogue.turn_ids) else list(asker.records(dialogue))
+            for record in missing:
+                if record.id not in known:
+                    log.append(record)
             bar.show(len(log.records), [record.correct for record in log.records if record.correct is not None])
-            if known.issuperset(dialogue.turn_ids):
-                continue
-            for record in [record for record in asker.records(dialogue) if record.id not in known]:
-                log.append(record)
 
 
 class Databases:

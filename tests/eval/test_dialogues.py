@@ -128,6 +128,13 @@ def test_a_turn_stands_behind_own_or_gold_sql(folder: Path, first_turns: FirstTu
     assert summary["ex"] == 0.75 and summary["settings"]["first_turns"] == first_turns
 
 
+def test_progress_is_shown_to_the_end(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model, dialogues = AnsweringModel(_gold), read_dialogues(_write(folder, ONE, TWO))
+    ask_dialogues(dialogues, lambda: model, OPTIONS, folder / "out", names=NAMES, settings={})
+    captured = capfd.readouterr()
+    assert captured.out == "" and "EX 100.0%" in captured.err and "5/5" in captured.err
+
+
 def test_dialogues_do_not_see_one_another(folder: Path) -> None:
     _, model = _run(folder, _gold)
     last = next(prompt for prompt in model.prompts if "\nquestion: What about all?\n" in prompt)
