@@ -42,6 +42,11 @@ _COMPARISONS: Mapping[str, type[exp.Binary]] = (
     | {"least": exp.GTE, "since": exp.GTE, "most": exp.LTE}
     | dict.fromkeys(("in", "from"), exp.EQ)
 )
+_MORE_OR_LESS = re.compile(
+    r"\b(?:more|less|fewer|over|under|above|below|least|most|than|after|before|since|not)\b", re.IGNORECASE
+)
+_NUMERIC = re.compile(r"INT|DEC|NUM|DOUBLE|FLOAT|REAL", re.IGNORECASE)
+_FIRST = re.compile(r"\b(?:first|top|last|best)\b", re.IGNORECASE)
 _PRIZED = re.compile(r"\bcosts?\b|\beuros?\b|€", re.IGNORECASE)
 _NUMBER_WORDS = [
     "zero",
@@ -110,7 +115,7 @@ def other_number(request: Request) -> exp.Query | None:
     """Another year or number in place of the only one of its kind: "and in 2021?", "what about over 30?"."""
     text = re.sub(r"\w+", lambda found: _digits(found[0]), request.core)
     numbers = re.findall(r"\d+(?:\.\d+)?", text)
-    if len(numbers) != 1 or telling(text) - {numbers[0]} - _MEASURES:
+    if len(numbers) != 1 or _FIRST.search(text) or telling(text) - {numbers[0]} - _MEASURES:
         return None
     literals = [each for each in request.select.find_all(exp.Literal) if each.find_ancestor(exp.Where, exp.Having)]
     if _YEAR.fullmatch(numbers[0]):
@@ -167,7 +172,28 @@ def bound(request: Request) -> exp.Query | None:
     return request.select.where(condition(this=column, expression=exp.Literal.number(found["number"])), copy=False)
 
 
-FILTER_CHANGES: tuple[Change, ...] = (other_value, one_more_value, something_there, other_number, some_years, bound)
+def equal_number(request: Request) -> exp.Query | None:
+    """A number that a column must have: "just the ones with capacity 40", "what about those with 35 as price?"."""
+    numbers = re.findall(r"\b\d+(?:\.\d+)?\b", request.core)
+    if len(numbers) != 1 or not _NARROWING.search(request.text) or _MORE_OR_LESS.search(request.core):
+        return None
+    column = request.column(request.core.replace(numbers[0], " "))
+    declared = request.declared(column) if column is not None else None
+    if column is None or declared is None or request.select.args.get("limit"):
+        return None
+    literal = exp.Literal.number(numbers[0]) if _NUMERIC.search(declared.type) else exp.Literal.string(numbers[0])
+    return request.select.where(exp.EQ(this=column, expression=literal), copy=False)
+
+
+FILTER_CHANGES: tuple[Change, ...] = (
+    other_value,
+    one_more_value,
+    something_there,
+    other_number,
+    some_years,
+    bound,
+    equal_number,
+)
 
 
 def _priced(request: Request) -> exp.Column | None:

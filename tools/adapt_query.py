@@ -31,6 +31,7 @@ _EMPTY = word_set(
     "keep limit restrict narrow filter instead too also well please only just thing what how again ok okay no"
 )
 _LABELS = word_set("name title")
+_OF_A_KIND = word_set("address value")
 _TELLING = word_set("name number")  # stop words elsewhere, and names of columns here
 
 
@@ -67,16 +68,15 @@ class Request:
     def column(self, words: str) -> exp.Column | None:
         """The one column of the query's tables that these words name best; None where there is none or several.
 
-        Either every word stands in the column's name or its table's, or all of the column's name is said.
+        Every word must stand in the column's name or its table's: "the e-mail address" is `email` all the same.
         """
         wanted = telling(words)
-        elsewhere = frozenset[str]().union(*(stems(table.name) for table in self.schema.tables))
         scored = [
             (len(wanted & names) / len(names | wanted), alias, column.name)
             for alias, table, column in self.columns
             if not _is_unsaid_key(names := stems(column.name), wanted)
             and names & wanted
-            and (wanted <= names | stems(table.name) or (names <= wanted and not elsewhere & wanted - names))
+            and wanted <= names | stems(table.name) | _OF_A_KIND
         ]
         best = max((score for score, _, _ in scored), default=0.0)
         places = [(alias, name) for score, alias, name in scored if score == best]

@@ -56,7 +56,8 @@ _EXTREME = re.compile(
     re.IGNORECASE,
 )
 _GROUP = re.compile(
-    rf"(?:(?:show|split|break|group|give|divide|do|list|count)(?: me)? )?(?:(?:{_RESULT}|the same) )?(?:down |up |out )?"
+    rf"(?:(?:show|split|break|group|give|divide|do|list|count|what is)(?: me)? )?"
+    rf"(?:(?:{_RESULT}|the same) )?(?:down |up |out )?"
     r"(?:by|per|for each|for every|in each)(?: each)? (?P<key>[\w' -]+)",
     re.IGNORECASE,
 )
@@ -166,7 +167,7 @@ def columns(request: Request) -> exp.Query | None:
     select = request.select
     if not found or select.args.get("group") or not (found["what"] or found["add"] or found["too"]):
         return None
-    if _AGGREGATE_WORDS.search(found["names"]):
+    if _NO_COLUMNS.search(found["names"]):
         return None
     parts = [part for part in re.split(r",|\band\b", found["names"]) if part.strip()]
     named = [request.column(part) or request.label(part) for part in parts]
@@ -178,7 +179,7 @@ def columns(request: Request) -> exp.Query | None:
 
 
 SHAPE_CHANGES: tuple[Change, ...] = (count, limit, sort, extreme, group, aggregate, columns)
-_AGGREGATE_WORDS = re.compile(rf"\b(?:{'|'.join(_AGGREGATES)}|number|count)\b", re.IGNORECASE)
+_NO_COLUMNS = re.compile(rf"\b(?:{'|'.join(_AGGREGATES)}|number|count|it|that|for|per|by|each|in|of)\b", re.IGNORECASE)
 _COUNTED = word_set("number count amount total many copy")
 
 
@@ -189,9 +190,10 @@ def _aggregates(select: exp.Select) -> list[exp.AggFunc]:
 
 def _sort_key(request: Request, words: str, direction: re.Match[str] | None, alphabetical: bool) -> exp.Expr | None:
     """What to sort by: the column that the words name, the only aggregate, what the adjective compares, the first column."""
-    if telling(words) - _COUNTED:
-        return request.column(words)
     aggregates = _aggregates(request.select)
+    counted = len(aggregates) == 1 and re.search(r"\b(?:number|count) of\b", words, re.IGNORECASE)
+    if telling(words) - _COUNTED and not counted:
+        return request.column(words)
     if len(aggregates) == 1:
         return aggregates[0].copy()
     if alphabetical:

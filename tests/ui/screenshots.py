@@ -15,6 +15,8 @@ from tests.ui.measure import embedded_house
 RECORDED = Path(__file__).parent / "recorded" / "albums.jsonl"
 SIZES = {"desktop": {"width": 1360, "height": 860}, "phone": {"width": 390, "height": 844}}
 UNCLEAR = "How many are called Home?"
+NAMES, FOLLOW_UP = "Names of artists?", "only those from France"
+SCRIPT = {NAMES: "SELECT name, country FROM artists ORDER BY name"}
 TABS = ("Result", "Chart", "SQL", "Savings", "Decoding", "Race")
 
 
@@ -30,6 +32,11 @@ def desktop(page: Any, folder: Path, scheme: str) -> None:
     ask(page, UNCLEAR)
     until(page, "#chat", "as it stands")
     take(page, folder, f"desktop-{scheme}-clarify")
+    for question in (NAMES, FOLLOW_UP):
+        ask(page, question)
+        until(page, "#chat", "steps in")
+    until(page, "#chat .chip", "continues")
+    take(page, folder, f"desktop-{scheme}-follow-up")
     side_tab(page, "Chats")
     choose_file(page, "#replay", RECORDED)
     until(page, "#chat", "per year")
@@ -73,7 +80,7 @@ def main(folder: Path, wanted: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (
         TemporaryDirectory() as scratch,
-        served(scripted_house(Path(scratch), {})) as address,
+        served(scripted_house(Path(scratch), SCRIPT)) as address,
         open_browser() as browser,
     ):
         for scheme in ("light", "dark"):

@@ -15,10 +15,12 @@ if not os.environ.get("SQLAGENT_BROWSER"):
 assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
 
 COUNT, NAMES, SLOW, UNKNOWN = "How many albums?", "Names of artists?", "Everything, slowly?", "When were they released?"
+FOLLOW_UP = "only those from France"
 UNCLEAR = "How many are called Home?"
 SCRIPT = {
     COUNT: "SELECT COUNT(*) AS albums FROM albums",
     NAMES: "SELECT name, country FROM artists ORDER BY name",
+    FOLLOW_UP: "SELECT COUNT(*) AS french FROM artists WHERE country = 'France'",
     SLOW: "SELECT " + ", ".join(f"title AS t{i}" for i in range(400)) + " FROM albums",
     UNKNOWN: "SELECT released FROM albums",
     f"{UNKNOWN} [released means year]": "SELECT DISTINCT year FROM albums",
@@ -88,6 +90,17 @@ def test_an_unclear_question_is_asked_back_and_a_click_settles_it(page: Any) -> 
     until(page, "#chat", "What does “Home” mean")
     page.click("#chat button:has-text('artists.name')")
     until(page, "#chat", "artists: 1")
+
+
+def test_a_follow_up_says_what_it_continues_and_a_click_asks_it_afresh(page: Any) -> None:
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    ask(page, FOLLOW_UP)
+    until(page, "#chat .chip", "continues question 1")
+    until(page, "#caption", "2 rows")
+    page.click("#chat button:has-text('does not continue question 1')")
+    until(page, "#caption", "1 row")
+    assert page.locator("#chat .chip").count() == 1
 
 
 def test_an_unknown_name_becomes_a_choice(page: Any) -> None:
