@@ -11,7 +11,9 @@ from tools.values import ValueMatch
 from tools.words import split, stem, word_set
 
 SURE = 0.9  # score of a value match that a condition is made from
-_NARROWING = re.compile(r"\b(?:only|just|those|ones|them|keep|limit|restrict|narrow|filter)\b", re.IGNORECASE)
+_NARROWING = re.compile(
+    r"\b(?:only|just|those|ones|them|keep|limit|restrict|narrow|filter|where|whose)\b", re.IGNORECASE
+)
 _WITHOUT = re.compile(
     r"(?:just |only |but )?(?:(?:those|these|them|the ones|all|show) )?"
     r"(?:without|except(?: for)?|excluding|exclude|not|leave out|remove|drop|skip|ignore)\b",

@@ -28,7 +28,8 @@ _TAIL = re.compile(
     re.IGNORECASE,
 )
 _EMPTY = word_set(
-    "keep limit restrict narrow filter instead too also well please only just thing what how again ok okay no"
+    "keep limit restrict narrow filter instead too also well please only just thing what how again ok okay no one ones where "
+    "whose"
 )
 _LABELS = word_set("name title")
 _OF_A_KIND = word_set("address value")

@@ -20,7 +20,8 @@ _COUNT = re.compile(
     re.IGNORECASE,
 )
 _LIMIT = re.compile(
-    rf"(?:(?:show|give|list|make|keep)(?: me| it| that)? )?(?:only |just )?(?:the )?(?:top|first|best) (?P<number>\w+)"
+    rf"(?:(?:show|give|list|make|keep|what are|what is)(?: me| it| that)? )?"
+    r"(?:only |just )?(?:the )?(?:top|first|best) (?P<number>\w+)"
     rf"(?: (?:of {_RESULT}|rows|results|ones))?",
     re.IGNORECASE,
 )
