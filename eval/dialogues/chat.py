@@ -1,10 +1,12 @@
 """A conversation about a dialogue, turn by turn. Scores nothing."""
 
 from agent.conversation import Conversation
+from agent.readings import entity_of
 from agent.toolbox import Toolbox
 from eval.agent_predict import predicted, seeded
 from eval.dialogues.read import Dialogue
 from eval.record import Prediction
+from tools.result import Result
 
 
 class DialogueChat:
@@ -26,4 +28,6 @@ class DialogueChat:
         if turn.sql is None:
             self.ask(number)
         else:
-            self._conversation.remember(turn.question, turn.sql)
+            result = self._conversation.toolbox.database.execute(turn.sql)
+            entity = entity_of(result.rows, len(result.rows)) if isinstance(result, Result) else None
+            self._conversation.remember(turn.question, turn.sql, entity=entity)
