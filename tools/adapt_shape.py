@@ -180,7 +180,7 @@ def columns(request: Request) -> exp.Query | None:
 
 
 SHAPE_CHANGES: tuple[Change, ...] = (count, limit, sort, extreme, group, aggregate, columns)
-_NO_COLUMNS = re.compile(rf"\b(?:{'|'.join(_AGGREGATES)}|number|count|it|that|for|per|by|each|in|of)\b", re.IGNORECASE)
+_NO_COLUMNS = re.compile(rf"\b(?:{'|'.join(_AGGREGATES)}|number|count|it|that|for|per|by)\b", re.IGNORECASE)
 _COUNTED = word_set("number count amount total many copy")
 
 
