@@ -118,7 +118,7 @@ def predicted(ask: Callable[[], Answer]) -> Prediction:
         new_tokens=sum(step["new_tokens"] - step["forced_tokens"] for step in answer.steps),
         target_forwards=sum(step["target_forwards"] for step in answer.steps),
         steps=answer.steps,
-        continues=getattr(answer, "continues", None),
+        continues=answer.continues,
     )
 
 
