@@ -21,6 +21,7 @@ from decoding.chat_model import FastChatModel, log_likelihood, rounds_of
 from decoding.constraint import Constraint, ConstraintError
 from decoding.metrics import measure
 from decoding.recall import Recall
+from decoding.rounds import Round
 from decoding.sampling import Sampler
 from decoding.tokenizer import Tokenizer
 
@@ -30,7 +31,7 @@ class Reply:
     texts: tuple[str, ...]
     step: Step
     log_likelihoods: tuple[float, ...]  # 0 where they are not known
-    rounds: tuple[list[dict[str, Any]], ...]  # of each text; empty where they are not known
+    rounds: tuple[tuple[Round, ...], ...]  # of each text; empty where they are not known
 
 
 def ask_model(
@@ -76,7 +77,7 @@ def _answered(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples:
     plain = _race(toolbox, calls[0], replies) if toolbox.options.race else None
     step = model_step(name, replies, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
     likelihoods = tuple(map(log_likelihood, replies))
-    rounds = tuple(reply.response_metadata.get("rounds", []) for reply in replies)
+    rounds = tuple(map(rounds_of, replies))
     return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), likelihoods, rounds)
 
 
@@ -159,8 +160,7 @@ def _stream(toolbox: Toolbox, call: Call, name: str) -> AIMessage:
         if not isinstance(chunk, AIMessageChunk):
             continue
         if chunk.text:
-            rounds = chunk.response_metadata.get("rounds", [])
-            writer({"event": "text", "step": name, "text": chunk.text, "rounds": rounds})
+            writer({"event": "text", "step": name, "text": chunk.text, "rounds": rounds_of(chunk)})
         whole = chunk if whole is None else whole + chunk
     if whole is None:
         return AIMessage("")

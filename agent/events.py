@@ -11,7 +11,7 @@ from typing import Any
 from agent.conversation import Again, Conversation
 from agent.notes import Note, notes_of
 from agent.plain_values import plain_rows
-from decoding.chat_model import FastChatModel, read_round
+from decoding.chat_model import FastChatModel
 from decoding.rounds import Round
 from decoding.tokenizer import Tokenizer
 
@@ -143,7 +143,7 @@ def _typed(item: dict[str, Any], tokenizer: Tokenizer | None, shown: int) -> Eve
         case "waiting":
             return Waiting(**rest)
         case "text":
-            rounds = tuple(read_round(each) for each in rest["rounds"])
+            rounds = rest["rounds"]
             return Wrote(rest["step"], rest["text"], rounds, spell(tokenizer, rounds) if tokenizer else None)
         case "step":
             return Finished(rest)
@@ -179,7 +179,7 @@ def from_json(line: str) -> Event:
 
 def _read(kind: type[Any], key: str, value: Any) -> Any:
     if key == "rounds":
-        return tuple(read_round(each) for each in value)
+        return tuple(_read_round(each) for each in value)
     if key == "notes":
         return tuple(Note(**each) for each in value)
     if key == "spelling" and value is not None:
@@ -187,3 +187,9 @@ def _read(kind: type[Any], key: str, value: Any) -> Any:
     if kind is Ran and isinstance(value, list):
         return tuple(tuple(each) if isinstance(each, list) else each for each in value)
     return value
+
+
+def _read_round(record: Mapping[str, Any]) -> Round:
+    """JSON has lists in the place of tuples."""
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
+    return Round(**values)
