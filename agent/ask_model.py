@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langgraph.config import get_stream_writer
 
+from agent.events import Started, Waiting, Wrote
 from agent.foretell import foretold
 from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.grammar.facts import Said
@@ -46,8 +47,8 @@ def ask_model(
     bound: bool = True,
 ) -> Reply:
     """Put a step to the model when it is this asker's turn: `samples` texts of one prompt, or with `beside` one text of each
-    prompt (of the same schema), decoded together. Emits `waiting` while it is not, then `start`, then `text` events
-    while one sample is written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step
+    prompt (of the same schema), decoded together. Emits `Waiting` while it is not, then `Started`, then `Wrote` while
+    one sample is written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step
     starts again without it, and its record says so. `bound`: to what schema and question tell, not to the bare grammar alone.
     Raises Stopped.
     """
@@ -59,7 +60,7 @@ def ask_model(
     ]
     toolbox.calls[name] = calls[0]
     writer = get_stream_writer()
-    with toolbox.seat.turn(lambda ahead: writer({"event": "waiting", "step": name, "ahead": ahead})):
+    with toolbox.seat.turn(lambda ahead: writer(Waiting(name, ahead))):
         return _answered(toolbox, name, calls, samples)
 
 
@@ -82,7 +83,7 @@ def _answered(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples:
 
 
 def _replies(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples: int) -> list[AIMessage]:
-    get_stream_writer()({"event": "start", "step": name})
+    get_stream_writer()(Started(name))
     if len(calls) > 1:
         return _each(toolbox, calls)
     if samples == 1:
@@ -160,7 +161,7 @@ def _stream(toolbox: Toolbox, call: Call, name: str) -> AIMessage:
         if not isinstance(chunk, AIMessageChunk):
             continue
         if chunk.text:
-            writer({"event": "text", "step": name, "text": chunk.text, "rounds": rounds_of(chunk)})
+            writer(Wrote(name, chunk.text, rounds_of(chunk)))
         whole = chunk if whole is None else whole + chunk
     if whole is None:
         return AIMessage("")

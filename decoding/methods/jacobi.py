@@ -27,7 +27,6 @@ class Jacobi(Method):
         mask token, for checkpoints that were trained on it.
     """
 
-
     def __init__(self, block_size: int = 8, refill: bool = True, first_guess: FirstGuess = "prompt") -> None:
         if block_size < 1:
             raise ValueError(f"block_size must be 1 or more, not {block_size}")

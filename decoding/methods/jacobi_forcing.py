@@ -39,7 +39,6 @@ class JacobiForcing(Method):
     from_recall, from_prompt: look for candidates in the conversation's earlier texts and identifiers, in the prompt, too.
     """
 
-
     def __init__(
         self,
         block_size: int = 2,

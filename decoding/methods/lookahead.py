@@ -23,7 +23,6 @@ class Lookahead(Method):
     n-grams kept per first token (G). pool_from_prompt: seed the pool with the prompt's and the recall's own n-grams.
     """
 
-
     def __init__(self, window: int = 5, ngram: int = 4, guesses: int = 5, pool_from_prompt: bool = True) -> None:
         if window < 1 or ngram < 2 or guesses < 0:
             raise ValueError("need window >= 1, ngram >= 2 and guesses >= 0")

@@ -30,7 +30,6 @@ class MaskTokens(Method):
     sure: a copy of so many tokens (its context agreed long) is drafted alone, with masks behind its end only; 0: never.
     """
 
-
     def __init__(
         self,
         masks: int = 3,

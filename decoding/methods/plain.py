@@ -13,7 +13,6 @@ from decoding.verify import Verdict
 class Plain(Method):
     """One token per forward."""
 
-
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         """Nothing to remember."""
 

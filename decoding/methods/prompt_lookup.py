@@ -23,7 +23,6 @@ class PromptLookup(Method):
     matches: different continuations put into one tree.
     """
 
-
     def __init__(
         self, max_ngram: int = 8, min_ngram: int = 1, draft_tokens: int = 16, per_matched: int = 3, matches: int = 1
     ) -> None:
