@@ -9,7 +9,8 @@ from time import time
 from typing import Any
 from uuid import uuid4
 
-from agent.events import Asked, Event, from_json, to_json
+from agent.event_json import from_json, to_json
+from agent.events import Asked, Event
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS conversations (id TEXT PRIMARY KEY, owner TEXT NOT NULL, title TEXT NOT NULL,

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langgraph.config import get_stream_writer
 
+from agent.events import Started, Waiting, Wrote
 from agent.foretell import foretold
 from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.grammar.facts import Said
@@ -21,6 +22,7 @@ from decoding.chat_model import FastChatModel, log_likelihood, rounds_of
 from decoding.constraint import Constraint, ConstraintError
 from decoding.metrics import measure
 from decoding.recall import Recall
+from decoding.rounds import Round
 from decoding.sampling import Sampler
 from decoding.tokenizer import Tokenizer
 
@@ -30,7 +32,7 @@ class Reply:
     texts: tuple[str, ...]
     step: Step
     log_likelihoods: tuple[float, ...]  # 0 where they are not known
-    rounds: tuple[list[dict[str, Any]], ...]  # of each text; empty where they are not known
+    rounds: tuple[tuple[Round, ...], ...]  # of each text; empty where they are not known
 
 
 def ask_model(
@@ -45,8 +47,8 @@ def ask_model(
     bound: bool = True,
 ) -> Reply:
     """Put a step to the model when it is this asker's turn: `samples` texts of one prompt, or with `beside` one text of each
-    prompt (of the same schema), decoded together. Emits `waiting` while it is not, then `start`, then `text` events
-    while one sample is written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step
+    prompt (of the same schema), decoded together. Emits `Waiting` while it is not, then `Started`, then `Wrote` while
+    one sample is written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step
     starts again without it, and its record says so. `bound`: to what schema and question tell, not to the bare grammar alone.
     Raises Stopped.
     """
@@ -58,7 +60,7 @@ def ask_model(
     ]
     toolbox.calls[name] = calls[0]
     writer = get_stream_writer()
-    with toolbox.seat.turn(lambda ahead: writer({"event": "waiting", "step": name, "ahead": ahead})):
+    with toolbox.seat.turn(lambda ahead: writer(Waiting(name, ahead))):
         return _answered(toolbox, name, calls, samples)
 
 
@@ -76,12 +78,12 @@ def _answered(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples:
     plain = _race(toolbox, calls[0], replies) if toolbox.options.race else None
     step = model_step(name, replies, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
     likelihoods = tuple(map(log_likelihood, replies))
-    rounds = tuple(reply.response_metadata.get("rounds", []) for reply in replies)
+    rounds = tuple(map(rounds_of, replies))
     return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), likelihoods, rounds)
 
 
 def _replies(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples: int) -> list[AIMessage]:
-    get_stream_writer()({"event": "start", "step": name})
+    get_stream_writer()(Started(name))
     if len(calls) > 1:
         return _each(toolbox, calls)
     if samples == 1:
@@ -159,8 +161,7 @@ def _stream(toolbox: Toolbox, call: Call, name: str) -> AIMessage:
         if not isinstance(chunk, AIMessageChunk):
             continue
         if chunk.text:
-            rounds = chunk.response_metadata.get("rounds", [])
-            writer({"event": "text", "step": name, "text": chunk.text, "rounds": rounds})
+            writer(Wrote(name, chunk.text, rounds_of(chunk)))
         whole = chunk if whole is None else whole + chunk
     if whole is None:
         return AIMessage("")

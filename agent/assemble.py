@@ -66,6 +66,10 @@ class LoadedModel:
     decoder: TextDecoder
     plain_cost: PlainCost
 
+    def with_choice(self, choice: ModelChoice) -> "LoadedModel":
+        """The same model under another choice of decoder, profile and temperature."""
+        return replace(self, choice=choice)
+
     def toolbox(
         self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
     ) -> Toolbox:

@@ -10,8 +10,10 @@ from uuid import uuid4
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from agent.events import Answered, Asked, Event, Noted
 from agent.follow_up import without_reset
 from agent.graph import RECURSION_LIMIT, build_graph
+from agent.notes import notes_of
 from agent.readings import continued_number
 from agent.state import Reading, State, Turn, opening
 from agent.telemetry import traced
@@ -65,35 +67,32 @@ class Conversation:
         self._graph = build_graph(checkpointer or InMemorySaver())
         self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
 
-    def events(self, question: str, evidence: str = "", again: Again | None = None) -> Iterator[dict[str, Any]]:
-        """Events as they happen: `start` of a step, `text` with its rounds, `step` records, `unclear` with the options where
-        the asker is asked back; last the `answer`."""
-        yield from (item for mode, item in self.happenings(question, evidence, again) if mode == "custom")
+    def events(self, question: str, evidence: str = "", again: Again | None = None) -> Iterator[Event]:
+        """What happens, as it happens: first `Asked`, last `Answered`. Raises Stopped when the toolbox's seat was given up."""
+        happening = self._events(question, evidence, again or Again())
+        return traced(question, self.toolbox.database, self.thread, happening)
 
-    def happenings(
-        self, question: str, evidence: str = "", again: Again | None = None
-    ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The events under "custom", and in between, under "updates", what each node found: {node: its update of the state}.
-        Raises Stopped when the toolbox's seat was given up.
-        """
-        happenings = self._happenings(question, evidence, again or Again())
-        return traced(question, self.toolbox.database, self.thread, happenings)
-
-    def _happenings(self, question: str, evidence: str, again: Again) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _events(self, question: str, evidence: str, again: Again) -> Iterator[Event]:
+        yield Asked(question, evidence, self.toolbox.database.name)
         self.toolbox.keep(None)
         if self.toolbox.trail:
             self.toolbox.trail.asked(question, self.toolbox.database.name)
         start = perf_counter()
         first = opening(question, evidence, self._asked() + 1, again.reading, again.refused)
         stream = self._graph.stream(first, config=self._config, context=self.toolbox, stream_mode=["custom", "updates"])
-        yield from stream
+        for mode, item in stream:
+            if mode == "custom":
+                yield item
+            else:
+                yield from _noted(item)
         state = self._graph.get_state(self._config).values
-        yield "custom", {"event": "answer", **self._answer(question, state, 1e3 * (perf_counter() - start)).to_dict()}
+        answer = self._answer(question, state, 1e3 * (perf_counter() - start)).to_dict()
+        yield Answered(answer, len(answer["rows"]))
 
     def ask(self, question: str, evidence: str = "", again: Again | None = None) -> Answer:
         """The answer alone."""
-        *_, last = self.events(question, evidence, again)
-        return Answer(**{key: value for key, value in last.items() if key != "event"})
+        answers = [event.answer for event in self.events(question, evidence, again) if isinstance(event, Answered)]
+        return Answer(**answers[-1])
 
     def remember(self, question: str, sql: str, number: int | None = None, entity: str | None = None) -> None:
         """Have the conversation contain a question that was answered elsewhere. `sql` is in the database's dialect; `number`
@@ -128,6 +127,11 @@ class Conversation:
             error=None if result or state["started_over"] else _unclear(state) or _last_error(state),
             continues=continued_number(state),
         )
+
+
+def _noted(updates: Mapping[str, Any]) -> Iterator[Noted]:
+    """What nodes found: {node: its update of the state}."""
+    return (Noted(node, notes) for node, update in updates.items() if (notes := notes_of(node, update or {})))
 
 
 def _unclear(state: Mapping[str, Any]) -> dict[str, Any] | None:

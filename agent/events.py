@@ -1,19 +1,15 @@
 """What happens in a conversation, as typed records. Whatever shows one lives from these alone, live or from a file.
 
-`records` makes them from a running question; `to_json` and `from_json` write and read one line of a `.jsonl` file.
+The graph's nodes emit them, and `Conversation.events` yields them. `agent.event_json` writes and reads them as lines of a file,
+`agent.records` makes them ready to be shown.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from agent.conversation import Again, Conversation
-from agent.notes import Note, notes_of
-from agent.plain_values import plain_rows
-from decoding.chat_model import FastChatModel, read_round
+from agent.notes import Note
 from decoding.rounds import Round
-from decoding.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,8 @@ class Unclear:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The end of a turn: `agent.conversation.Answer`, whose rows may be cut to `shown` here."""
+    """The end of a turn: `agent.conversation.Answer` as a dict. Where it is shown or kept, it may hold fewer rows than
+    `row_count`."""
 
     answer: dict[str, Any]
     row_count: int
@@ -114,76 +111,3 @@ class Judged:
 
 
 Event = Asked | Waiting | Started | Wrote | Finished | Noted | Unclear | Answered | Failed | Ran | Judged
-_KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in Event.__args__}
-
-
-class EventError(ValueError):
-    """A line that is no event of ours; the message says why."""
-
-
-def records(
-    conversation: Conversation, question: str, evidence: str = "", shown: int = 1000, again: Again | None = None
-) -> Iterator[Event]:
-    """Ask, and tell what happens. `shown`: most rows that an `Answered` carries. Raises Stopped."""
-    model = conversation.toolbox.model
-    tokenizer = model.decoder.tokenizer if isinstance(model, FastChatModel) else None
-    yield Asked(question, evidence, conversation.toolbox.database.name)
-    for mode, item in conversation.happenings(question, evidence, again):
-        if mode == "custom":
-            yield _typed(item, tokenizer, shown)
-        else:
-            yield from (Noted(node, notes) for node, update in item.items() if (notes := notes_of(node, update or {})))
-
-
-def _typed(item: dict[str, Any], tokenizer: Tokenizer | None, shown: int) -> Event:
-    kind, rest = item["event"], {key: value for key, value in item.items() if key != "event"}
-    match kind:
-        case "start":
-            return Started(rest["step"])
-        case "waiting":
-            return Waiting(**rest)
-        case "text":
-            rounds = tuple(read_round(each) for each in rest["rounds"])
-            return Wrote(rest["step"], rest["text"], rounds, spell(tokenizer, rounds) if tokenizer else None)
-        case "step":
-            return Finished(rest)
-        case "unclear":
-            return Unclear(**rest)
-        case _:
-            return Answered(rest | {"rows": plain_rows(rest["rows"][:shown])}, len(rest["rows"]))
-
-
-def spell(tokenizer: Tokenizer, rounds: Iterable[Round]) -> dict[int, str]:
-    """The text of every token id in `rounds`, each on its own."""
-    ids = {token for r in rounds for token in (*r.draft_tokens, *r.text_tokens)}
-    return {token: tokenizer.decode([token]) for token in sorted(ids)}
-
-
-def to_json(event: Event) -> str:
-    """One line."""
-    body = {"event": type(event).__name__.lower()} | asdict(event)
-    return json.dumps(body, ensure_ascii=False, default=str)
-
-
-def from_json(line: str) -> Event:
-    """The event of a line. Raises EventError."""
-    try:
-        body = json.loads(line)
-        kind = _KINDS[body.pop("event")]
-        known = {field.name for field in fields(kind)}
-        values = {key: _read(kind, key, value) for key, value in body.items() if key in known}
-        return kind(**values)  # type: ignore[no-any-return]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise EventError(f"not an event of a conversation: {line[:60]!r} ({type(error).__name__})") from error
-
-
-def _read(kind: type[Any], key: str, value: Any) -> Any:
-    if key == "rounds":
-        return tuple(read_round(each) for each in value)
-    if key == "notes":
-        return tuple(Note(**each) for each in value)
-    if key == "spelling" and value is not None:
-        return {int(token): str(text) for token, text in value.items()}
-    if kind is Ran and isinstance(value, list):
-        return tuple(tuple(each) if isinstance(each, list) else each for each in value)
-    return value

@@ -11,6 +11,7 @@ from langgraph.types import Command
 from agent.answering import asked_back, sentence
 from agent.ask_model import Reply, ask_model
 from agent.audit import run_sql
+from agent.events import Finished, Started, Unclear, Wrote
 from agent.mend import mend
 from agent.readings import asked, choose_reading, history, repeats_a_turn, turn_of
 from agent.slots import Slots, Try
@@ -57,7 +58,7 @@ def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]
     if not meanings:
         return Command(update=update, goto="plan")
     options = {one.label: one.evidence for one in meanings}
-    runtime.stream_writer({"event": "unclear", "phrase": meanings[0].phrase, "options": options})
+    runtime.stream_writer(Unclear(meanings[0].phrase, options))
     return Command(update=update | {"unclear": options, "answer": asked_back(meanings)}, goto="__end__")
 
 
@@ -91,8 +92,7 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
     candidates = candidates_of(state, toolbox, reply, of)
     ranked = elect(candidates)
     elected = candidates.index(replace(ranked[0], votes=0))
-    shown = {"text": reply.texts[elected], "rounds": reply.rounds[elected]}  # how the elected one was decoded
-    runtime.stream_writer({"event": "text", "step": "vote", **shown})
+    runtime.stream_writer(Wrote("vote", reply.texts[elected], reply.rounds[elected]))  # how the elected one was decoded
     voting = tool_step("vote", since(start), f"{ranked[0].votes} of {toolbox.options.samples} agree")
     update = {"candidate": ranked[0].sql, "plan": ranked[0].plan} | recorded(state, runtime, reply.step, voting)
     return Command(update=update, goto="check")
@@ -104,8 +104,7 @@ def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"
     written = [toolbox.profile.read_sql(text) for text in reply.texts]
     checked = [_checked(toolbox, sql, values_of(state)) for sql in written]
     chosen = choose_reading(state, toolbox.database.schema(), checked)
-    shown = {"text": reply.texts[chosen], "rounds": reply.rounds[chosen]}
-    runtime.stream_writer({"event": "text", "step": "choose", **shown})
+    runtime.stream_writer(Wrote("choose", reply.texts[chosen], reply.rounds[chosen]))
     reading = plans[chosen]["reading"]
     choice = tool_step("choose", since(start), "by itself" if reading == "standalone" else "as a follow-up")
     update = {"candidate": written[chosen], "plan": plans[chosen]["text"], "reading": reading}
@@ -285,12 +284,12 @@ def _plain(cell: Any) -> Any:
 def recorded(state: Mapping[str, Any], runtime: Tools, *steps: Step) -> dict[str, Any]:
     records = [step.to_dict() for step in steps]
     for record in records:
-        runtime.stream_writer({"event": "step", **record})
+        runtime.stream_writer(Finished(record))
     return {"steps": [*state["steps"], *records]}
 
 
 def begin(runtime: Tools, name: str) -> float:
-    runtime.stream_writer({"event": "start", "step": name})
+    runtime.stream_writer(Started(name))
     return perf_counter()
 
 

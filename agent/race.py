@@ -6,7 +6,7 @@ from typing import cast
 
 from langchain_core.messages import AIMessageChunk
 
-from agent.events import spell
+from agent.records import spell
 from agent.toolbox import Call, Toolbox
 from decoding.chat_model import FastChatModel, rounds_of
 from decoding.constraint import ConstraintError

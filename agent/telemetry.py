@@ -15,6 +15,7 @@ from functools import lru_cache
 from time import time_ns
 from typing import TYPE_CHECKING, Any, get_args
 
+from agent.events import Answered, Event, Finished
 from tools.database import Database
 from tools.result import QueryError, Result
 
@@ -35,13 +36,12 @@ _OF_A_STEP = {  # attribute -> field of `agent.steps.Step`
     "sqlagent.tokens_per_forward": "tokens_per_forward",
     "sqlagent.forced_tokens": "forced_tokens",
 }
-_Happenings = Iterator[tuple[str, dict[str, Any]]]
 
 
-def traced(question: str, database: Database, conversation: str, happenings: _Happenings) -> _Happenings:
-    """The same happenings of a question, with a span around them and one in it for each step."""
+def traced(question: str, database: Database, conversation: str, events: Iterator[Event]) -> Iterator[Event]:
+    """The same events of a question, with a span around them and one in it for each step."""
     tracer = _tracer()
-    return happenings if tracer is None else _traced(tracer, question, database, conversation, happenings)
+    return events if tracer is None else _traced(tracer, question, database, conversation, events)
 
 
 @contextmanager
@@ -95,8 +95,8 @@ def _content(attributes: dict[str, str]) -> dict[str, str]:
 
 
 def _traced(
-    tracer: "Tracer", question: str, database: Database, conversation: str, happenings: _Happenings
-) -> _Happenings:
+    tracer: "Tracer", question: str, database: Database, conversation: str, events: Iterator[Event]
+) -> Iterator[Event]:
     from opentelemetry.trace import StatusCode, set_span_in_context
 
     said = json.dumps([{"role": "user", "parts": [{"type": "text", "content": question}]}], ensure_ascii=False)
@@ -110,12 +110,12 @@ def _traced(
     span = tracer.start_span(f"invoke_agent {NAME}", attributes=attributes | _content({"gen_ai.input.messages": said}))
     inside = set_span_in_context(span)
     try:
-        for mode, item in _within(inside, happenings):
-            if mode == "custom" and item["event"] == "step":
-                _step(tracer, inside, item)
-            elif mode == "custom" and item["event"] == "answer":
-                _answered(span, item)
-            yield mode, item
+        for event in _within(inside, events):
+            if isinstance(event, Finished):
+                _step(tracer, inside, event.record)
+            elif isinstance(event, Answered):
+                _answered(span, event)
+            yield event
     except Exception as error:
         span.set_attribute("error.type", type(error).__name__)
         span.set_status(StatusCode.ERROR)
@@ -124,19 +124,19 @@ def _traced(
         span.end()
 
 
-def _within(context: "Context", happenings: _Happenings) -> _Happenings:
+def _within(context: "Context", events: Iterator[Event]) -> Iterator[Event]:
     """Let what happens find its span while it happens, and the caller its own in between."""
     from opentelemetry.context import attach, detach
 
     while True:
         token = attach(context)
         try:
-            item = next(happenings)
+            event = next(events)
         except StopIteration:
             return
         finally:
             detach(token)
-        yield item
+        yield event
 
 
 def _step(tracer: "Tracer", inside: "Context", step: dict[str, Any]) -> None:
@@ -156,8 +156,9 @@ def _step(tracer: "Tracer", inside: "Context", step: dict[str, Any]) -> None:
     tracer.start_span(f"{operation} {step['name']}", inside, attributes=attributes, start_time=began_ns).end(ended_ns)
 
 
-def _answered(span: "Span", answer: dict[str, Any]) -> None:
-    span.set_attribute("db.response.returned_rows", len(answer["rows"]))
+def _answered(span: "Span", answered: Answered) -> None:
+    answer = answered.answer
+    span.set_attribute("db.response.returned_rows", answered.row_count)
     span.set_attributes(_content({"db.query.text": answer["sql"] or ""}))
     if answer["error"]:
         span.set_attribute("error.type", answer["error"]["kind"])

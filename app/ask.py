@@ -97,16 +97,19 @@ def chat(
 
 def follow(conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:
     """Ask, showing on stderr what is being done, and ask back where that is asked for; returns the answer as a dict."""
+    from agent.events import Answered, Started, Unclear
+
     answer: dict[str, Any] = {}
-    meanings: dict[str, str] = {}
+    meanings: Mapping[str, str] = {}
     with output.stderr.status("reading the question") as status:
         for event in conversation.events(question, evidence):
-            if event["event"] == "start":
-                status.update(_DOING.get(event["step"], event["step"]))
-            elif event["event"] == "unclear":
-                meanings = event["options"]
-            elif event["event"] == "answer":
-                answer = {key: value for key, value in event.items() if key != "event"}
+            match event:
+                case Started():
+                    status.update(_DOING.get(event.step, event.step))
+                case Unclear():
+                    meanings = event.options
+                case Answered():
+                    answer = event.answer
     if not meanings:
         return answer
     if not (chosen := _chosen(answer["answer"], meanings)):

@@ -1,7 +1,7 @@
 """The decoder as a langchain-core chat model: streaming, usage and callbacks. What the agent calls."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
@@ -22,8 +22,8 @@ class FastChatModel(BaseChatModel):
 
     `raw` concatenates the messages' texts as they are instead of applying the checkpoint's chat template. Every field of
     `Settings` may be given per call (`invoke(messages, temperature=0.7, seed=3)`), and `n=k` for k samples decoded
-    together: the greedy text, then others under derived seeds. A message's `response_metadata` carries `rounds` (dicts of
-    `decoding.rounds.Round`), `finish_reason`, `model_name`, `decoder` and `temperature`.
+    together: the greedy text, then others under derived seeds. A message's `response_metadata` carries `rounds` (a list of
+    `decoding.rounds.Round`; see `rounds_of`), `finish_reason`, `model_name`, `decoder` and `temperature`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -78,7 +78,7 @@ class FastChatModel(BaseChatModel):
     def _chunk(self, piece: Piece | Generation, settings: Settings) -> AIMessageChunk:
         """A round's text with its record; at the end an empty chunk with the usage. Summed up they are `_finished`."""
         if isinstance(piece, Piece):
-            return AIMessageChunk(content=piece.text, response_metadata={"rounds": [asdict(piece.round)]})
+            return AIMessageChunk(content=piece.text, response_metadata={"rounds": [piece.round]})
         return AIMessageChunk(
             content="",
             usage_metadata=_usage(piece),
@@ -97,7 +97,7 @@ class FastChatModel(BaseChatModel):
         return replace(settings, seed=settings.sampler.derive("sample", index).seed)
 
     def _finished(self, generation: Generation, settings: Settings) -> ChatGeneration:
-        metadata = {"rounds": [asdict(r) for r in generation.rounds]} | self._metadata(generation, settings)
+        metadata = {"rounds": [*generation.rounds]} | self._metadata(generation, settings)
         message = AIMessage(content=generation.text, usage_metadata=_usage(generation), response_metadata=metadata)
         return ChatGeneration(message=message)
 
@@ -110,21 +110,14 @@ class FastChatModel(BaseChatModel):
         }
 
 
-def rounds_of(message: BaseMessage) -> list[Round]:
-    """The decode records of a message made by `FastChatModel`; empty for another model's."""
-    records = message.response_metadata.get("rounds", [])
-    return [read_round(record) for record in records]
+def rounds_of(message: BaseMessage) -> tuple[Round, ...]:
+    """The decode records of a message made by `FastChatModel`, or of a sum of its chunks; empty for another model's."""
+    return tuple(message.response_metadata.get("rounds", ()))
 
 
 def log_likelihood(message: BaseMessage) -> float:
     """Log probability of a message that was made with `likelihood=True`; 0 where it is not known."""
     return sum(r.log_prob or 0.0 for r in rounds_of(message))
-
-
-def read_round(record: Mapping[str, Any]) -> Round:
-    """A record from its dict, also after a way through JSON."""
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
-    return Round(**values)
 
 
 def _sequence(generation: Generation) -> int:

@@ -84,10 +84,6 @@ def _attempt(do: Callable[[], Done]) -> Done | Exception:
         return error
 
 
-def _nothing(tokens: Sequence[int], room: int) -> Draft:
-    return Draft()
-
-
 class Decoding:
     """One sequence on its way: owner of its committed tokens, its pending tokens and its constraint states.
 
@@ -118,9 +114,9 @@ class Decoding:
     def propose(self) -> Draft:
         """The method's draft, without what cannot become text (too deep, below a stop token, forbidden), its context apart."""
         start = perf_counter()
-        method: Any = self._request.method
+        method = self._request.method
         unseen = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
-        propose = getattr(method, "propose_unseen", _nothing) if unseen else method.propose
+        propose = method.propose_unseen if unseen else method.propose
         draft = self._prune(propose(self._tokens, self.room - 1))
         self._draft_ms = 1e3 * (perf_counter() - start)
         return draft

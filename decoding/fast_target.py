@@ -136,6 +136,10 @@ class FastTarget:
     def lm_head(self) -> Tensor:
         return self.model.lm_head
 
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        return self.model.weight_dtype
+
     @torch.inference_mode()
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> FastSequence:
         if not all(0 <= tap <= self.model.config.layers for tap in taps):

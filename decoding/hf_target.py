@@ -72,6 +72,10 @@ class HfTarget:
         weight: Tensor = self.model.get_output_embeddings().weight.detach()
         return weight
 
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        return self.lm_head.dtype
+
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> HfSequence:
         able = [kept for kept in self._kept if set(taps) <= set(kept.taps)]
         best = max(able, key=lambda kept: _common(kept.tokens, prompt[:-1]), default=None)

@@ -6,20 +6,13 @@ import platform
 import torch
 
 from decoding.load import chosen_dtype
-from decoding.target import AnyTarget
 from decoding.text import TextDecoder
 
 
 def running_as(decoder: TextDecoder) -> str:
     """A loaded model's key, fit for a file's name."""
-    return _key(decoder.name, weight_dtype(decoder.target), decoder.target.lm_head.device.type)
-
-
-def weight_dtype(target: AnyTarget) -> torch.dtype:
-    """Of the matrices; int8 ones stand beside an embedding in fp32."""
-    model = getattr(target, "model", None)
-    dtype: torch.dtype = getattr(model, "weight_dtype", target.lm_head.dtype)
-    return dtype
+    target = decoder.target
+    return _key(decoder.name, target.weight_dtype, target.lm_head.device.type)
 
 
 def would_run_as(model: str, dtype: str = "auto", device: str = "auto") -> str:

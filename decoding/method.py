@@ -5,10 +5,11 @@ losslessness test follow from that table.
 """
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
@@ -35,30 +36,32 @@ class Context:
     place: Callable[[], Place | None] = lambda: None  # where the text stands in its constraint just now, if it has one
 
 
-class Method(Protocol):
-    """One instance drafts for one sequence at a time."""
+class Method(ABC):
+    """The base of all methods. One instance drafts for one sequence at a time."""
 
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """Hidden layers whose states it needs (see `Target`); empty for most."""
-        ...
+    kind: ClassVar[str | None] = None  # of its draft head, a key of `decoding.heads.head.KINDS`; None without one
+    taps: tuple[int, ...] = ()  # hidden layers whose states it needs (see `Target`); empty for most
 
+    @abstractmethod
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         """Forget everything; a new sequence starts with `prompt`.
 
         `hidden` [cached, taps, hidden]: states of the prompt's first tokens, as far as the prefix cache has them. The
         states of the others come with the first `observe`, so a method with taps is asked for no draft in the first
-        round, after a cold start and after a cache hit alike; `propose_unseen`, where a method has it, is asked instead.
+        round, after a cold start and after a cache hit alike; `propose_unseen` is asked instead.
         """
-        ...
 
+    @abstractmethod
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         """Guess what follows `tokens` (prompt and committed text), at most `room` deep. An empty draft is fine."""
-        ...
 
+    def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:
+        """As `propose`, where a method with taps has not seen the states of `tokens` yet. By default it drafts nothing."""
+        return Draft()
+
+    @abstractmethod
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """What the target said about the draft that was really scored: pruned perhaps, or another method's."""
-        ...
 
 
 METHODS: Mapping[str, str] = {
@@ -87,11 +90,11 @@ class UnknownMethod(ValueError):
 
 def load_method(name: str, **options: Any) -> Method:
     """An instance of a registered method. Raises UnknownMethod."""
-    method = method_class(name)
+    made: Callable[..., Method] = method_class(name)
     known = method_options(name)
     if unknown := sorted(set(options) - set(known)):
         raise UnknownMethod(f"{name} has no option {unknown[0]}; it has: {', '.join(known) or 'none'}")
-    return method(**options)  # type: ignore[no-any-return]
+    return made(**options)
 
 
 def ready_methods(target: "TargetIdentity | None" = None) -> list[str]:
@@ -102,7 +105,7 @@ def ready_methods(target: "TargetIdentity | None" = None) -> list[str]:
 def _is_ready(name: str, target: "TargetIdentity | None") -> bool:
     from decoding.heads.head import find_head  # heads build on this module
 
-    kind = getattr(method_class(name), "kind", None)
+    kind = method_class(name).kind
     if kind is None:
         return True
     try:
@@ -130,9 +133,10 @@ def option_value(text: str) -> bool | int | float | str:
     return text
 
 
-def method_class(name: str) -> Any:
+def method_class(name: str) -> type[Method]:
     """The class of a registered method. Raises UnknownMethod."""
     if name not in METHODS:
         raise UnknownMethod(f"unknown decoder {name!r}; choose one of: {', '.join(METHODS)}")
     module, attribute = METHODS[name].split(":")
-    return getattr(import_module(module), attribute)
+    found: type[Method] = getattr(import_module(module), attribute)
+    return found

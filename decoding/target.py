@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from decoding.draft import Draft
@@ -64,6 +65,11 @@ class Target(Protocol[Opened]):
     @property
     def lm_head(self) -> Tensor:
         """Output projection [vocab, hidden]."""
+        ...
+
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """Of the matrices; int8 ones stand beside an embedding in fp32."""
         ...
 
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> Opened:

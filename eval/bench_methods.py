@@ -224,7 +224,7 @@ def extra_parameters(method: Method) -> int:
     """Of the heads that a method drafts with; a cascade's are those of its parts."""
     parts = [each for value in vars(method).values() for each in (value if isinstance(value, list) else [value])]
     own = sum(weights.numel() for part in parts if isinstance(part, Module) for weights in part.parameters())
-    return own + sum(extra_parameters(part) for part in parts if hasattr(part, "propose"))
+    return own + sum(extra_parameters(part) for part in parts if isinstance(part, Method))
 
 
 def _key(checkpoint: str, example: Example) -> str:

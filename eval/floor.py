@@ -9,7 +9,6 @@ import torch
 
 from decoding.checkpoint import read_weights, resolve
 from decoding.int8 import Int8Layers
-from decoding.machine import weight_dtype
 from decoding.rounding import levels, rounded
 from decoding.text import TextDecoder
 
@@ -41,7 +40,7 @@ def measure_floor(decoder: TextDecoder) -> Floor:
     layers = _layer_parameters(decoder.name)
     read = torch.zeros(_READ_BYTES // 4, device=head.device)
     left, right = torch.zeros(2, _MATRIX, _MATRIX, dtype=head.dtype, device=head.device)
-    dtype = weight_dtype(decoder.target)
+    dtype = decoder.target.weight_dtype
     is_small = dtype == torch.int8
     multiply = Int8Layers().projection(rounded(right, levels())) if is_small else lambda x: x @ right
     return Floor(

@@ -39,7 +39,7 @@ def head_options(name: str, target: AnyTarget, temper: Temper = "random") -> dic
     """What `load_method` must be given beside the name of a method so that it runs on a small target and drafts whole trees:
     random weights are sure of nothing.
     """
-    kind = getattr(method_class(name), "kind", None)
+    kind = method_class(name).kind
     if kind is None:
         return {}
     vocab, hidden = target.embedding.shape

@@ -23,6 +23,10 @@ from ui.settings import Settings
 class Loaded(Protocol):
     """A loaded model, as `agent.assemble.LoadedModel` is one."""
 
+    def with_choice(self, choice: ModelChoice) -> "Loaded":
+        """The same model under another choice of decoder, profile and temperature."""
+        ...
+
     def toolbox(self, database: Database, options: AgentOptions, limits: Limits) -> Toolbox: ...
 
 
@@ -50,7 +54,7 @@ class House:
         self,
         choice: ModelChoice,
         archive: Archive,
-        load: Callable[[ModelChoice], Any],
+        load: Callable[[ModelChoice], Loaded],
         open_default: Callable[[], Database],
         rules: Rules = Rules(),
         facts: dict[str, Any] | None = None,
@@ -62,7 +66,7 @@ class House:
         self.knowledge = knowledge or Knowledge()
         self.turns = Turns(SEATS)
         self._load, self._open_default = load, open_default
-        self._loaded: dict[str, Any] = {}
+        self._loaded: dict[str, Loaded] = {}
         self._loading, self._door = threading.Lock(), threading.Lock()
         self._sessions: dict[str, Session] = {}
 
@@ -86,11 +90,8 @@ class House:
         limits = settings.limits()
         limits = changed(limits, deadline_s=min(limits.deadline_s, self.rules.most_deadline_s))
         limits = changed(limits, max_rows=min(limits.max_rows, self.rules.most_rows))
-        model = self._model(choice)
-        if hasattr(model, "choice"):
-            model = changed(model, choice=choice)
-        made: Toolbox = model.toolbox(database, settings.agent_options(), limits)
-        return made
+        model = self._model(choice).with_choice(choice)
+        return model.toolbox(database, settings.agent_options(), limits)
 
     def open_default(self) -> Database:
         return self._open_default()
@@ -121,7 +122,7 @@ class House:
             self.leave(name)
         self.archive.close()
 
-    def _model(self, choice: ModelChoice) -> Any:
+    def _model(self, choice: ModelChoice) -> Loaded:
         with self._loading:
             key = choice.model
             if key not in self._loaded:

@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from agent.archive import Entry
-from agent.events import EventError
+from agent.event_json import EventError
 from decoding.errors import ModelError
 from tools.result import OpenError
 from tools.starters import starters

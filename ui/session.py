@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from agent.audit import Trail, run_sql
 from agent.conversation import Again, Conversation
-from agent.events import Asked, Event, EventError, Failed, Judged, Ran, from_json, records, to_json
+from agent.event_json import EventError, from_json, to_json
+from agent.events import Asked, Event, Failed, Judged, Ran
 from agent.plain_values import plain_rows
 from agent.race import Lane, NoRace, race
 from agent.readings import entity_of
+from agent.records import records
 from agent.state import Reading
 from agent.toolbox import Toolbox
 from agent.turns import Seat, Stopped

@@ -3,7 +3,7 @@
 They differ in how the pass's guesses become a draft: `decoding.methods.{dflash, ddtree, jetspec, domino, path_tree}`.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
 from decoding.heads.layer import KeysValues
 from decoding.heads.vocabulary import DraftVocabulary
 from decoding.kv_cache import Rows
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.place import Place
 from decoding.target import Scores
 from decoding.trees import Level
@@ -58,14 +58,14 @@ class BlockContext:
         return self._rows.data.view(*self._shape, *self._rows.data.shape[1:])
 
 
-class BlockMethod(ABC):
+class BlockMethod(Method):
     """Drafts for one sequence with a block head.
 
     head: a folder, or "auto" for the one that is shipped. block_size: 0 takes the head's own. A head that guesses its block
     as a whole (not causally) was trained on blocks of that size alone.
     """
 
-    kind: ClassVar[str]  # of its head
+    kind: ClassVar[str]
     head_type: ClassVar[type[BlockHead]] = BlockHead
     _head: BlockHead
 
@@ -77,7 +77,7 @@ class BlockMethod(ABC):
             raise ValueError(f"block_size must be 0 (the head's own) or 2 and more, not {block_size}")
         self._head = found
         self._masks = (block_size or found.size("block_size")) - 1
-        self.taps: tuple[int, ...] = found.config.taps
+        self.taps = found.config.taps
 
     @torch.inference_mode()
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:

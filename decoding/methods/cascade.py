@@ -12,7 +12,7 @@ from decoding.target import Scores
 from decoding.verify import Verdict
 
 
-class Cascade:
+class Cascade(Method):
     """first, second: methods by name, or by name and options: "prompt_lookup:min_ngram=3,draft_tokens=12".
 
     together: verify both drafts at once, in one tree. Both are told every round's outcome, whoever drafted it. `second` may
@@ -27,7 +27,7 @@ class Cascade:
     ) -> None:
         self._together = together
         self._methods = [_method(each) for each in (first, second)]
-        self.taps: tuple[int, ...] = tuple(sorted({tap for method in self._methods for tap in method.taps}))
+        self.taps = tuple(sorted({tap for method in self._methods for tap in method.taps}))
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         for method in self._methods:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import exp
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from decoding.fast_model import FastModel
 from decoding.heads.head import Head, HeadMismatch, find_head, to_target
 from decoding.heads.small_lm import SmallLm
 from decoding.heads.vocabulary import DraftVocabulary
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.model_config import load_config
 from decoding.target import Scores
 from decoding.trees import Level, admitted, offered
@@ -25,15 +26,14 @@ from decoding.verify import Verdict
 from decoding.weights import read_weights
 
 
-class DraftModel:
+class DraftModel(Method):
     """head: "auto" for the shipped drafter, or a folder: one that `sqlagent train head` left, or any small model's checkpoint.
 
     draft_tokens: of a chain, at most. threshold: drafting stops behind a guess that is less probable than this; the
     released implementation in transformers has 20 and 0.4.
     """
 
-    kind = "draft_model"
-    taps: tuple[int, ...] = ()
+    kind: ClassVar[str] = "draft_model"
 
     def __init__(self, head: Head | str = "auto", draft_tokens: int = 6, threshold: float = 0.3) -> None:
         if draft_tokens < 1 or not 0.0 <= threshold <= 1.0:

@@ -5,6 +5,7 @@ after the round.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,19 +17,19 @@ from decoding.heads.eagle3 import Eagle3Head
 from decoding.heads.features import committed_hidden
 from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
 from decoding.heads.vocabulary import DraftVocabulary
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.target import Scores
 from decoding.trees import LEAST, Bounds, Frontier, beam, offered
 from decoding.verify import Verdict
 
 
-class Eagle3:
+class Eagle3(Method):
     """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. width: nodes expanded per level, to `depth`.
 
     The released code has 59 nodes, 10 wide, 8 deep, for models that are slower by far.
     """
 
-    kind = "eagle3"
+    kind: ClassVar[str] = "eagle3"
 
     def __init__(
         self, head: Head | str = "auto", budget: int = 16, width: int = 4, depth: int = 6, least: float = LEAST
@@ -39,7 +40,7 @@ class Eagle3:
         if min(width, depth) < 1:
             raise ValueError(f"width and depth must be 1 or more, not {width} and {depth}")
         self._head, self._bounds, self._width, self._depth = found, Bounds(budget, least), width, depth
-        self.taps: tuple[int, ...] = found.config.taps
+        self.taps = found.config.taps
 
     @torch.inference_mode()
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:

@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,19 +21,19 @@ from decoding.heads.falcon import FalconHead, pairs_of, windows_of
 from decoding.heads.features import committed_hidden
 from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
 from decoding.heads.vocabulary import DraftVocabulary
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.place import Place
 from decoding.target import Scores
 from decoding.trees import LEAST, Bounds, Level, admitted, budgeted, offered
 from decoding.verify import Verdict
 
 
-class Falcon:
+class Falcon(Method):
     """head: a folder, or "auto" for the shipped one; its k is the tokens of a glance. budget, least: see `Bounds`. width: paths
     that go on into the next pass. passes: of the drafter, so that paths are at most k * passes long. top_k: guesses a place.
     """
 
-    kind = "falcon"
+    kind: ClassVar[str] = "falcon"
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Falcon:
             raise ValueError("width, passes and top_k must be 1 or more")
         self._head, self._bounds = found, Bounds(budget, least)
         self._width, self._passes, self._top_k = width, passes, top_k
-        self.taps: tuple[int, ...] = found.config.taps
+        self.taps = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         to_target(self._head, context)

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from decoding.draft import Draft
 from decoding.jacobi_window import answers, block_range, next_state
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.methods.first_guess import FirstGuess, first_guesses, known
 from decoding.target import Scores
 from decoding.verify import Verdict
 
 
-class Jacobi:
+class Jacobi(Method):
     """A chain of guesses.
 
     block_size: n, guesses per forward at most.
@@ -26,8 +26,6 @@ class Jacobi:
     first_guess: of a position that nobody has answered yet: "prompt", ids drawn from it, as in the papers, or "mask", a
         mask token, for checkpoints that were trained on it.
     """
-
-    taps: tuple[int, ...] = ()
 
     def __init__(self, block_size: int = 8, refill: bool = True, first_guess: FirstGuess = "prompt") -> None:
         if block_size < 1:

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from decoding.draft import Draft
 from decoding.jacobi_window import answers, block_range, next_state
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.methods.first_guess import FirstGuess, first_guesses, known
 from decoding.ngram_pool import NgramPool, different
 from decoding.target import Scores
 from decoding.verify import Verdict
 
 
-class JacobiForcing:
+class JacobiForcing(Method):
     """The real-active block, pseudo-active blocks behind its tail in the same chain, and candidates beside it.
 
     block_size: n. The real-active block is what is left of the n positions that hold the next token.
@@ -38,8 +38,6 @@ class JacobiForcing:
         draws from the prompt.
     from_recall, from_prompt: look for candidates in the conversation's earlier texts and identifiers, in the prompt, too.
     """
-
-    taps: tuple[int, ...] = ()
 
     def __init__(
         self,

@@ -10,20 +10,18 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from decoding.draft import ROOT, Draft
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.methods.first_guess import PromptDraws
 from decoding.target import Scores
 from decoding.verify import Verdict
 
 
-class Lookahead:
+class Lookahead(Method):
     """Window of `window` columns and `ngram` - 1 levels, plus up to `guesses` n-grams that begin with the last token.
 
     window: columns (W of the paper). ngram: length of the harvested n-grams (N). guesses: branches verified a round, and
     n-grams kept per first token (G). pool_from_prompt: seed the pool with the prompt's and the recall's own n-grams.
     """
-
-    taps: tuple[int, ...] = ()
 
     def __init__(self, window: int = 5, ngram: int = 4, guesses: int = 5, pool_from_prompt: bool = True) -> None:
         if window < 1 or ngram < 2 or guesses < 0:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from decoding.draft import ROOT, Draft
 from decoding.heads.vocabulary import DraftVocabulary
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.methods.first_guess import mask_token
 from decoding.ngram_pool import NgramPool, different
 from decoding.place import Place
@@ -23,14 +23,12 @@ from decoding.trees import LEAST, Bounds, Level, best_first, offered
 from decoding.verify import Verdict
 
 
-class MaskTokens:
+class MaskTokens(Method):
     """masks: places that are looked ahead. masked: guesses that have masks behind them, beside the root and the copies, the
     most probable first. budget, least: of the guesses, see `Bounds`. top_k: guesses that each place offers.
     copies, copied_tokens, per_matched: prompt lookup's `matches`, `draft_tokens` and `per_matched`; 0 copies nothing.
     sure: a copy of so many tokens (its context agreed long) is drafted alone, with masks behind its end only; 0: never.
     """
-
-    taps: tuple[int, ...] = ()
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ which holds whatever fixed tree of that size is best for it. Typical acceptance 
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,16 +15,16 @@ from decoding.heads.features import committed_hidden
 from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
 from decoding.heads.medusa import MedusaHead
 from decoding.heads.vocabulary import DraftVocabulary
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.target import Scores
 from decoding.trees import LEAST, Bounds, best_first, offered
 from decoding.verify import Verdict
 
 
-class Medusa:
+class Medusa(Method):
     """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses that each place offers."""
 
-    kind = "medusa"
+    kind: ClassVar[str] = "medusa"
 
     def __init__(self, head: Head | str = "auto", budget: int = 16, top_k: int = 10, least: float = LEAST) -> None:
         found = find_head(self.kind, head)
@@ -32,7 +33,7 @@ class Medusa:
         if top_k < 1:
             raise ValueError(f"top_k must be 1 or more, not {top_k}")
         self._head, self._bounds, self._top_k = found, Bounds(budget, least), top_k
-        self.taps: tuple[int, ...] = found.config.taps
+        self.taps = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         to_target(self._head, context)

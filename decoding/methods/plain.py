@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from decoding.draft import Draft
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.target import Scores
 from decoding.verify import Verdict
 
 
-class Plain:
+class Plain(Method):
     """One token per forward."""
-
-    taps: tuple[int, ...] = ()
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         """Nothing to remember."""

@@ -9,21 +9,19 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from decoding.draft import Draft
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.ngram_pool import NgramPool, different
 from decoding.target import Scores
 from decoding.verify import Verdict
 
 
-class PromptLookup:
+class PromptLookup(Method):
     """Longest match first, then newest; this text before earlier texts.
 
     max_ngram, min_ngram: lengths of the suffix that is searched for, tried from long to short.
     draft_tokens: tokens copied per match at most. per_matched: tokens copied for each token of the suffix that agrees.
     matches: different continuations put into one tree.
     """
-
-    taps: tuple[int, ...] = ()
 
     def __init__(
         self, max_ngram: int = 8, min_ngram: int = 1, draft_tokens: int = 16, per_matched: int = 3, matches: int = 1

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Conversation
-from agent.events import Answered, Unclear, from_json, records, to_json
+from agent.event_json import from_json, to_json
+from agent.events import Answered, Unclear
 from agent.profiles import load_profile
+from agent.records import records
 from agent.toolbox import AgentOptions, Toolbox
 from app.ask import follow
 from tests.agent.conftest import ScriptedModel

@@ -2,21 +2,10 @@
 
 import pytest
 
-from agent.events import (
-    Answered,
-    Asked,
-    EventError,
-    Failed,
-    Finished,
-    Judged,
-    Noted,
-    Ran,
-    Wrote,
-    from_json,
-    records,
-    to_json,
-)
+from agent.event_json import EventError, from_json, to_json
+from agent.events import Answered, Asked, Failed, Finished, Judged, Noted, Ran, Wrote
 from agent.notes import Note
+from agent.records import records
 from decoding.rounds import Round
 from tests.agent.conftest import Talk
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agent.conversation import Answer
+from agent.events import Answered, Asked, Finished, Started, Wrote
 from tests.agent.conftest import Talk
 
 PLAN = "singer: country | SELECT COUNT(*) FROM _ WHERE _"
@@ -113,11 +114,12 @@ def test_writing_is_refused(talk: Talk, statement: str) -> None:
 def test_follow_up_questions_see_the_turns_before(talk: Talk) -> None:
     conversation = talk(PLAN, COUNT, PLAN, "SELECT COUNT(*) FROM singer WHERE country = 'Spain'")
     conversation.ask("How many singers are from France?")
-    events = list(conversation.events("And from Spain?"))
-    assert events[-1]["rows"] == [[1]]
+    *_, answered = conversation.events("And from Spain?")
+    assert isinstance(answered, Answered)
+    assert answered.answer["rows"] == [[1]]
     state: dict[str, Any] = conversation._graph.get_state(conversation._config).values
     assert [turn["question"] for turn in state["turns"]] == ["How many singers are from France?", "And from Spain?"]
-    assert len(events[-1]["attempts"]) == 1, "the attempts of the first question do not leak into the second"
+    assert len(answered.answer["attempts"]) == 1, "the attempts of the first question do not leak into the second"
 
 
 def test_votes_choose_by_result(talk: Talk) -> None:
@@ -144,12 +146,12 @@ def test_plans_vote_with_their_sql(talk: Talk) -> None:
 
 def test_events_tell_the_story_in_order(talk: Talk) -> None:
     events = list(talk(PLAN, COUNT).events("How many singers are from France?"))
-    written = "".join(e["text"] for e in events if e["event"] == "text" and e["step"] == "generate")
+    written = "".join(e.text for e in events if isinstance(e, Wrote) and e.step == "generate")
     assert written == COUNT
-    started = [e["step"] for e in events if e["event"] == "start"]
-    finished = [e["name"] for e in events if e["event"] == "step"]
+    started = [e.step for e in events if isinstance(e, Started)]
+    finished = [e.record["name"] for e in events if isinstance(e, Finished)]
     assert started == finished
-    assert events[-1]["event"] == "answer"
+    assert isinstance(events[0], Asked) and isinstance(events[-1], Answered)
 
 
 def test_the_chat_profile_reads_fenced_sql_out_of_prose(talk: Talk) -> None:

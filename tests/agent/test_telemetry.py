@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agent import telemetry
 from agent.audit import run_sql
+from agent.events import Finished
 from agent.turns import Stopped
 from tests.agent.conftest import Talk
 from tools.database import Database
@@ -63,17 +64,10 @@ def test_a_span_for_the_question_each_step_and_each_statement(talk: Talk, export
 
 
 def test_a_step_tells_its_tokens(exporter: InMemorySpanExporter) -> None:
-    step = {
-        "event": "step",
-        "name": "generate",
-        "wall_ms": 5.0,
-        "prompt_tokens": 300,
-        "cached_tokens": 200,
-        "new_tokens": 30,
-    }
+    step = {"name": "generate", "wall_ms": 5.0, "prompt_tokens": 300, "cached_tokens": 200, "new_tokens": 30}
     step |= {"decoder": "jacobi_forcing", "target_forwards": 10, "tokens_per_forward": 3.0, "forced_tokens": 4}
-    happenings = iter([("custom", step)])
-    assert list(telemetry._traced(telemetry._tracer(), "?", _Named(), "one", happenings)) == [("custom", step)]  # type: ignore[arg-type]
+    events = [Finished(step)]
+    assert list(telemetry._traced(telemetry._tracer(), "?", _Named(), "one", iter(events))) == events  # type: ignore[arg-type]
     span = _named(exporter)["chat generate"]
     assert (span.end_time or 0) - (span.start_time or 0) == 5_000_000
     assert _told(span) == {

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from agent.events import Wrote
 from agent.turns import Seat, Stopped, Turns
 from tests.agent.conftest import Talk
 
@@ -98,8 +99,8 @@ def test_stop_reaches_a_model_in_the_middle_of_its_answer(talk: Talk) -> None:
 
     def listen() -> None:
         for event in conversation.events("Names?"):
-            if event["event"] == "text" and event["step"] == "generate":
-                written.append(event["text"])
+            if isinstance(event, Wrote) and event.step == "generate":
+                written.append(event.text)
                 conversation.toolbox.seat.stop()
 
     with pytest.raises(Stopped):

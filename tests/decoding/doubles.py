@@ -7,16 +7,14 @@ import torch
 from torch import Tensor
 
 from decoding.draft import Draft
-from decoding.method import Context
+from decoding.method import Context, Method
 from decoding.target import Scores
 from decoding.verify import Verdict
 from tests.decoding.toy import VOCAB
 
 
-class Blank:
+class Blank(Method):
     """Draws nothing; the base of the doubles."""
-
-    taps: tuple[int, ...] = ()
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         self.context = context

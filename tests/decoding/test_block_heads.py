@@ -22,7 +22,7 @@ from tests.heads import Temper, ready_method, small_head
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 BLOCK_METHODS = [name for name in METHODS if name != "cascade" and issubclass(method_class(name), BlockMethod)]
-HEAD_METHODS = [name for name in METHODS if hasattr(method_class(name), "kind")]
+HEAD_METHODS = [name for name in METHODS if method_class(name).kind]
 
 
 @pytest.mark.parametrize("temper", ["random", "loud", "broken"])

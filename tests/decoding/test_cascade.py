@@ -8,7 +8,7 @@ from torch import Tensor
 
 from decoding.draft import Draft
 from decoding.engine import Request, decode
-from decoding.method import METHODS, Context, UnknownMethod, load_method
+from decoding.method import METHODS, Context, Method, UnknownMethod, load_method
 from decoding.methods.cascade import Cascade
 from decoding.sampling import Sampler
 from decoding.target import Scores
@@ -20,7 +20,7 @@ from tests.heads import ready_method
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-class _Tapped:
+class _Tapped(Method):
     """Checks that it gets the states of its own taps, and drafts when told to."""
 
     def __init__(self, tap: int, guess: Sequence[int]) -> None:
@@ -96,10 +96,8 @@ def test_a_cascades_methods_take_options() -> None:
         load_method("cascade", second="jacobi:fast")
 
 
-class Parrot:
+class Parrot(Method):
     """A method as somebody would add it: guesses the last token again."""
-
-    taps: tuple[int, ...] = ()
 
     def __init__(self, times: int = 2) -> None:
         self._times = times

@@ -7,7 +7,7 @@ import torch
 from langchain_core.messages import HumanMessage
 from transformers import AutoModelForCausalLM
 
-from decoding.chat_model import FastChatModel, log_likelihood
+from decoding.chat_model import FastChatModel, log_likelihood, rounds_of
 from decoding.hf_target import HfTarget
 from decoding.text import Settings, TextDecoder
 from decoding.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ def test_it_is_the_log_probability_of_the_tokens(checkpoint: Path, model: FastCh
     """Guards against probabilities at the wrong row of a draft, and of tokens that were cut off."""
     message = model.invoke([HumanMessage(PROMPT)], decoder=decoder)
     prompt = model.decoder.tokenizer.encode(PROMPT)
-    text = [token for record in message.response_metadata["rounds"] for token in record["committed"]]
+    text = [token for r in rounds_of(message) for token in r.committed]
     logits = AutoModelForCausalLM.from_pretrained(checkpoint)(torch.tensor([[*prompt, *text]])).logits[0]
     rows = logits[len(prompt) - 1 : -1].log_softmax(-1)
     expected = rows[torch.arange(len(text)), torch.tensor(text)].sum()
@@ -42,7 +42,7 @@ def test_it_is_the_log_probability_of_the_tokens(checkpoint: Path, model: FastCh
 
 def test_unasked_it_is_not_computed(model: FastChatModel) -> None:
     message = model.invoke([HumanMessage(PROMPT)], likelihood=False)
-    assert {record["log_prob"] for record in message.response_metadata["rounds"]} == {None}
+    assert {r.log_prob for r in rounds_of(message)} == {None}
     assert log_likelihood(message) == 0.0
 
 

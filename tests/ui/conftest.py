@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.events import Event, from_json
+from agent.event_json import from_json
+from agent.events import Event
 
 RECORDED = Path(__file__).parent / "recorded"
 

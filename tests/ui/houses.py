@@ -61,6 +61,9 @@ class ScriptedLoaded:
     def __init__(self, script: Script, pause_s: float = 0.0) -> None:
         self._model = Scripted(script=dict(script), pause_s=pause_s)
 
+    def with_choice(self, choice: ModelChoice) -> "ScriptedLoaded":
+        return self
+
     def toolbox(self, database: Database, options: AgentOptions, limits: Limits) -> Toolbox:
         return Toolbox(database, self._model, load_profile("compact"), options, limits)
 

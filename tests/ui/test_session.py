@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.events import Event, EventError, Failed, Started, Wrote
+from agent.event_json import EventError
+from agent.events import Event, Failed, Started, Wrote
 from agent.race import NoRace
 from tests.ui.houses import scripted_house, tiny_house
 from tools.result import OpenError

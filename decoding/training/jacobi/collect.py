@@ -38,16 +38,12 @@ class Collecting:
     first_guess: FirstGuess = "prompt"
 
 
-class Recorder:
+class Recorder(Method):
     """A Jacobi method that keeps the whole block before every sweep: `states` by block, accepted tokens in front."""
 
     def __init__(self, inner: Method, block_size: int) -> None:
-        self._inner, self._n = inner, block_size
+        self._inner, self._n, self.taps = inner, block_size, inner.taps
         self.states: dict[int, list[State]] = {}
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        return self._inner.taps
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         self._prompt_length, self.states = len(prompt), {}
