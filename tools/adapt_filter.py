@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from tools.adapt_query import Change, Request, stems, telling
 from tools.values import ValueMatch
-from tools.words import split, stem, word_set
+from tools.words import NUMBER_WORDS, split, stem, word_set
 
 SURE = 0.9  # score of a value match that a condition is made from
 _NARROWING = re.compile(r"\b(?:only|just|those|ones|them|keep|limit|restrict|narrow|filter)\b", re.IGNORECASE)
@@ -43,21 +43,6 @@ _COMPARISONS: Mapping[str, type[exp.Binary]] = (
     | dict.fromkeys(("in", "from"), exp.EQ)
 )
 _PRIZED = re.compile(r"\bcosts?\b|\beuros?\b|€", re.IGNORECASE)
-_NUMBER_WORDS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
 _MEASURES = word_set("euro minute second metre star copy over under more less")
 
 
@@ -125,7 +110,7 @@ def other_number(request: Request) -> exp.Query | None:
 
 
 def _digits(word: str) -> str:
-    return str(_NUMBER_WORDS.index(word.lower())) if word.lower() in _NUMBER_WORDS else word
+    return str(NUMBER_WORDS.index(word.lower())) if word.lower() in NUMBER_WORDS else word
 
 
 def _moved(select: exp.Select, literals: Sequence[exp.Literal], year: int) -> exp.Query | None:
