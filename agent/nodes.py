@@ -13,15 +13,15 @@ from agent.ask_model import Reply, ask_model
 from agent.audit import run_sql
 from agent.events import Finished, Started, Unclear, Wrote
 from agent.mend import mend
+from agent.prompt_slots import prompt_slots, tries_of
 from agent.readings import asked, choose_reading, history, repeats_a_turn, turn_of
-from agent.slots import Slots, Try
+from agent.slots import Slots
 from agent.state import Attempt, DrawnPlan, State
 from agent.steps import Step, tool_step
 from agent.toolbox import Toolbox
 from agent.vote import Candidate, drawn_plans, elect, same_sql
-from tools.linking import Link, join_path, link, shortlist
+from tools.linking import Link, link
 from tools.result import QueryError, Result
-from tools.schema import Schema
 from tools.unclear import as_told, find_unclear
 from tools.values import ValueMatch, match_values
 
@@ -188,33 +188,23 @@ def answer(state: State, runtime: Tools) -> dict[str, Any]:
 
 def slots(state: State, toolbox: Toolbox) -> Slots:
     """The prompt's slots from the state."""
-    whole = toolbox.database.schema()
-    links = tuple(Link(**each) for each in state["links"])
-    schema = shown(whole, links, toolbox.options.schema_budget) if toolbox.options.hints else whole
-    return Slots(
-        schema=schema,
-        dialect=toolbox.database.dialect,
-        question=asked(state),
-        evidence=state["evidence"],
-        knowledge=toolbox.options.knowledge.about(state["question"]),
-        history=history(state),
+    return prompt_slots(
+        asked(state),
+        toolbox.database.schema(),
+        toolbox.database.dialect,
+        toolbox.options,
+        links=tuple(Link(**each) for each in state["links"]),
         values=values_of(state),
-        links=links[:8],
-        joins=join_path(whole, list(dict.fromkeys(each.table for each in links[:4]))),
+        history=history(state),
         plan=state["plan"],
-        tries=tuple(Try(attempt["sql"], _trouble(attempt)) for attempt in _distinct(state["attempts"])),
+        tries=tries_of(state["attempts"]),
+        knowledge=toolbox.options.knowledge.about(state["question"]),
+        evidence=state["evidence"],
     )
 
 
 def values_of(state: State) -> tuple[ValueMatch, ...]:
     return tuple(ValueMatch(**each) for each in state["values"])
-
-
-def shown(schema: Schema, links: tuple[Link, ...], column_budget: int) -> Schema:
-    """The whole schema while it is small, so that its KV is shared by all questions; else the best linked tables."""
-    if sum(len(table.columns) for table in schema.tables) <= column_budget:
-        return schema
-    return shortlist(schema, links, len(schema.tables), column_budget)
 
 
 def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch]) -> tuple[str, QueryError | None]:
@@ -254,20 +244,6 @@ def _candidate(
 
 def _may_try_again(toolbox: Toolbox, attempts: list[Attempt]) -> bool:
     return len(attempts) < toolbox.options.max_attempts
-
-
-def _trouble(attempt: Attempt) -> str:
-    error = attempt["error"]
-    if error is None:
-        return "the result is empty"
-    asked = str(error["name"] or "").casefold()
-    candidates = ", ".join(name for name in error["candidates"] if name.casefold() != asked)
-    message: str = error["message"]
-    return message + (f"; there is: {candidates}" if candidates else "")
-
-
-def _distinct(attempts: list[Attempt]) -> list[Attempt]:
-    return list({attempt["sql"]: attempt for attempt in reversed(attempts)}.values())[::-1]
 
 
 def _preview(result: Result, rows: int) -> dict[str, Any]:

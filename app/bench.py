@@ -9,7 +9,7 @@ import typer
 
 from app import exits, options, output
 from app.arguments import Asking, Decoding, Query, Source, spread
-from app.evaluate import FirstTurn, Shard, shard_of
+from app.evaluate import FirstTurn, Shard
 
 if TYPE_CHECKING:
     from eval.bench_methods import MethodSpec
@@ -231,7 +231,7 @@ def methods(
             raise typer.BadParameter("name what is compared with --method", param_hint="--decoder")
         if asking.samples > 1:
             raise typer.BadParameter("methods are compared on single samples", param_hint="--samples")
-        part = shard_of(shard)
+        part = options.shard_of(shard) if shard else None
         named = dict(_checkpoint(text) for text in checkpoint or [decoding.adapter])
         study = Study(
             {name: replace(decoding.choice(), adapter=adapter) for name, adapter in named.items()},

@@ -52,12 +52,12 @@ def tune(
 
 def _space(decoder: str, vary: list[str] | None) -> dict[str, list[Any]]:
     """Values by option from "option=value,value". Raises UnknownMethod."""
-    from decoding.method import load_method
+    from decoding.method import load_method, option_value
 
     space: dict[str, list[Any]] = {}
     for text in vary or []:
-        name, _, values = text.partition("=")
-        space[name] = [options.decoder_options([f"{name}={value}"])[name] for value in values.split(",") if value]
+        name, values = options.named(text, "--vary")
+        space[name] = [option_value(value.strip()) for value in values.split(",") if value]
         for value in space[name]:
             load_method(decoder, **{name: value})
     return space

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app import options
-from app.training import allowed_tokens, shard_of
+from app.training import allowed_tokens
 
 if TYPE_CHECKING:
     from decoding.text import TextDecoder
@@ -47,7 +47,7 @@ class Collection:
             "batch": self.batch,
             "limit": self.limit,
             "seed": self.seed,
-            "shard": shard_of(self.shard),
+            "shard": options.shard_of(self.shard),
         }
 
     def origin(self) -> dict[str, Any]:

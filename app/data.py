@@ -1,6 +1,5 @@
 """`sqlagent data build`: training data for the agent's steps, from the training parts of Spider, Spider-Syn and BIRD."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -71,9 +70,5 @@ def build(
             follow_ups=follow_ups,
             databases=tuple(database or ()),
         )
-        manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), _report)
+        manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), output.report)
         output.print_json({"out": str(out), "train": manifest["train"], "held_back": manifest["held_back_counts"]})
-
-
-def _report(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

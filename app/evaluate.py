@@ -79,7 +79,7 @@ def evaluate(
     from eval.ray_predict import ray_predict
     from eval.run import evaluate as run_evaluation
 
-    part = shard_of(shard)
+    part = options.shard_of(shard) if shard else None
     with exits.plain_errors():
         name = dataset if questions == "spider" else f"{dataset}/{questions}"
         examples = load_dataset(name, data, limit=limit, sample=sample, db=db_id)
@@ -120,16 +120,6 @@ _DATASETS = {
 }
 for _name, _help in _DATASETS.items():
     app.command(_name, help=_help)(fixed(evaluate, dataset=_name))
-
-
-def shard_of(shard: str | None) -> tuple[int, int] | None:
-    """(number from 1, count) of "1/2"."""
-    if shard is None:
-        return None
-    number, _, count = shard.partition("/")
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise typer.BadParameter(f"{shard!r} is not of the form 1/2", param_hint="--shard")
-    return int(number), int(count)
 
 
 def _predictor(

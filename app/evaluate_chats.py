@@ -10,7 +10,7 @@ import typer
 
 from app import exits, options, output
 from app.arguments import Asking, Decoding, spread
-from app.evaluate import AnyData, OneDatabase, QuestionLimit, Sample, Shard, shard_of
+from app.evaluate import AnyData, OneDatabase, QuestionLimit, Sample, Shard
 
 Chats = Annotated[
     int, typer.Option("--at-once", min=1, help="Chats that are held together and share the model's forwards.")
@@ -44,7 +44,7 @@ def conversation(
     from eval.run import evaluate
     from tools.result import Limits
 
-    part = shard_of(shard)
+    part = options.shard_of(shard) if shard else None
     with exits.plain_errors():
         examples = [e for e in load_dataset("spider", data, limit=limit, sample=sample, db=db_id) if e.executable]
         choice = decoding.choice()

@@ -88,14 +88,30 @@ def names(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
+def shard_of(text: str) -> tuple[int, int]:
+    """(number from 1, count) of "1/2"."""
+    number, found, count = text.partition("/")
+    if not (found and number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise typer.BadParameter(f"{text!r} is not of the form 1/2 (i/n with 1 <= i <= n)", param_hint="--shard")
+    return int(number), int(count)
+
+
 def decoder_options(pairs: list[str] | None) -> dict[str, Any]:
     """`name=value` pairs with values read as int, float, true / false, or text."""
     from decoding.method import option_value
 
     options: dict[str, Any] = {}
     for pair in pairs or []:
-        name, found, value = pair.partition("=")
-        if not found or not name:
-            raise typer.BadParameter(f"{pair!r} is not of the form name=value", param_hint="--decoder-option")
-        options[name.strip()] = option_value(value.strip())
+        name, value = named(pair, "--decoder-option")
+        options[name] = option_value(value)
     return options
+
+
+def named(text: str, option: str) -> tuple[str, str]:
+    """Name and value of the `name=value` that was given with `option`."""
+    from decoding.name_value import name_and_value
+
+    try:
+        return name_and_value(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error

@@ -22,6 +22,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, default=str))
 
 
+def report(line: str) -> None:
+    """Progress on stderr, at once."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], truncated: bool = False) -> None:
     """The first rows as a table, and how many there are."""
     table = Table(*map(str, columns), header_style="bold", row_styles=["", "dim"])

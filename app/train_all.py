@@ -171,9 +171,9 @@ def run_stages(stages: Sequence[Stage], places: Mapping[str, str], out: Path) ->
         if known and known["command"] != arguments:
             raise StageError(f"{out} holds {stage.name} by another command: choose another folder, or delete that one")
         if known.get("finished") and (out / stage.result).exists():
-            _say(f"{stage.name}: done before, in {_minutes(known['seconds'])}")
+            output.report(f"{stage.name}: done before, in {_minutes(known['seconds'])}")
             continue
-        _say(f"{stage.name}: sqlagent {shlex.join(arguments)}")
+        output.report(f"{stage.name}: sqlagent {shlex.join(arguments)}")
         start = monotonic()
         finished, code = _run(stage, arguments)
         seconds = known.get("seconds", 0.0) + monotonic() - start
@@ -181,7 +181,7 @@ def run_stages(stages: Sequence[Stage], places: Mapping[str, str], out: Path) ->
         _write(file, done)
         if not finished:
             raise StageError(f"{stage.name} ended too soon (exit code {code}): the same command goes on from there")
-        _say(f"{stage.name}: {_minutes(seconds)}; {_minutes(sum(each['seconds'] for each in done.values()))} so far")
+        output.report(f"{stage.name}: {_minutes(seconds)}; {_minutes(sum(each['seconds'] for each in done.values()))} so far")
     return {name: record["seconds"] for name, record in done.items()}
 
 
@@ -220,7 +220,3 @@ def _write(file: Path, done: Mapping[str, Any]) -> None:
 
 def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ import typer
 from app import exits, options, output
 from app.arguments import spread
 from app.collection import Collection
-from app.training import Schedule, plain_values, print_outcome, report, stop_on_signals
+from app.training import Schedule, plain_values, print_outcome, stop_on_signals
 
 app = typer.Typer()
 
@@ -103,7 +103,7 @@ def collect(
         target = target_identity(load_base(of.model).sha256, running.adapter, PROMPT_VERSION)
         origin = of.origin() | {"samples": samples, "temperature": temperature}
         log = RecordLog(of.out / FILE, origin | {"target": asdict(target)})
-        counts = collect_responses(running, of.groups(), log, how, report, stopped)
+        counts = collect_responses(running, of.groups(), log, how, output.report, stopped)
         log.close()
         output.print_json({"out": str(log.path), **counts, "finished": not counts["remaining"]})
 
@@ -138,7 +138,7 @@ def features(
             seed=seed,
             device=device,
             dtype=dtype,
-            report=report,
+            report=output.report,
             stopped=stopped,
         )
         output.print_json({"out": str(out), "finished": finished})

@@ -18,7 +18,7 @@ import typer
 from app import exits, options, output
 from app.arguments import spread
 from app.collection import Collection
-from app.training import Recipe, StopToken, report, run, stop_on_signals
+from app.training import Recipe, StopToken, run, stop_on_signals
 
 if TYPE_CHECKING:
     from decoding.training.jacobi.config import JacobiConfig
@@ -162,9 +162,9 @@ def collect(
         how, base = Collecting(**states, **of.share()), load_base(of.model)
         log = TrajectoryLog(of.out, of.origin() | states | {"adapter": of.adapter, "base": base.sha256})
         if ray is None:
-            counts = collect_trajectories(of.load()(), of.groups(), log, how, report, stopped)
+            counts = collect_trajectories(of.load()(), of.groups(), log, how, output.report, stopped)
         else:
             decoded = partial(ray_decoded, ray, ray_workers, of.load(), partial(Trajectories, how=how))
-            counts = gather(base.tokenizer, of.groups(), log, how, decoded, "trajectories", report, stopped)
+            counts = gather(base.tokenizer, of.groups(), log, how, decoded, "trajectories", output.report, stopped)
         log.close()
         output.print_json({"out": str(log.path), **counts, "finished": not counts["remaining"]})

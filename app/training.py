@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -129,14 +128,6 @@ def print_outcome(outcome: dict[str, Any]) -> None:
         output.print_json(outcome)
 
 
-def shard_of(text: str) -> tuple[int, int]:
-    """(which, from 0; of how many) of `i/n`."""
-    number, found, count = text.partition("/")
-    if not (found and number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise typer.BadParameter(f"{text!r} is not of the form i/n with 1 <= i <= n", param_hint="--shard")
-    return int(number) - 1, int(count)
-
-
 def allowed_tokens(max_new_tokens: int | None) -> Callable[[str], int]:
     """Most tokens of an answer, by step; None: what the agent allows."""
     from agent.profiles.compact import Compact
@@ -145,11 +136,6 @@ def allowed_tokens(max_new_tokens: int | None) -> Callable[[str], int]:
         return Compact().max_new_tokens("plan" if step == "plan" else "generate")
 
     return agents if max_new_tokens is None else lambda step: max_new_tokens
-
-
-def report(line: str) -> None:
-    """On stderr, at once."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def plain_values(values: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
+from platformdirs import user_cache_path
 
 from decoding.errors import ModelUnavailable
 from decoding.progress import Progress, silent
@@ -16,11 +17,12 @@ _CHUNK_BYTES = 1 << 20
 
 
 def cache_root() -> Path:
-    """`$SQLAGENT_HOME`, else `$XDG_CACHE_HOME/sqlagent`, else `~/.cache/sqlagent`; not created here."""
-    if home := os.environ.get("SQLAGENT_HOME"):
-        return Path(home).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "sqlagent"
+    """`$SQLAGENT_HOME`, else `$XDG_CACHE_HOME/sqlagent`, else the system's folder for caches; not created here.
+
+    On Linux that folder is `~/.cache/sqlagent`.
+    """
+    home = os.environ.get("SQLAGENT_HOME")
+    return Path(home).expanduser() if home else user_cache_path("sqlagent", appauthor=False)
 
 
 def models_folder() -> Path:

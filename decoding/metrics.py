@@ -26,11 +26,6 @@ class Metrics:
         return self.tokens / self.target_forwards if self.target_forwards else 0.0
 
     @property
-    def acceptance_rate(self) -> float:
-        """Accepted / drafted tokens (alpha)."""
-        return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else 0.0
-
-    @property
     def wall_ms(self) -> float:
         return self.draft_ms + self.target_ms + self.verify_ms
 

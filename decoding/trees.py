@@ -227,6 +227,6 @@ class _Candidates:
 def budgeted(tokens: Sequence[int], parents: Sequence[int], scores: Sequence[float], budget: int) -> Draft:
     """The `budget` best nodes of a tree in topological order in which no child scores above its parent."""
     best = heapq.nsmallest(budget, range(len(tokens)), key=lambda node: (-scores[node], node))
-    kept = {node: index for index, node in enumerate(sorted(best))} | {ROOT: ROOT}
     order = sorted(best)
+    kept = {node: index for index, node in enumerate(order)} | {ROOT: ROOT}
     return Draft(tuple(tokens[node] for node in order), tuple(kept[parents[node]] for node in order))

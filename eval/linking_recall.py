@@ -1,6 +1,6 @@
 """What schema linking loses: of the tables and columns that gold SQL needs, those that a prompt under a budget shows.
 
-No model. The prompt's schema is cut by `agent.nodes.shown`, as in a conversation.
+No model. The prompt's schema is cut by `agent.prompt_slots.shown`, as in a conversation.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from sqlglot import exp
 
-from agent.nodes import shown
+from agent.prompt_slots import shown
 from eval.dataset import Example, load_spider
 from eval.datasets import sampled
 from eval.held_back import load_held_back

@@ -1,12 +1,12 @@
 """What a run leaves behind for each question: the prediction that comes in, the record that goes to disk."""
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from decoding.json_log import JsonLog, changed_keys, cut_torn_line, whole_lines
 from eval.dataset import Example
 
 
@@ -97,16 +97,14 @@ class RecordLog(Generic[R]):
     def __init__(self, out: Path, settings: Mapping[str, Any], kind: type[R]) -> None:
         """Open or create the run of `out`. Raises `ResumeError` when it was made with other `settings`."""
         out.mkdir(parents=True, exist_ok=True)
-        self._path, self._settings, self._kind = out / "records.jsonl", settings, kind
+        path, self._settings, self._kind = out / "records.jsonl", settings, kind
         _check_settings(out / "settings.json", settings)
-        self.records = read_records(self._path, kind)
-        self._file = self._path.open("ab")
+        self.records = read_records(path, kind)
+        self._log = JsonLog(path)
 
     def append(self, record: R) -> None:
         """Write one record through to the disk."""
-        self._file.write(json.dumps(asdict(record), ensure_ascii=False).encode("utf-8", "replace") + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._log.write(asdict(record))
         self.records.append(record)
 
     def take_over(self, folders: Sequence[Path]) -> int:
@@ -126,7 +124,7 @@ class RecordLog(Generic[R]):
 
     def close(self) -> None:
         """Close the file; the records stay readable."""
-        self._file.close()
+        self._log.close()
 
 
 def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
@@ -139,9 +137,7 @@ def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
         held = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ResumeError(f"{file} is damaged ({error}): delete its folder to start anew") from error
-    changed = sorted(key for key in held.keys() | wanted.keys() if held.get(key) != wanted.get(key))
-    if changed:
-        key = changed[0]
+    for key in changed_keys(held, wanted)[:1]:
         raise ResumeError(
             f"{file.parent} holds a run with {key} = {held.get(key)}, not {wanted.get(key)}: "
             "choose another output folder, or delete that one to start anew"
@@ -152,11 +148,8 @@ def read_records(path: Path, kind: type[R]) -> list[R]:
     """The records there are. A last line that was torn by a crash is cut off the file."""
     if not path.exists():
         return []
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        os.truncate(path, len(whole))
+    cut_torn_line(path)
     try:
-        return [kind.from_json(json.loads(line)) for line in whole.splitlines()]
+        return [kind.from_json(json.loads(line)) for _, line in whole_lines(path)]
     except (ValueError, KeyError, TypeError) as error:
         raise ResumeError(f"{path} is damaged ({error}): delete its folder to start anew") from error

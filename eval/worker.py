@@ -6,8 +6,6 @@ A stuck C call cannot be stopped by a signal handler or a thread, so each proces
 import queue
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
 
 from eval.referee import Phase, Task, Verdict, lost
 from tools.child_process import ChildProcess
@@ -33,14 +31,6 @@ class Worker:
     def __init__(self, memory_mb: int = 2048) -> None:
         self._memory_mb = memory_mb
         self._process: ChildProcess | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def pid(self) -> int | None:

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from tools.adapt_query import Change, Request, stems, telling
 from tools.values import ValueMatch
-from tools.words import split, stem, word_set
+from tools.words import NUMBER_WORDS, split, stem, word_set
 
 SURE = 0.9  # score of a value match that a condition is made from
 _NARROWING = re.compile(
@@ -50,21 +50,6 @@ _MORE_OR_LESS = re.compile(
 _NUMERIC = re.compile(r"INT|DEC|NUM|DOUBLE|FLOAT|REAL", re.IGNORECASE)
 _FIRST = re.compile(r"\b(?:first|top|last|best)\b", re.IGNORECASE)
 _PRIZED = re.compile(r"\bcosts?\b|\beuros?\b|€", re.IGNORECASE)
-_NUMBER_WORDS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
 _MEASURES = word_set("euro minute second metre star copy over under more less")
 
 
@@ -132,7 +117,7 @@ def other_number(request: Request) -> exp.Query | None:
 
 
 def _digits(word: str) -> str:
-    return str(_NUMBER_WORDS.index(word.lower())) if word.lower() in _NUMBER_WORDS else word
+    return str(NUMBER_WORDS.index(word.lower())) if word.lower() in NUMBER_WORDS else word
 
 
 def _moved(select: exp.Select, literals: Sequence[exp.Literal], year: int) -> exp.Query | None:

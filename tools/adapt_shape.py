@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 from tools.adapt_query import Change, Request, stems, telling
-from tools.words import word_set
+from tools.words import NUMBER_WORDS, word_set
 
-_NUMBERS = {
-    word: n for n, word in enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], 1)
-}
+_NUMBERS = {word: number for number, word in enumerate(NUMBER_WORDS[:11])}
 _RESULT = r"(?:them|these|those|that|it|this|the (?:list|result|results|rows|answer|ones))"
 _COUNT = re.compile(
     rf"(?:so )?how many(?: of {_RESULT})?(?: (?:is|are|was|were|do we have))?(?: (?:that|there|they|those|these|it|of them))?"

@@ -6,11 +6,10 @@ last rule is what keeps out the statements which a locked read-only database sti
 BEGIN, PRAGMA, CALL, LOAD, several statements at once). It does not read text: that is the guard's part.
 """
 
-import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import duckdb
 
 from tools.duckdb_schema import read_schema
 from tools.fetch_rows import fetch_rows
-from tools.guard import guard
+from tools.guarded_database import GuardedDatabase, stop_error
 from tools.query_errors import query_error
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema, Table
@@ -54,51 +53,18 @@ class Copy:
     notes: Mapping[str, Table]
 
 
-class DuckDBDatabase:
+class DuckDBDatabase(GuardedDatabase):
     """One DuckDB file, read-only; a `copy` is removed when the database is closed, collected, or the program ends."""
 
     dialect = "duckdb"
 
     def __init__(self, path: Path, name: str, copy: Copy | None = None) -> None:
-        self.name = name
+        super().__init__(name, "EXPLAIN ")
         self.path = path
         self._copy = copy
         self._remove_copy = weakref.finalize(self, remove_folder, copy.folder) if copy else None
         self._memory_limit_mb = DEFAULT_LIMITS.memory_limit_mb
         self._connection: duckdb.DuckDBPyConnection | None = _connect(path, self._memory_limit_mb)
-        self._watchdogs: set[Watchdog] = set()
-        self._changed = threading.Condition()
-        self._schema: Schema | None = None
-        self._schema_lock = threading.Lock()
-
-    def schema(self) -> Schema:
-        """The schema, read on the first call. Raises OpenError when the file's catalogue cannot be read."""
-        with self._schema_lock:
-            if self._schema is None:
-                self._schema = self._read_schema()
-            return self._schema
-
-    def know(self, schema: Schema) -> None:
-        """Take over a schema that was read before."""
-        self._schema = schema
-
-    def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
-        """Run one guarded query; see `Database.execute`."""
-        return self._objection(sql) or self._run(sql, limits)
-
-    def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
-        """Bind without running; see `Database.explain`."""
-        problem = self._objection(sql)
-        if problem is not None:
-            return problem
-        outcome = self._run(sql, limits, prefix="EXPLAIN ")
-        return outcome if isinstance(outcome, QueryError) else None
-
-    def interrupt(self) -> None:
-        """Stop every query that runs now."""
-        with self._changed:
-            for watchdog in self._watchdogs:
-                watchdog.interrupt()
 
     def close(self) -> None:
         """Stop what runs, close the file and remove a private copy."""
@@ -110,12 +76,6 @@ class DuckDBDatabase:
                 self._connection = None
         if self._remove_copy is not None:
             self._remove_copy()
-
-    def _objection(self, sql: str) -> QueryError | None:
-        try:
-            return guard(sql, self.dialect, self.schema())
-        except OpenError as error:
-            return QueryError("connection", str(error))
 
     def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
         """Run `prefix + sql` past the engine's own locks alone."""
@@ -130,29 +90,19 @@ class DuckDBDatabase:
             return QueryError("connection", str(error))
 
     def _as_data(self, error: Exception, watchdog: Watchdog, sql: str, limits: Limits, sql_offset: int) -> QueryError:
-        if watchdog.reason == "timeout":
-            return QueryError("timeout", f"stopped after {limits.deadline_s:g} s")
-        if watchdog.reason == "interrupted":
-            return QueryError("interrupted", "stopped on request")
-        if isinstance(error, MemoryError):
-            return QueryError("memory", str(error) or "out of memory")
-        return query_error(str(error), sql, self.schema(), sql_offset=sql_offset)
+        stopped = stop_error(watchdog.reason, error, limits)
+        return stopped or query_error(str(error), sql, self.schema(), sql_offset=sql_offset)
 
     @contextmanager
     def _cursor(self, limits: Limits) -> Iterator[tuple[duckdb.DuckDBPyConnection, Watchdog]]:
         """A fresh cursor under a watchdog: temporary tables and variables of one query never reach the next."""
-        with self._changed:
-            cursor = self._with_memory(limits.memory_limit_mb).cursor()
-            watchdog = Watchdog(limits.deadline_s, cursor.interrupt)
-            self._watchdogs.add(watchdog)
-        try:
+        with ExitStack() as using:
+            with self._changed:
+                cursor = self._with_memory(limits.memory_limit_mb).cursor()
+                watchdog = using.enter_context(self._registered(Watchdog(limits.deadline_s, cursor.interrupt)))
+                using.callback(cursor.close)
             with watchdog:
                 yield cursor, watchdog
-        finally:
-            cursor.close()
-            with self._changed:
-                self._watchdogs.discard(watchdog)
-                self._changed.notify_all()
 
     def _with_memory(self, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
         """The connection under that memory limit. Settings are locked, so another limit waits for the running queries

@@ -9,7 +9,6 @@ SQL goes through `exec_driver_sql` without parameters, so that a colon or a perc
 """
 
 import datetime
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,9 +19,9 @@ import sqlalchemy as sa
 from sqlglot.dialects.dialect import Dialect
 
 from tools.fetch_rows import fetch_rows
-from tools.guard import guard
+from tools.guarded_database import GuardedDatabase, stop_error
 from tools.query_errors import query_error
-from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
+from tools.result import Limits, OpenError, QueryError, Result
 from tools.schema import Schema
 from tools.sqlalchemy_schema import read_schema
 from tools.watchdog import Watchdog
@@ -83,90 +82,55 @@ _CONNECT_TIMEOUT_NAMES = {
 }  # fmt: skip
 
 
-class SQLAlchemyDatabase:
+class SQLAlchemyDatabase(GuardedDatabase):
     """One database behind an SQLAlchemy engine."""
 
     def __init__(self, engine: sa.Engine, name: str) -> None:
-        self.name = name
+        super().__init__(name, _EXPLAIN.get(_backend(engine)))
         sqlalchemy_name = engine.dialect.name
         wanted = _SQLGLOT_NAMES.get(sqlalchemy_name, sqlalchemy_name)
         self.dialect = wanted if Dialect.get(wanted) else ""
         self._engine = engine
-        self._lock = threading.Lock()
-        self._watchdogs: set[Watchdog] = set()
-        self._schema: Schema | None = None
-
-    def schema(self) -> Schema:
-        """The schema, read on the first call. Raises OpenError when the server does not tell it."""
-        with self._lock:
-            if self._schema is None:
-                try:
-                    with self._reading(SCHEMA_LIMITS) as connection:
-                        self._schema = Schema(read_schema(connection), self.dialect)
-                except sa.exc.SQLAlchemyError as error:
-                    raise OpenError(f"cannot read the tables of {self.name}: {_one_line(error)}") from error
-            return self._schema
-
-    def know(self, schema: Schema) -> None:
-        """Take over a schema that was read before."""
-        self._schema = schema
-
-    def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
-        """Run one guarded query; see `Database.execute`."""
-        return self._objection(sql) or self._run(sql, limits)
-
-    def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
-        """Bind without running where the dialect has a plain EXPLAIN; elsewhere only guard. See `Database.explain`."""
-        problem = self._objection(sql)
-        prefix = _EXPLAIN.get(_backend(self._engine))
-        if problem is not None or prefix is None:
-            return problem
-        outcome = self._run(prefix + sql, limits, stream=False)
-        return outcome if isinstance(outcome, QueryError) else None
-
-    def interrupt(self) -> None:
-        """Stop every query that runs now."""
-        with self._lock:
-            for watchdog in self._watchdogs:
-                watchdog.interrupt()
 
     def close(self) -> None:
         """Stop what runs and leave the server."""
         self.interrupt()
         self._engine.dispose()
 
-    def _objection(self, sql: str) -> QueryError | None:
-        try:
-            return guard(sql, self.dialect, self.schema())
-        except OpenError as error:
-            return QueryError("connection", str(error))
-
-    def _run(self, sql: str, limits: Limits, stream: bool = True) -> Result | QueryError:
-        """Run `sql` past the server's own locks alone."""
+    def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
+        """Run `prefix + sql` past the server's own locks alone."""
         started, watchdog = time.perf_counter(), None
         try:
-            with self._reading(limits) as connection, self._watched(connection, limits) as watchdog:
-                options = {"no_parameters": True, "stream_results": stream}
-                result = connection.exec_driver_sql(sql, execution_options=options)
+            with (
+                self._reading(limits) as connection,
+                self._registered(Watchdog(limits.deadline_s, self._stopper(connection))) as watchdog,
+                watchdog,
+            ):
+                options = {"no_parameters": True, "stream_results": not prefix}
+                result = connection.exec_driver_sql(prefix + sql, execution_options=options)
                 rows, truncated = fetch_rows(result.fetchmany, limits)
                 columns = tuple(result.keys())
             wall_ms = (time.perf_counter() - started) * 1000
             return Result(columns, _types(rows, len(columns)), rows, truncated, wall_ms)
         except (sa.exc.SQLAlchemyError, OSError, MemoryError, ValueError) as error:
-            return self._as_data(error, watchdog, sql, limits)
+            return self._as_data(error, watchdog, prefix + sql, limits)
 
     def _as_data(self, error: Exception, watchdog: Watchdog | None, sql: str, limits: Limits) -> QueryError:
         found = query_error(_reason(error), sql, self.schema())
         reason = watchdog.reason if watchdog else None
-        if reason == "timeout" or found.kind == "timeout":
-            return QueryError("timeout", f"stopped after {limits.deadline_s:g} s")
-        if reason == "interrupted":
-            return QueryError("interrupted", "stopped on request")
-        if isinstance(error, MemoryError):
-            return QueryError("memory", str(error) or "out of memory")
+        stopped = stop_error("timeout" if found.kind == "timeout" else reason, error, limits)
+        if stopped:
+            return stopped
         if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
             return QueryError("connection", found.message)
         return found
+
+    def _read_schema(self) -> Schema:
+        try:
+            with self._reading(SCHEMA_LIMITS) as connection:
+                return Schema(read_schema(connection), self.dialect)
+        except sa.exc.SQLAlchemyError as error:
+            raise OpenError(f"cannot read the tables of {self.name}: {_one_line(error)}") from error
 
     @contextmanager
     def _reading(self, limits: Limits) -> Iterator[sa.Connection]:
@@ -179,18 +143,6 @@ class SQLAlchemyDatabase:
                 yield connection
             finally:
                 connection.rollback()
-
-    @contextmanager
-    def _watched(self, connection: sa.Connection, limits: Limits) -> Iterator[Watchdog]:
-        watchdog = Watchdog(limits.deadline_s, self._stopper(connection))
-        with self._lock:
-            self._watchdogs.add(watchdog)
-        try:
-            with watchdog:
-                yield watchdog
-        finally:
-            with self._lock:
-                self._watchdogs.discard(watchdog)
 
     def _stopper(self, connection: sa.Connection) -> Callable[[], object]:
         """What stops the query that runs on `connection`, from another thread; nothing where only the server can."""

@@ -12,7 +12,6 @@ therefore opened as immutable; with one, or with a pending rollback journal, a p
 import re
 import shutil
 import sqlite3
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -22,9 +21,9 @@ from urllib.parse import quote
 
 from tools.fetch_rows import BATCH, fetch_rows
 from tools.functions import never
-from tools.guard import guard
+from tools.guarded_database import GuardedDatabase, stop_error
 from tools.query_errors import query_error
-from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
+from tools.result import Limits, OpenError, QueryError, Result
 from tools.schema import Schema
 from tools.scratch import new_folder, remove_folder
 from tools.sqlite_schema import quoted, read_schema
@@ -41,47 +40,15 @@ _LIMITS = {
 _TYPES = {int: "INTEGER", float: "REAL", str: "TEXT", bytes: "BLOB"}
 
 
-class SQLiteDatabase:
+class SQLiteDatabase(GuardedDatabase):
     """One SQLite file, read-only, in SQLite's own dialect."""
 
     dialect = "sqlite"
 
     def __init__(self, path: Path, name: str) -> None:
-        self.name = name
+        super().__init__(name, "EXPLAIN QUERY PLAN ")
         self._file = ReadOnlyFile(path)
-        self._lock = threading.Lock()
-        self._watchdogs: set[Watchdog] = set()
-        self._schema: Schema | None = None
         self._closed = False
-
-    def schema(self) -> Schema:
-        """The schema, read on the first call. Raises OpenError when the file cannot be read."""
-        with self._lock:
-            if self._schema is None:
-                self._schema = self._file.schema()
-            return self._schema
-
-    def know(self, schema: Schema) -> None:
-        """Take over a schema that was read before."""
-        self._schema = schema
-
-    def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
-        """Run one guarded query; see `Database.execute`."""
-        return self._objection(sql) or self._run(sql, limits)
-
-    def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
-        """Compile without running; see `Database.explain`."""
-        problem = self._objection(sql)
-        if problem is not None:
-            return problem
-        outcome = self._run("EXPLAIN QUERY PLAN " + sql, limits)
-        return outcome if isinstance(outcome, QueryError) else None
-
-    def interrupt(self) -> None:
-        """Stop every query that runs now."""
-        with self._lock:
-            for watchdog in self._watchdogs:
-                watchdog.interrupt()
 
     def close(self) -> None:
         """Stop what runs and remove a private copy."""
@@ -89,21 +56,19 @@ class SQLiteDatabase:
         self.interrupt()
         self._file.close()
 
-    def _objection(self, sql: str) -> QueryError | None:
-        try:
-            return guard(sql, self.dialect, self.schema())
-        except OpenError as error:
-            return QueryError("connection", str(error))
-
-    def _run(self, sql: str, limits: Limits) -> Result | QueryError:
-        """Run `sql` past the engine's own locks alone."""
+    def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
+        """Run `prefix + sql` past the engine's own locks alone."""
         if self._closed:
             return QueryError("connection", f"{self.name} is closed")
         started = time.perf_counter()
         watchdog = None
         try:
-            with self._locked_connection(limits) as connection, self._watched(connection, limits) as watchdog:
-                cursor = connection.execute(sql)
+            with (
+                self._locked_connection(limits) as connection,
+                self._registered(Watchdog(limits.deadline_s, connection.interrupt)) as watchdog,
+                watchdog,
+            ):
+                cursor = connection.execute(prefix + sql)
                 if cursor.description is None:
                     return QueryError("refused", "refused by SQLite: only statements that return rows are run")
                 rows, truncated = fetch_rows(cursor.fetchmany, limits)
@@ -114,13 +79,11 @@ class SQLiteDatabase:
             return self._as_data(error, watchdog, sql, limits)
 
     def _as_data(self, error: Exception, watchdog: Watchdog | None, sql: str, limits: Limits) -> QueryError:
-        if watchdog and watchdog.reason == "timeout":
-            return QueryError("timeout", f"stopped after {limits.deadline_s:g} s")
-        if watchdog and watchdog.reason == "interrupted":
-            return QueryError("interrupted", "stopped on request")
-        if isinstance(error, MemoryError):
-            return QueryError("memory", str(error) or "out of memory")
-        return query_error(str(error), sql.removeprefix("EXPLAIN QUERY PLAN "), self.schema())
+        stopped = stop_error(watchdog.reason if watchdog else None, error, limits)
+        return stopped or query_error(str(error), sql, self.schema())
+
+    def _read_schema(self) -> Schema:
+        return self._file.schema()
 
     @contextmanager
     def _locked_connection(self, limits: Limits) -> Iterator[sqlite3.Connection]:
@@ -135,18 +98,6 @@ class SQLiteDatabase:
             connection.execute("PRAGMA query_only = ON")
             connection.set_authorizer(_authorize)
             yield connection
-
-    @contextmanager
-    def _watched(self, connection: sqlite3.Connection, limits: Limits) -> Iterator[Watchdog]:
-        watchdog = Watchdog(limits.deadline_s, connection.interrupt)
-        with self._lock:
-            self._watchdogs.add(watchdog)
-        try:
-            with watchdog:
-                yield watchdog
-        finally:
-            with self._lock:
-                self._watchdogs.discard(watchdog)
 
 
 class ReadOnlyFile:

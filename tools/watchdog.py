@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 REPEAT_S = 0.02
+Reason = Literal["timeout", "interrupted"]
 
 
 class Watchdog:
@@ -17,7 +18,7 @@ class Watchdog:
     """
 
     def __init__(self, deadline_s: float, stop: Callable[[], object]) -> None:
-        self.reason: Literal["timeout", "interrupted"] | None = None
+        self.reason: Reason | None = None
         self._deadline_s = deadline_s
         self._stop = stop
         self._wake = threading.Event()

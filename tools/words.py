@@ -35,6 +35,10 @@ STOP_WORDS = word_set("""
 """)
 
 
+NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+"""The word at each place is that number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
     """A word of a text: as written, comparable, and where it stands (characters from `start` to `end`)."""

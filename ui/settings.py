@@ -6,6 +6,7 @@ from typing import Any
 from agent.assemble import DEFAULT_DECODER, ModelChoice
 from agent.toolbox import AgentOptions
 from decoding.method import METHODS, UnknownMethod, load_method, method_options, option_value
+from decoding.name_value import name_and_value
 from tools.result import Limits
 
 
@@ -38,9 +39,7 @@ class Settings:
         known = method_options(self.decoder)
         given: dict[str, Any] = {}
         for pair in self.options.replace(",", " ").split():
-            name, found, text = pair.partition("=")
-            if not found:
-                raise ValueError(f"{pair!r} is not of the form name=value")
+            name, text = name_and_value(pair)
             if name not in known:
                 raise UnknownMethod(f"{self.decoder} has no option {name}; it has: {', '.join(known) or 'none'}")
             given[name] = option_value(text)

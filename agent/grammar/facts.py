@@ -17,28 +17,13 @@ from tools.joinable import Joinable, Place, joinable
 from tools.schema import Column, Schema
 from tools.sql_scope import is_number, type_kind
 from tools.values import ValueMatch
-from tools.words import STOP_WORDS, Word, name_words, split, stem
+from tools.words import NUMBER_WORDS, STOP_WORDS, Word, name_words, split, stem
 
 LONGEST_PHRASE = 6  # words; runs of capitalised words and texts in quotes may be longer
 SURE = 0.97
 _NUMBER = re.compile(r"\d+(?:,\d{3})+|\d+(?:\.\d+)?")
 _QUOTED = re.compile(r"\"([^\"]+)\"|'((?:[^']|'')+)'|“([^”]+)”|‘([^’]+)’")
-_NUMBER_WORDS = (
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-)
-_VALUE_OF = {word: str(number) for number, word in enumerate(_NUMBER_WORDS)} | {
+_VALUE_OF = {word: str(number) for number, word in enumerate(NUMBER_WORDS)} | {
     "once": "1", "twice": "2", "both": "2", "pair": "2", "second": "2", "third": "3", "fourth": "4", "fifth": "5"
 }  # fmt: skip
 _EVERYDAY = frozenset({"0", "1"})  # numbers that are meant without being said

@@ -1,7 +1,7 @@
 """The compact profile: what the embedded model is trained on. Bytes matter: training data come from this very file.
 
 The schema comes first, so that its KV is shared by all questions, steps and users of a database. Every slot is always
-there. A change of any byte needs a new PROMPT_VERSION and a retrained model; `tests/agent/test_compact.py` holds hashes.
+there. A change of any byte needs a new PROMPT_VERSION and a retrained model; `tests/agent/test_profiles.py` holds hashes.
 """
 
 from collections.abc import Iterable

@@ -29,6 +29,7 @@ class BlockHead(Head):
 
     sizes: ClassVar[Mapping[str, Any]] = {
         **LAYER_SIZES,
+        "layers": 1,
         "block_size": 8,
         "causal": False,
         "shift": False,

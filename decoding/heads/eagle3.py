@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from decoding.heads.head import Head, HeadConfig
-from decoding.heads.layer import Attention, GatedMlp, KeysValues, LayerShape, RmsNorm
+from decoding.heads.layer import LAYER_SIZES, Attention, GatedMlp, KeysValues, LayerShape, RmsNorm
 
 
 class Eagle3Head(Head):
@@ -21,12 +21,8 @@ class Eagle3Head(Head):
     """
 
     sizes: ClassVar[Mapping[str, Any]] = {
-        "heads": 9,
-        "kv_heads": 3,
-        "head_dim": 64,
+        **LAYER_SIZES,
         "intermediate": 1024,
-        "rope_theta": 1e5,
-        "eps": 1e-5,
         "bias": False,
         "own_lm_head": False,
         "norm_before_residual": False,

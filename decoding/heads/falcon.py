@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from decoding.heads.head import Head, HeadConfig
-from decoding.heads.layer import DecoderLayer, KeysValues, LayerShape
+from decoding.heads.layer import LAYER_SIZES, DecoderLayer, KeysValues, LayerShape
 
 
 class FalconHead(Head):
@@ -30,12 +30,8 @@ class FalconHead(Head):
         "lstm": 256,
         "memory": 4,
         "layers": 1,
-        "heads": 9,
-        "kv_heads": 3,
-        "head_dim": 64,
+        **LAYER_SIZES,
         "intermediate": 1024,
-        "rope_theta": 1e5,
-        "eps": 1e-5,
         "bias": True,
         "attention_bias": False,
     }

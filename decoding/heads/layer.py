@@ -20,7 +20,6 @@ KeysValues = tuple[Tensor, Tensor]  # [kv_heads, rows, head_dim] each, keys rota
 
 # The embedded model's own layer.
 LAYER_SIZES: Mapping[str, Any] = {
-    "layers": 1,
     "heads": 9,
     "kv_heads": 3,
     "head_dim": 64,

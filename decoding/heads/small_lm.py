@@ -21,6 +21,7 @@ class SmallLm(Head):
 
     sizes: ClassVar[Mapping[str, Any]] = {
         **LAYER_SIZES,
+        "layers": 1,
         "bias": False,
         "qk_norm": False,
     }

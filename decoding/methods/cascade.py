@@ -8,6 +8,7 @@ from torch import Tensor
 
 from decoding.draft import Draft
 from decoding.method import Context, Method, UnknownMethod, load_method, option_value
+from decoding.name_value import name_and_value
 from decoding.target import Scores
 from decoding.verify import Verdict
 
@@ -65,7 +66,8 @@ def _method(wanted: Method | str) -> Method:
 
 
 def _option(name: str, text: str) -> tuple[str, bool | int | float | str]:
-    key, found, value = text.partition("=")
-    if not found:
-        raise UnknownMethod(f"{name} takes options as key=value in a cascade, not {text!r}")
+    try:
+        key, value = name_and_value(text)
+    except ValueError as error:
+        raise UnknownMethod(f"{name} takes options as key=value in a cascade, not {text!r}") from error
     return key, option_value(value)

@@ -55,7 +55,7 @@ class Share(Protocol):
 
     @property
     def shard(self) -> tuple[int, int]:
-        """(i, n): every n-th group from the i-th on, so that n processes share the work."""
+        """(i, n), i from 1: every n-th group from the i-th on, so that n processes share the work."""
         ...
 
 
@@ -151,9 +151,9 @@ class Batches(Generic[Record]):
 
 def _prompts(tokenizer: Tokenizer, groups: Iterable[Group], share: Share) -> list[Asked]:
     """All prompts of the shard in order, groups shuffled by the seed, each once, up to the limit."""
-    listed, (first, shards) = list(groups), share.shard
+    listed, (number, shards) = list(groups), share.shard
     asked: dict[str, Asked] = {}
-    for index in np.random.default_rng(share.seed).permutation(len(listed))[first::shards]:
+    for index in np.random.default_rng(share.seed).permutation(len(listed))[number - 1 :: shards]:
         group = listed[index]
         prefix = tokenizer.encode(group.prefix)
         for pair in group.pairs:

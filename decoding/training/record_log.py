@@ -5,12 +5,12 @@ written through to the disk, so that a collection that was killed goes on where 
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from decoding.json_log import JsonLog, changed_keys, whole_lines
 from decoding.training.config import TrainingError
 from decoding.training.data import TrainingDataError
 
@@ -22,44 +22,31 @@ class RecordLog:
         """Open or create it. `done`: prompts that are in it. Raises TrainingError where it has another `origin`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
+        self._log = JsonLog(path, separators=(",", ":"))
         self.done = {record["prompt"] for record in self._continue(json.loads(json.dumps(origin)))}
-        self._file = self.path.open("ab")
 
     def append(self, record: Any) -> None:
         """Write one record through to the disk."""
-        self._write(asdict(record))
+        self._log.write(asdict(record))
 
     def leave_out(self, prompt: str, reason: str) -> None:
         """Note that a prompt was tried and gave nothing to learn from."""
-        self._write({"prompt": prompt, "left_out": reason})
+        self._log.write({"prompt": prompt, "left_out": reason})
 
     def close(self) -> None:
-        self._file.close()
-
-    def _write(self, record: Mapping[str, Any]) -> None:
-        self._file.write(_line(record))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._log.close()
 
     def _continue(self, origin: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The records that are there; a last line that a kill cut short is cut off the file. A new file gets its origin."""
-        if self.path.exists():
-            data = self.path.read_bytes()
-            os.truncate(self.path, data.rfind(b"\n") + 1)
-        if not self.path.exists() or self.path.stat().st_size == 0:
-            self.path.write_bytes(_line(origin))
+        """The records that are there. A new file gets its origin."""
+        if self.path.stat().st_size == 0:
+            self._log.write(origin)
             return []
         [found, *records] = [record for _, record in read_records(self.path)]
-        changed = sorted(name for name in found.keys() | origin.keys() if found.get(name) != origin.get(name))
-        if changed:
+        if changed := changed_keys(found, origin):
             raise TrainingError(
                 f"{self.path} was collected with another {', '.join(changed)}: collect as before, or choose another folder"
             )
         return records
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def read_records(path: Path, what: str = "record") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -68,10 +55,8 @@ def read_records(path: Path, what: str = "record") -> Iterator[tuple[str, dict[s
     Raises TrainingDataError that names the line.
     """
     try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.endswith("\n"):
-                    yield f"{path}, line {number}", _object(line, f"{path}, line {number}", what)
+        for number, line in whole_lines(path):
+            yield f"{path}, line {number}", _object(line, f"{path}, line {number}", what)
     except OSError as error:
         raise TrainingDataError(f"{path} cannot be read: {error}") from error
 

@@ -1,21 +1,19 @@
-"""A question as pairs of prompt and answer, one per step of the agent. The prompts are the agent's: `agent.nodes.slots`
-fills the slots from a state as in a conversation, and the compact profile writes them."""
+"""A question as pairs of prompt and answer, one per step of the agent. The prompts are the agent's:
+`agent.prompt_slots` fills the slots as in a conversation, and the compact profile writes them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from random import Random
-from typing import cast
 
-from langchain_core.language_models import FakeListChatModel
 from sqlglot import exp
 
 from agent.mend import mend
-from agent.nodes import slots
 from agent.profiles.compact import Compact, schema_text
 from agent.profiles.profile import ModelStep
+from agent.prompt_slots import prompt_slots, tries_of
 from agent.slots import Slots
-from agent.state import Attempt, State, opening
-from agent.toolbox import Toolbox
+from agent.state import Attempt
+from agent.toolbox import AgentOptions
 from decoding.training.data import Pair
 from eval.training_data.corrupt import BINDING, EMPTYING, corrupted
 from eval.training_data.databases import TrainingDatabase
@@ -31,6 +29,7 @@ from tools.schema import Schema
 from tools.values import ValueMatch
 
 PROFILE = Compact()
+OPTIONS = AgentOptions()  # of the agent that the prompts are for
 DRAWS = 4  # corruptions tried until one leads to a trouble that the agent would meet
 
 
@@ -110,31 +109,22 @@ class Placed:
     pair: Pair
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """What `agent.nodes.slots` asks of a database: its names, in the dialect of the prompt."""
-
-    whole: Schema
-    dialect: Dialect
-
-    def schema(self) -> Schema:
-        return self.whole
-
-
-def prompt_slots(item: Item, setting: Setting, attempts: Sequence[Attempt] = (), plan: str = "") -> Slots:
-    """The slots that the agent would have in this state, `link_schema` done."""
+def slots_of(item: Item, setting: Setting, attempts: Sequence[Attempt] = (), plan: str = "") -> Slots:
+    """The slots that a conversation would fill for the item, read as a follow-up where it has turns before it."""
     schema, values = setting.schema, _values(item, setting)
-    links = link(schema, item.text, values)
-    turns = [{"question": text, "sql": _sql(target.trees[setting.dialect], setting)} for text, target in item.history]
-    state = opening(item.text, item.evidence) | {
-        "values": [asdict(value) for value in values],
-        "links": [asdict(each) for each in links],
-        "turns": turns,
-        "plan": plan,
-        "attempts": list(attempts),
-    }
-    shown = cast(Database, _Shown(schema, setting.dialect))
-    return slots(cast(State, state), Toolbox(shown, FakeListChatModel(responses=[]), PROFILE))
+    turns = [(text, _sql(target.trees[setting.dialect], setting)) for text, target in item.history]
+    return prompt_slots(
+        item.text,
+        schema,
+        setting.dialect,
+        OPTIONS,
+        links=link(schema, item.text, values),
+        values=values,
+        history=tuple(turns[-1:]),
+        plan=plan,
+        tries=tries_of(attempts),
+        evidence=item.evidence,
+    )
 
 
 def _values(item: Item, setting: Setting) -> tuple[ValueMatch, ...]:
@@ -152,12 +142,12 @@ def pairs(item: Item, setting: Setting, refine: float, rng: Random) -> Iterator[
     if error is not None:
         raise GoldError(f"does not bind: {error.message}")
     plan = plan_answer(tree, setting.schema, setting.dialect).text()
-    filled = prompt_slots(item, setting)
+    filled = slots_of(item, setting)
     yield _placed("plan", filled, plan, item, setting)
     yield _placed("generate", replace(filled, plan=plan), sql, item, setting)
     attempt = _attempt(item, tree, setting, rng) if rng.random() < refine else None
     if attempt is not None:
-        yield _placed("refine", prompt_slots(item, setting, [attempt], plan), sql, item, setting)
+        yield _placed("refine", slots_of(item, setting, [attempt], plan), sql, item, setting)
 
 
 def _placed(step: ModelStep, filled: Slots, answer: str, item: Item, setting: Setting) -> Placed:

@@ -5,7 +5,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from agent.conversation import Conversation
-from agent.nodes import shown
+from agent.prompt_slots import shown
 from tests.agent.conftest import ScriptedModel, Talk
 from tools.database import Database
 from tools.linking import link

@@ -89,7 +89,7 @@ def test_perfect_drafts_are_accepted_whole_and_wrong_ones_never() -> None:
     wrong = rounds_of(AlwaysWrong([*PROMPT, *want]), sampler)
     assert [t for r in wrong for t in r.committed] == want
     assert len(wrong) == 60
-    assert measure(wrong).acceptance_rate == 0
+    assert measure(wrong).drafted_tokens > 0 and measure(wrong).accepted_tokens == 0
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -93,7 +93,9 @@ def test_the_command_prints_the_best_and_goes_on(invented: Path, tmp_path: Path)
     again = CliRunner().invoke(app, [*arguments, "--vary", "block_size=2,4", "--vary", "from_prompt=false,true"])
     assert json.loads(again.stdout.splitlines()[-1])["best"] == summary["best"]
     assert (tmp_path / "out" / "records.jsonl").read_text().splitlines() == lines
-    for more, says in ((["--vary", "wings=1"], "has no option wings"), (["--decoder", "plain"], "shall vary")):
+    wrong = {"wings=1": "has no option wings", "wings": "not of the form name=value"}
+    cases = [*((["--vary", vary], says) for vary, says in wrong.items()), (["--decoder", "plain"], "shall vary")]
+    for more, says in cases:
         assert says in CliRunner().invoke(app, [*arguments, *more]).stderr
 
 

@@ -4,6 +4,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_the_connection_alone_is_read_only(orders: Path) -> None:
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    with Worker(16384) as worker:
+    with closing(Worker(16384)) as worker:
         yield worker
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ _GOLD = "SELECT count(*) FROM author"
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    with Worker(memory_mb=512) as worker:
+    with closing(Worker(memory_mb=512)) as worker:
         yield worker
 
 

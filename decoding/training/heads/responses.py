@@ -40,7 +40,7 @@ class Collecting:
     batch: int = 8  # prompts decoded together
     limit: int | None = None  # prompts tried, those of earlier runs included
     seed: int = 0
-    shard: tuple[int, int] = (0, 1)
+    shard: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True, slots=True)

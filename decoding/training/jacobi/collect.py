@@ -33,7 +33,7 @@ class Collecting:
     batch: int = 8  # prompts decoded together
     limit: int | None = None  # prompts tried, those of earlier runs included
     seed: int = 0  # order of the groups
-    shard: tuple[int, int] = (0, 1)  # (i, n): every n-th group from the i-th on, so that n processes share the work
+    shard: tuple[int, int] = (1, 1)  # (i, n), i from 1: every n-th group from the i-th on, so that n processes share the work
     only_right: bool = False  # leave out answers that are not the gold answer
     first_guess: FirstGuess = "prompt"
 
