@@ -4,16 +4,17 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import replace as changed
-from typing import Any
+from typing import Any, Protocol
 
 from agent.archive import Archive
 from agent.assemble import ModelChoice
 from agent.audit import AuditLog
 from agent.knowledge import Knowledge
-from agent.toolbox import Toolbox
+from agent.toolbox import AgentOptions, Toolbox
 from agent.turns import Turns
 from decoding.batching import SEATS
 from tools.database import Database
+from tools.result import Limits
 from tools.scratch import new_folder, remove_folder
 from ui.session import Session
 from ui.settings import Settings
