@@ -63,7 +63,7 @@ archive.add("ada", name, [Judged(0, False)] * 100000)
 
 def test_a_server_killed_amid_an_answer_keeps_the_question(tmp_path: Path) -> None:
     """And what came before; the conversation goes on where it was."""
-    script = {"How many albums?": "SELECT COUNT(*) FROM albums", "And artists?": "SELECT COUNT(*) FROM artists"}
+    script = {"How many albums?": "SELECT COUNT(*) FROM albums", "How many artists?": "SELECT COUNT(*) FROM artists"}
     _killed_after(f"""
 import time
 from pathlib import Path
