@@ -107,7 +107,8 @@ def _of_clause(core: str, named: Mentions, connected: bool) -> tuple[Leaning, Re
     words = content_words(core)
     if named.tables:
         return ("unsure" if connected else "stands"), "standalone"
-    if not words or _only_compares(core, words):
+    conditional = connected and core.lower().startswith(("where", "whose"))  # "and where the rating is 5?"
+    if not words or conditional or _only_compares(core, words):
         return "leans", "follow_up"
     if len(words) >= WHOLE and not connected:
         return "stands", "standalone"
