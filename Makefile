@@ -50,7 +50,7 @@ test: $(VENV)/.ready-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 fuzz: $(VENV)/.ready-dev
-	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.tools.guided_fuzz $(or $(minutes),10) out/fuzz
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.tools.guard.guided_fuzz $(or $(minutes),10) out/fuzz
 
 soak: $(VENV)/.ready-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.ui.soak $(or $(questions),2000) $(MODEL)

@@ -7,20 +7,20 @@ from typing import Any, Literal
 
 import torch
 
-from agent.profiles import load_profile
-from agent.profiles.compact import PROMPT_VERSION
-from agent.toolbox import AgentOptions, Toolbox
-from decoding.adapter import About, AdapterMismatch
-from decoding.chat_model import FastChatModel
-from decoding.embedded import EMBEDDED_NAMES
-from decoding.load import chosen_dtype, load_text_decoder
-from decoding.machine import would_run_as
-from decoding.method import load_method
-from decoding.plain_cost import PlainCost
-from decoding.progress import Progress, on_stderr
-from decoding.text import Settings, TextDecoder
-from decoding.tuned import load_tuned
-from tools.database import Database
+from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.prompts.profiles import load_profile
+from agent.prompts.profiles.compact import PROMPT_VERSION
+from decoding.checkpoints.adapters.adapter import About, AdapterMismatch
+from decoding.checkpoints.embedded import EMBEDDED_NAMES
+from decoding.checkpoints.fetch.progress import Progress, on_stderr
+from decoding.methods.registry import load_method
+from decoding.serving.chat_model import FastChatModel
+from decoding.serving.load import chosen_dtype, load_text_decoder
+from decoding.serving.text import Settings, TextDecoder
+from decoding.timing.machine_key import would_run_as
+from decoding.timing.plain_cost import PlainCost
+from decoding.timing.tuned import load_tuned
+from tools.databases.database import Database
 from tools.result import DEFAULT_LIMITS, Limits
 
 DEFAULT_DECODER = "jacobi_forcing"

@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import Self
 
 from agent.assemble import LoadedModel, ModelChoice
-from agent.audit import Trail, run_sql
-from agent.conversation import Answer, Conversation
+from agent.conversation.conversation import Answer, Conversation
+from agent.graph.toolbox import AgentOptions
+from agent.observe.audit import Trail, run_sql
 from agent.remote import RemoteModel, any_model
-from agent.toolbox import AgentOptions
-from tools.database import Database, open_database
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
 from tools.schema import Schema
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.profiles import UnknownProfile, load_profile
-from agent.toolbox import AgentOptions, Toolbox
+from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.prompts.profiles import UnknownProfile, load_profile
 from decoding.errors import ModelUnavailable
-from tools.database import Database
+from tools.databases.database import Database
 from tools.result import DEFAULT_LIMITS, Limits
 
 SCHEME = "openai:"

@@ -54,8 +54,8 @@ class State(TypedDict):
     resolved: str  # the follow-up written out as a question that stands by itself; empty where no rule could
     leans_on: int | None  # index of the turn that a follow-up continues; None: the newest
     started_over: bool  # the asker said so and asked nothing
-    values: list[dict[str, Any]]  # `tools.values.ValueMatch`
-    links: list[dict[str, Any]]  # `tools.linking.Link`, best first
+    values: list[dict[str, Any]]  # `tools.linking.match_values.ValueMatch`
+    links: list[dict[str, Any]]  # `tools.linking.link_schema.Link`, best first
     plan: str
     plans: list[DrawnPlan]  # the greedy one first; more than one where candidates vote
     unclear: dict[str, str]  # what the asker is to choose from: what it is called -> the evidence that it makes
@@ -64,7 +64,7 @@ class State(TypedDict):
     sql: str  # the SQL that stands: it ran, and `preview` shows its result
     attempts: list[Attempt]
     preview: dict[str, Any] | None  # columns, first rows, row count and truncated flag
-    steps: list[dict[str, Any]]  # `agent.steps.Step`
+    steps: list[dict[str, Any]]  # `agent.observe.step_record.Step`
     answer: str
 
 

@@ -4,29 +4,11 @@ from typing import Annotated
 
 import typer
 
-from app import (
-    ablate,
-    ask,
-    bench,
-    bench_cost,
-    bench_kernels,
-    bench_tune,
-    data,
-    doctor,
-    evaluate,
-    evaluate_chats,
-    learn,
-    load,
-    log,
-    mcp,
-    models,
-    serve,
-    sql,
-    train,
-    train_all,
-    tune,
-    ui,
-)
+from app.ask import ask, learn, logs, sql
+from app.machine import doctor, models, tune
+from app.measure import ablate, bench, bench_cost, bench_kernels, bench_tune, evaluate, evaluate_chats
+from app.serve import load_test, mcp, serve, ui
+from app.train import data, train, train_all
 
 app = typer.Typer(
     name="sqlagent",
@@ -40,11 +22,11 @@ app.command("ask")(ask.ask)
 app.command("chat")(ask.chat)
 app.command("ui")(ui.ui)
 app.command("learn")(learn.learn)
-app.command("load")(load.load)
+app.command("load")(load_test.load)
 app.command("mcp")(mcp.mcp)
 app.command("serve")(serve.serve)
 app.command("sql")(sql.sql)
-app.command("logs")(log.logs)
+app.command("logs")(logs.logs)
 app.command("ablate")(ablate.ablate)
 evaluate.app.command("conversation")(evaluate_chats.conversation)
 evaluate.app.command("dialogues")(evaluate_chats.dialogues)

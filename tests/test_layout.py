@@ -16,6 +16,10 @@ from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("app", "agent", "decoding", "kernels", "tools", "ui", "eval")
+TOPS = (*PACKAGES, "tests")
+MOST, FLAT_MOST = 10, 20
+FLAT = ("kernels", "ui", "tests/kernels", "tests/ui")  # one level each
+NOT_COUNTED = {"__init__.py", "conftest.py"}
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -53,3 +57,33 @@ def test_the_wheel_holds_the_packages_and_no_tests(tmp_path: Path) -> None:
 def test_the_project_keeps_its_first_minor_version() -> None:
     """transformers compares the version of whatever is called `kernels`; see ARCHITECTURE.md."""
     assert metadata.version("sqlagent").startswith("0.1.")
+
+
+def holds_code(path: Path) -> bool:
+    return path.suffix == ".py" or (path.is_dir() and any(path.rglob("*.py")))
+
+
+def folders() -> list[Path]:
+    """Every folder of code."""
+    found = [folder for top in TOPS for folder in (ROOT / top, *(ROOT / top).rglob("*")) if folder.is_dir()]
+    return [folder for folder in found if holds_code(folder)]
+
+
+def test_no_folder_holds_more_than_a_person_can_look_over() -> None:
+    """Code alone counts: weights, fixtures and pictures may be as many as they are."""
+    for folder in folders():
+        things = [each.name for each in folder.iterdir() if each.name not in NOT_COUNTED and holds_code(each)]
+        most = FLAT_MOST if folder.relative_to(ROOT).as_posix() in FLAT else MOST
+        assert len(things) <= most, (folder, sorted(things))
+
+
+def test_no_folder_is_deeper_than_two_below_its_package() -> None:
+    for folder in folders():
+        parts = folder.relative_to(ROOT).parts
+        assert len(parts) <= (4 if parts[0] == "tests" else 3), folder
+
+
+def test_every_package_says_what_lives_there() -> None:
+    for folder in folders():
+        if folder.relative_to(ROOT).parts[0] != "tests":
+            assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder

@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 
 import gradio as gr
 
-from agent.events import Answered, Failed, Wrote
+from agent.observe.events import Answered, Failed, Wrote
 from agent.state import Reading
 from ui import panel as panels
 from ui.messages import AS_IT_STANDS, ASK_AFRESH, message_turn, messages, turn_messages

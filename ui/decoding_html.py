@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from agent.race import Lane
-from decoding.metrics import measure
-from decoding.origins import Placed, origins
-from decoding.rounds import Round
+from agent.conversation.race import Lane
+from decoding.engine.records.metrics import measure
+from decoding.engine.records.origins import Placed, origins
+from decoding.engine.records.rounds import Round
 from ui.fold import StepView
 from ui.tree_svg import tree_svg
 from ui.words import counted, html, milliseconds

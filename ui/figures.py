@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agent.savings import Savings, savings
+from agent.conversation.savings import Savings, savings
 from ui.fold import TurnView
 from ui.words import html, milliseconds, title
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.events import (
+from agent.observe.events import (
     Answered,
     Asked,
     Event,
@@ -18,13 +18,13 @@ from agent.events import (
     Waiting,
     Wrote,
 )
-from agent.notes import Note
-from decoding.rounds import Round
+from agent.observe.node_notes import Note
+from decoding.engine.records.rounds import Round
 
 
 @dataclass(slots=True)
 class StepView:
-    """One step as far as it has come. `record`: its `agent.steps.Step` as a dict, once it is over."""
+    """One step as far as it has come. `record`: its `agent.observe.step_record.Step` as a dict, once it is over."""
 
     name: str
     text: str = ""

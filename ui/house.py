@@ -2,20 +2,20 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Any, Protocol
 
-from agent.archive import Archive
 from agent.assemble import ModelChoice
-from agent.audit import AuditLog
-from agent.knowledge import Knowledge
-from agent.toolbox import AgentOptions, Toolbox
-from agent.turns import Turns
-from decoding.batching import SEATS
-from tools.database import Database
+from agent.conversation.archive import Archive
+from agent.graph.model_queue import Turns
+from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.observe.audit import AuditLog
+from agent.prompts.knowledge import Knowledge
+from decoding.serving.batching import SEATS
+from tools.databases.database import Database
+from tools.processes.temporary_folders import new_folder, remove_folder
 from tools.result import Limits
-from tools.scratch import new_folder, remove_folder
+from ui.home import Rules
 from ui.session import Session
 from ui.settings import Settings
 
@@ -28,19 +28,6 @@ class Loaded(Protocol):
         ...
 
     def toolbox(self, database: Database, options: AgentOptions, limits: Limits) -> Toolbox: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What guests may do. upload_mb: most that one person's files may weigh together."""
-
-    upload_mb: int = 200
-    urls: bool = True  # open databases by URL
-    models: bool = True  # load other models
-    most_rows: int = 1_000_000  # that an export may have
-    most_deadline_s: float = 120.0  # of one query
-    question_s: float = 300.0  # then a question is stopped
-    most_sessions: int = 200
 
 
 class Full(RuntimeError):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.conversation import Again
-from agent.follow_up import without_reset
+from agent.conversation.conversation import Again
+from agent.follow_ups.follow_up import without_reset
 from agent.state import Reading
 from ui.fold import TurnView
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agent.notes import Note
-from agent.savings import savings
+from agent.conversation.savings import savings
+from agent.observe.node_notes import Note
 from ui.fold import StepView, TurnView
 from ui.words import counted, fenced, milliseconds, plain, title
 

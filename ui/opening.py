@@ -6,11 +6,11 @@ from typing import Any
 
 import gradio as gr
 
-from agent.archive import Entry
-from agent.event_json import EventError
+from agent.conversation.archive import Entry
+from agent.observe.event_json import EventError
 from decoding.errors import ModelError
+from tools.linking.starter_questions import starters
 from tools.result import OpenError
-from tools.starters import starters
 from ui import panel as panels
 from ui.house import House
 from ui.messages import messages

@@ -5,9 +5,9 @@ from typing import Any
 
 import gradio as gr
 
-from agent.plain_values import plain_rows
-from decoding.method import ready_methods
-from tools.explain_words import in_words
+from agent.conversation.json_values import plain_rows
+from decoding.methods.registry import ready_methods
+from tools.sql.in_words import in_words
 from ui.charts import KINDS, Chart, draw, suggest
 from ui.decoding_html import decoding_html
 from ui.figures import savings_html

@@ -8,31 +8,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from agent.audit import Trail, run_sql
-from agent.conversation import Again, Conversation
-from agent.event_json import EventError, from_json, to_json
-from agent.events import Asked, Event, Failed, Judged, Ran
-from agent.plain_values import plain_rows
-from agent.race import Lane, NoRace, race
-from agent.readings import entity_of
-from agent.records import records
+from agent.conversation.conversation import Again, Conversation
+from agent.conversation.json_values import plain_rows
+from agent.conversation.race import Lane, NoRace, race
+from agent.conversation.records import records
+from agent.graph.model_queue import Seat, Stopped
+from agent.graph.readings import entity_of
+from agent.graph.toolbox import Toolbox
+from agent.observe.audit import Trail, run_sql
+from agent.observe.event_json import EventError, from_json, to_json
+from agent.observe.events import Asked, Event, Failed, Judged, Ran
 from agent.state import Reading
-from agent.toolbox import Toolbox
-from agent.turns import Seat, Stopped
-from decoding.chat_model import FastChatModel
-from decoding.engine import PromptTooLong
+from decoding.engine.loop import PromptTooLong
+from decoding.engine.recall import Recall
 from decoding.errors import ModelError
-from decoding.recall import Recall
-from tools.database import Database, open_database
-from tools.export import Format, export
+from decoding.serving.chat_model import FastChatModel
+from tools.databases.database import Database
+from tools.databases.files.export import Format, export
+from tools.databases.open_database import open_database
 from tools.result import OpenError, QueryError, Result
 from ui.fold import Conversed
+from ui.home import Home
 from ui.memory import Retry, remembered, retry_of
-
-if TYPE_CHECKING:
-    from ui.house import House
 
 STORED_ROWS = 200  # of a result, in the archive and in a shared file
 EXAMPLE = "example"
@@ -45,7 +43,7 @@ class Busy(RuntimeError):
 class Session:
     """Owner of its database, of the events of its conversation, and of the newest result."""
 
-    def __init__(self, house: "House", owner: str, folder: Path) -> None:
+    def __init__(self, house: Home, owner: str, folder: Path) -> None:
         self.house, self.owner, self.folder = house, owner, folder
         self.settings = house.default_settings()
         self.database: Database = house.open_default()

@@ -4,9 +4,10 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from agent.assemble import DEFAULT_DECODER, ModelChoice
-from agent.toolbox import AgentOptions
-from decoding.method import METHODS, UnknownMethod, load_method, method_options, option_value
-from decoding.name_value import name_and_value
+from agent.graph.toolbox import AgentOptions
+from decoding.engine.method import UnknownMethod
+from decoding.methods.name_value import name_and_value
+from decoding.methods.registry import METHODS, load_method, method_options, option_value
 from tools.result import Limits
 
 

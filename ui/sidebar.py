@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from decoding.method import METHODS
+from decoding.methods.registry import METHODS
 from ui.house import House
 from ui.settings import options_hint
 from ui.words import html

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from decoding.draft import ROOT, Draft
-from decoding.rounds import Round
+from decoding.engine.draft import ROOT, Draft
+from decoding.engine.records.rounds import Round
 from ui.words import html
 
 _COLUMN, _ROW, _MARGIN = 92, 26, 14

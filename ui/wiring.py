@@ -6,8 +6,8 @@ from typing import Any
 
 import gradio as gr
 
-from agent.race import NoRace
-from agent.turns import Stopped
+from agent.conversation.race import NoRace
+from agent.graph.model_queue import Stopped
 from tools.result import OpenError
 from ui import panel as panels
 from ui.decoding_html import decoding_html, race_html

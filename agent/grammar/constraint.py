@@ -1,4 +1,4 @@
-"""SELECT statements, and plans, over one schema as a `decoding.constraint.Constraint`: masks from the lexer's states.
+"""SELECT statements, and plans, over one schema as a `decoding.engine.constraint.Constraint`: masks from the lexer's states.
 
 What a mask depends on is the position between lexemes and the lexeme begun, not how it was tokenised; only `forced` looks at
 tokens, because what it adds must be what the tokenizer itself would have written.
@@ -11,13 +11,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from agent.grammar.facts import Said, facts_of
 from agent.grammar.lexer import MAX_DIGITS, MAX_SPACES, Reading, accepts_any_text, feed
 from agent.grammar.machine import Position, beginning
-from agent.grammar.plan_rules import plan_catalog
-from agent.grammar.scope import Catalog, catalog_of
+from agent.grammar.rules.plan_rules import plan_catalog
+from agent.grammar.scope.facts import Said, facts_of
+from agent.grammar.scope.scope import Catalog, catalog_of
 from agent.grammar.vocabulary import Mask, Vocabulary, union, vocabulary_of
-from decoding.tokenizer import Tokenizer
+from decoding.tokenizer.tokenizer import Tokenizer
 from tools.schema import Schema
 
 _MASKS = 192  # cached masks of one constraint; each takes a byte per token
@@ -127,9 +127,9 @@ def sql_constraint(
 ) -> GrammarConstraint:
     """The constraint to SELECT statements of `dialect` ("sqlite" or "duckdb") over `schema`.
 
-    `said` binds joins, literals and the SELECT list to what schema and question tell (`agent.grammar.facts`). `newline` lets a
-    newline token end the statement too. `size` is the width of the model's logits where it is not the tokenizer's. Cached.
-    Raises ValueError for another dialect, or without a stop token.
+    `said` binds joins, literals and the SELECT list to what schema and question tell (`agent.grammar.scope.facts`). `newline`
+    lets a newline token end the statement too. `size` is the width of the model's logits where it is not the tokenizer's.
+    Cached. Raises ValueError for another dialect, or without a stop token.
     """
     if dialect not in ("sqlite", "duckdb"):
         raise ValueError(f"no grammar for the dialect {dialect}; decode without a constraint")
@@ -150,7 +150,7 @@ def plan_constraint(
     size: int | None = None,
     said: Said | None = None,
 ) -> GrammarConstraint:
-    """The constraint to plans (`agent.plan`) over `schema`; see `sql_constraint`."""
+    """The constraint to plans (`agent.prompts.plan_format`) over `schema`; see `sql_constraint`."""
     facts = facts_of(schema, said) if said is not None else None
     return GrammarConstraint(plan_catalog(schema, facts), tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
 

@@ -1,6 +1,6 @@
 """Characters -> lexemes, on top of positions: which character may come next, and where it leads. Characters are lower case.
 
-A byte above 127 is the character `words.OTHER`: it stands in strings and quoted names only.
+A byte above 127 is the character `word_sets.OTHER`: it stands in strings and quoted names only.
 """
 
 import re

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from string import ascii_lowercase, digits
 
-from agent.grammar.actions import ACTIONS
-from agent.grammar.conditions import CONDITIONS
-from agent.grammar.notation import Fixed, Grammar, Rule, Sequence, Symbol, compile_grammar
-from agent.grammar.plan_rules import PLAN, PLAN_ACTIONS, PLAN_TERMINALS
-from agent.grammar.rules import COMMON, DUCKDB, SQLITE
-from agent.grammar.scope import Catalog, Scope
-from agent.grammar.terminals import TERMINALS, Action, Choice, End, Fresh, Names, Number, String
-from agent.grammar.words import WordSet, keyword_set
+from agent.grammar.rules.actions import ACTIONS
+from agent.grammar.rules.conditions import CONDITIONS
+from agent.grammar.rules.notation import Fixed, Grammar, Rule, Sequence, Symbol, compile_grammar
+from agent.grammar.rules.plan_rules import PLAN, PLAN_ACTIONS, PLAN_TERMINALS
+from agent.grammar.rules.sql_rules import COMMON, DUCKDB, SQLITE
+from agent.grammar.rules.terminals import TERMINALS, Action, Choice, End, Fresh, Names, Number, String
+from agent.grammar.scope.scope import Catalog, Scope
+from agent.grammar.word_sets import WordSet, keyword_set
 
 Stack = tuple[Sequence, "Stack"] | None  # never with an empty sequence
 Configuration = tuple[tuple[Sequence, ...], Stack, Scope]  # sequences to come, the stack below them, the scope

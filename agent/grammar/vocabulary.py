@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.grammar.lexer import Reading, expected, feed
-from agent.grammar.words import OTHER, WordSet
-from decoding.detokenize import ByteLevel, byte_alphabet
-from decoding.tokenizer import Tokenizer
+from agent.grammar.word_sets import OTHER, WordSet
+from decoding.tokenizer.detokenize import ByteLevel, byte_alphabet
+from decoding.tokenizer.tokenizer import Tokenizer
 
 Mask = NDArray[np.bool_]
 _MASKS = 1024

@@ -1,1 +1,4 @@
-"""Draft heads: small networks that guess from the target's hidden states. `decoding.training.heads` teaches them."""
+"""Draft heads: small networks that guess from the target's hidden states. `decoding.training.heads` trains them.
+
+Start at `head` (configuration, files, the table `KINDS`).
+"""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from decoding.checkpoints.model_config import read_json
+from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.errors import ModelUnavailable
-from decoding.heads.head import TargetIdentity
-from decoding.model_config import read_json
 
 TARGETS = Path(__file__).parents[1] / "weights" / "targets.json"
 

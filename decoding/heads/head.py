@@ -19,11 +19,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from decoding.apart import apart
+from decoding.checkpoints.model_config import read_json
+from decoding.checkpoints.target_identity import TargetIdentity
+from decoding.engine.method import Context, UnknownMethod
 from decoding.errors import ModelError, ModelUnavailable
 from decoding.heads.int4 import packed, unpacked
-from decoding.method import Context, UnknownMethod
-from decoding.model_config import read_json
+from decoding.targets.own_thread import apart
 
 FORMAT = 1
 Storage = Literal["fp32", "bf16", "int4"]
@@ -31,14 +32,14 @@ SHIPPED = Path(__file__).parents[1] / "weights" / "heads"
 _CONFIG, _TENSORS = "config.json", "head.safetensors"
 
 KINDS: Mapping[str, str] = {
-    "draft_model": "decoding.heads.small_lm:SmallLm",
-    "medusa": "decoding.heads.medusa:MedusaHead",
-    "eagle3": "decoding.heads.eagle3:Eagle3Head",
-    "falcon": "decoding.heads.falcon:FalconHead",
-    "dflash": "decoding.heads.block:BlockHead",
-    "jetspec": "decoding.heads.block:BlockHead",
-    "domino": "decoding.heads.domino:DominoHead",
-    "path_tree": "decoding.heads.domino:DominoHead",
+    "draft_model": "decoding.heads.modules.small_lm:SmallLm",
+    "medusa": "decoding.heads.modules.medusa:MedusaHead",
+    "eagle3": "decoding.heads.modules.eagle3:Eagle3Head",
+    "falcon": "decoding.heads.modules.falcon:FalconHead",
+    "dflash": "decoding.heads.modules.block:BlockHead",
+    "jetspec": "decoding.heads.modules.block:BlockHead",
+    "domino": "decoding.heads.modules.domino:DominoHead",
+    "path_tree": "decoding.heads.modules.domino:DominoHead",
 }
 
 
@@ -61,7 +62,7 @@ class HeadConfig:
     kind: str  # key of `KINDS`
     hidden: int  # the target's width
     vocab: int  # the target's vocabulary
-    taps: tuple[int, ...]  # the target's hidden states that it reads, see `decoding.target.Target`
+    taps: tuple[int, ...]  # the target's hidden states that it reads, see `decoding.engine.target.Target`
     sizes: Mapping[str, Any] = field(default_factory=dict)  # the kind's own, JSON values
     frequent: tuple[int, ...] = ()  # tokens that are drafted whatever the prompt; empty: the whole vocabulary
 
@@ -70,29 +71,6 @@ class HeadConfig:
         """From the JSON values that `asdict` makes. Raises KeyError, TypeError, ValueError for others."""
         taps, frequent = (tuple(map(int, raw[name])) for name in ("taps", "frequent"))
         return cls(str(raw["kind"]), int(raw["hidden"]), int(raw["vocab"]), taps, dict(raw["sizes"]), frequent)
-
-
-@dataclass(frozen=True, slots=True)
-class TargetIdentity:
-    """The target that a head was trained on: weights, adapter, and the prompts whose answers it learned from."""
-
-    base_sha256: str
-    adapter_sha256: str | None = None  # None: no adapter
-    prompt_hash: str | None = None  # None: no prompts of ours
-
-    def difference(self, other: "TargetIdentity") -> str | None:
-        """What is not the same, in words; None where both are one target."""
-        pairs = {
-            "base": (self.base_sha256, other.base_sha256),
-            "adapter": (self.adapter_sha256, other.adapter_sha256),
-            "prompts": (self.prompt_hash, other.prompt_hash or self.prompt_hash),  # a decoder knows no prompts
-        }
-        parts = [
-            f"{name} {(mine or 'none')[:12]} and not {(theirs or 'none')[:12]}"
-            for name, (mine, theirs) in pairs.items()
-            if mine != theirs
-        ]
-        return ", ".join(parts) or None
 
 
 class Head(nn.Module):

@@ -1,1 +1,4 @@
-"""Decoding methods, one file each; the table of them is `decoding.method.METHODS`."""
+"""Decoding methods: where drafts come from.
+
+Start at `registry`: its table `METHODS` names them all. `plain`, `prompt_lookup` and `cascade` need no family of their own.
+"""

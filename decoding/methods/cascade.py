@@ -6,11 +6,12 @@ from functools import reduce
 
 from torch import Tensor
 
-from decoding.draft import Draft
-from decoding.method import Context, Method, UnknownMethod, load_method, option_value
-from decoding.name_value import name_and_value
-from decoding.target import Scores
-from decoding.verify import Verdict
+from decoding.engine.draft import Draft
+from decoding.engine.method import Context, Method, UnknownMethod
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.methods.name_value import name_and_value
+from decoding.methods.registry import load_method, option_value
 
 
 class Cascade(Method):

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from decoding.draft import Draft
-from decoding.method import Context, Method
-from decoding.target import Scores
-from decoding.verify import Verdict
+from decoding.engine.draft import Draft
+from decoding.engine.method import Context, Method
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
 
 
 class Plain(Method):

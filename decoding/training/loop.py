@@ -14,18 +14,18 @@ from typing import Any
 
 import torch
 
-from decoding.adapter import About
-from decoding.load import DTYPES, auto_dtype
-from decoding.training import state
-from decoding.training.base import Base
+from decoding.checkpoints.adapters.adapter import About
+from decoding.serving.load import DTYPES, auto_dtype
 from decoding.training.config import TrainConfig, TrainingError
+from decoding.training.data.packing import Pack, pack_order
+from decoding.training.model.base import Base
+from decoding.training.model.subject import Subject, Subjects, language_model
 from decoding.training.objective import Objective, Objectives, answers
-from decoding.training.optimizer import Optimizer
-from decoding.training.packing import Pack, pack_order
-from decoding.training.report import Reporter
-from decoding.training.schedule import learning_rate, length_of
-from decoding.training.subject import Subject, Subjects, language_model
-from decoding.training.world import World, join, leave
+from decoding.training.run import checkpoint
+from decoding.training.run.optimizer import Optimizer
+from decoding.training.run.processes import World, join, leave
+from decoding.training.run.report import Reporter
+from decoding.training.run.schedule import learning_rate, length_of
 
 Validator = Callable[[int, Path], Mapping[str, float]]
 """Called with the steps done and the folder of what is trained so far; what it returns is logged."""
@@ -119,10 +119,10 @@ class _Run:
 
     def begin(self, resume: bool) -> None:
         """Take up the folder's checkpoint, or start anew where there is none."""
-        if state.exists(self._out):
+        if checkpoint.exists(self._out):
             if not resume:
                 raise TrainingError(f"{self._out} holds a run already: resume it (--resume), or choose another folder")
-            self._restore(state.load(self._out, self._curve))
+            self._restore(checkpoint.load(self._out, self._curve))
         self._out.mkdir(parents=True, exist_ok=True)
         self._reporter = Reporter(self._out, self._length, self._step, self._world.leads)
         self._reporter.say(self._described())
@@ -237,12 +237,12 @@ class _Run:
         weights, optimizer = self._optimizer.state()
         if not self._world.leads:
             return
-        stored = state.State(self._step, self._elapsed_s, self._curve, weights, optimizer, self._best_loss)
-        state.save(stored, self._out)
+        stored = checkpoint.State(self._step, self._elapsed_s, self._curve, weights, optimizer, self._best_loss)
+        checkpoint.save(stored, self._out)
         if self._subject.small:
             self._write(self._result_folder)
 
-    def _restore(self, stored: state.State) -> None:
+    def _restore(self, stored: checkpoint.State) -> None:
         self._step, self._elapsed_s, self._best_loss = stored.step, stored.elapsed_s, stored.best_loss
         self._optimizer.restore(stored.weights, stored.optimizer)
 

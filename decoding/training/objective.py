@@ -7,12 +7,12 @@ from typing import Any, Generic
 
 from torch import Tensor
 
-from decoding.training.base import Base
 from decoding.training.config import TrainConfig, TrainingError
-from decoding.training.data import Group, stop_token, tokenise
-from decoding.training.loss import evaluate, pack_loss, total_weight
-from decoding.training.model import TrainModel
-from decoding.training.packing import P, Pack, pack
+from decoding.training.data.groups import Group, stop_token, tokenise
+from decoding.training.data.packing import P, Pack, pack
+from decoding.training.model.base import Base
+from decoding.training.model.forward import TrainModel
+from decoding.training.model.loss import evaluate, pack_loss, total_weight
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.assemble import LoadedModel
-from agent.toolbox import AgentOptions
-from decoding.cache import cache_root
-from eval.accuracy_bar import AccuracyBar
-from eval.dataset import DatasetError
+from agent.graph.toolbox import AgentOptions
+from decoding.checkpoints.fetch.cache_folder import cache_root
+from eval.accuracy.accuracy_bar import AccuracyBar
+from eval.datasets.official import DatasetError
 from eval.dialogues.chat import DialogueChat
 from eval.dialogues.read import EXAMPLE, Dialogue, Turn, fingerprint
 from eval.dialogues.record import TurnRecord
 from eval.dialogues.summary import summarise
-from eval.engines import QueryFailedError, comparable, rows_of
-from eval.record import Prediction, RecordLog
-from eval.spider_score import order_matters, spider_match
-from tools.database import Database, open_database
+from eval.predict.record import Prediction, RecordLog
+from eval.scoring.run_query import QueryFailedError, comparable, rows_of
+from eval.scoring.spider.execution_match import order_matters, spider_match
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
 from tools.example.build import example_database
 from tools.result import Limits
 

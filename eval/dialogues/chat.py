@@ -1,11 +1,11 @@
 """A conversation about a dialogue, turn by turn. Scores nothing."""
 
-from agent.conversation import Conversation
-from agent.readings import entity_of
-from agent.toolbox import Toolbox
-from eval.agent_predict import predicted, seeded
+from agent.conversation.conversation import Conversation
+from agent.graph.readings import entity_of
+from agent.graph.toolbox import Toolbox
 from eval.dialogues.read import Dialogue
-from eval.record import Prediction
+from eval.predict.agent_predict import predicted, seeded
+from eval.predict.record import Prediction
 from tools.result import Result
 
 

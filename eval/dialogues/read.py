@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from eval.dataset import DatasetError
+from eval.datasets.official import DatasetError
 
 BUNDLED = Path(__file__).with_name("record_shops.jsonl")
 EXAMPLE = "example"

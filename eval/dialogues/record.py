@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from eval.record import known_fields
+from eval.predict.record import known_fields
 
 
 @dataclass(frozen=True, slots=True)

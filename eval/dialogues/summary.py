@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eval.accuracy.summary import mean, percentile, share, wilson_95
 from eval.dialogues.read import Dialogue
 from eval.dialogues.record import TurnRecord
-from eval.summary import mean, percentile, share, wilson_95
 
 
 def summarise(dialogues: Sequence[Dialogue], records: Sequence[TurnRecord]) -> dict[str, Any]:

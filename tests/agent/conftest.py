@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from langchain_core.language_models import FakeListChatModel
 
-from agent.conversation import Conversation
-from agent.profiles import load_profile
-from agent.toolbox import AgentOptions, Toolbox
-from tools.database import Database, open_database
+from agent.conversation.conversation import Conversation
+from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.prompts.profiles import load_profile
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
 
 SCHEMA = """
 CREATE TABLE singer (singer_id INTEGER PRIMARY KEY, name TEXT, country TEXT, age INTEGER);

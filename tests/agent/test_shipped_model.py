@@ -4,10 +4,10 @@ from pathlib import Path
 from random import Random
 
 from agent.assemble import ModelChoice, load_model
-from agent.conversation import Conversation
-from tools.database import open_database
+from agent.conversation.conversation import Conversation
+from tools.databases.open_database import open_database
 from tools.example.build import example_database
-from tools.starters import starters
+from tools.linking.starter_questions import starters
 
 QUESTIONS = ("How many customers are there?", "Which artists come from Norway?", "What does the average record cost?")
 

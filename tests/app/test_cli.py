@@ -7,13 +7,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.assemble import LoadedModel
-from agent.profiles import load_profile
-from agent.toolbox import Toolbox
-from app import exits
+from agent.graph.toolbox import Toolbox
+from agent.prompts.profiles import load_profile
 from app.cli import app
-from decoding.method import METHODS
+from app.shared import exit_codes
+from decoding.methods.registry import METHODS
 from tests.agent.conftest import ScriptedModel
-from tests.tiny_models import tiny_checkpoint
+from tests.decoding.models.tiny_models import tiny_checkpoint
 
 CSV = "name,country,age\nAda,France,31\nBo,Spain,45\nCy,France,22\n"
 COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"
@@ -53,7 +53,7 @@ def script(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
 def test_ask_prints_answer_rows_sql_and_the_latency_table(tiny: str, singer: str, script) -> None:  # type: ignore[no-untyped-def]
     script("plan", COUNT)
     result = run("ask", "How many are from France?", "--db", singer, "--model", tiny)
-    assert result.exit_code == exits.OK, result.output
+    assert result.exit_code == exit_codes.OK, result.output
     for part in ("2", "COUNT(*)", "generate", "total", "plain ms"):
         assert part in result.stdout
 
@@ -84,11 +84,11 @@ def test_limit_cuts_and_says_so(tiny: str, singer: str, script) -> None:  # type
 def test_no_answer_and_refusal_have_their_own_exit_codes(tiny: str, singer: str, script) -> None:  # type: ignore[no-untyped-def]
     script("plan", "SELECT nonsense FROM singer")
     missing = run("ask", "How many?", "--db", singer, "--model", tiny, "--attempts", "1")
-    assert missing.exit_code == exits.NO_ANSWER
+    assert missing.exit_code == exit_codes.NO_ANSWER
     assert "nonsense" in missing.stderr
     script("plan", "DROP TABLE singer")
     refused = run("ask", "Drop it", "--db", singer, "--model", tiny, "--attempts", "1")
-    assert refused.exit_code == exits.REFUSED
+    assert refused.exit_code == exit_codes.REFUSED
     assert "only reading is allowed" in refused.stderr
 
 
@@ -117,13 +117,13 @@ def test_chat_answers_line_by_line(tiny: str, singer: str, script) -> None:  # t
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (["--db", "nowhere.sqlite"], exits.DATABASE, "nowhere.sqlite"),
-        (["--db", "nodriver://x/y"], exits.DATABASE, "nodriver"),
-        (["--decoder", "warp"], exits.USAGE, "choose one of: plain"),
-        (["--decoder", "jacobi", "-o", "speed=9"], exits.USAGE, "block_size"),
-        (["--profile", "poem"], exits.USAGE, "compact, chat"),
-        (["--model", "/no/such/model"], exits.MODEL, "no model"),
-        (["-o", "nonsense"], exits.USAGE, "name=value"),
+        (["--db", "nowhere.sqlite"], exit_codes.DATABASE, "nowhere.sqlite"),
+        (["--db", "nodriver://x/y"], exit_codes.DATABASE, "nodriver"),
+        (["--decoder", "warp"], exit_codes.USAGE, "choose one of: plain"),
+        (["--decoder", "jacobi", "-o", "speed=9"], exit_codes.USAGE, "block_size"),
+        (["--profile", "poem"], exit_codes.USAGE, "compact, chat"),
+        (["--model", "/no/such/model"], exit_codes.MODEL, "no model"),
+        (["-o", "nonsense"], exit_codes.USAGE, "name=value"),
     ],
 )
 def test_errors_are_one_line_that_says_what_to_do(singer: str, args: list[str], code: int, says: str) -> None:
@@ -131,7 +131,7 @@ def test_errors_are_one_line_that_says_what_to_do(singer: str, args: list[str], 
     result = run("ask", "How many?", *given)
     assert result.exit_code == code
     assert says in result.stderr
-    if code != exits.USAGE or "choose" in says:
+    if code != exit_codes.USAGE or "choose" in says:
         assert len(result.stderr.strip().splitlines()) == 1
     assert result.stdout == ""
 
@@ -139,16 +139,16 @@ def test_errors_are_one_line_that_says_what_to_do(singer: str, args: list[str], 
 def test_an_unreadable_file_and_an_empty_question(tmp_path: Path) -> None:
     broken = tmp_path / "broken.duckdb"
     broken.write_bytes(b"this is no database at all" * 100)
-    assert run("sql", "SELECT 1", "--db", str(broken)).exit_code == exits.DATABASE
-    assert run("ask", "   ").exit_code == exits.USAGE
+    assert run("sql", "SELECT 1", "--db", str(broken)).exit_code == exit_codes.DATABASE
+    assert run("ask", "   ").exit_code == exit_codes.USAGE
 
 
 def test_sql_is_guarded_and_prints_rows_json_or_csv(singer: str) -> None:
     assert run("sql", COUNT, "--db", singer, "--csv").stdout.split() == ["count_star()", "2"]
     assert json.loads(run("sql", "--db", singer, "--json", stdin=COUNT).stdout)["rows"] == [[2]]
-    assert run("sql", "DELETE FROM singer", "--db", singer).exit_code == exits.REFUSED
+    assert run("sql", "DELETE FROM singer", "--db", singer).exit_code == exit_codes.REFUSED
     wrong = run("sql", "SELECT nme FROM singer", "--db", singer)
-    assert wrong.exit_code == exits.DATABASE
+    assert wrong.exit_code == exit_codes.DATABASE
     assert "name" in wrong.stderr
 
 

@@ -1,7 +1,7 @@
 """Faults injected: each ends in one clear line, loses nothing that was said to be kept, and the next thing works.
 
-Elsewhere: crashed, hanging and memory-hungry queries in `tests/tools/test_isolated_database.py`, the log in
-`tests/agent/test_audit.py`, damaged GGUF files, heads, adapters and tokenizers in `tests/decoding`.
+Elsewhere: crashed, hanging and memory-hungry queries in `tests/tools/databases/test_isolated_database.py`, the log in
+`tests/agent/observe/test_audit.py`, damaged GGUF files, heads, adapters and tokenizers in `tests/decoding`.
 """
 
 import os
@@ -20,15 +20,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agent.archive import Archive
-from agent.events import Asked, Judged
-from app import exits
+from agent.conversation.archive import Archive
+from agent.observe.events import Asked, Judged
 from app.cli import app
-from eval.record import Record, RecordLog
-from tests.tiny_models import tiny_checkpoint
+from app.shared import exit_codes
+from eval.predict.record import Record, RecordLog
+from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.ui.houses import scripted_house
-from tools import sqlalchemy_database
-from tools.database import open_database
+from tools.databases.open_database import open_database
+from tools.databases.server import sqlalchemy_database
 from tools.result import OpenError
 
 ROOT = Path(__file__).parents[2]
@@ -45,8 +45,8 @@ def _killed_after(code: str) -> None:
 def test_a_killed_server_keeps_conversation_and_feedback(tmp_path: Path) -> None:
     _killed_after(f"""
 from pathlib import Path
-from agent.archive import Archive
-from agent.events import Asked, Judged
+from agent.conversation.archive import Archive
+from agent.observe.events import Asked, Judged
 archive = Archive(Path({str(tmp_path / "chats.sqlite")!r}))
 name = archive.begin("ada", "example")
 archive.add("ada", name, [Asked("How many?", "", "shop")])
@@ -67,7 +67,7 @@ def test_a_server_killed_amid_an_answer_keeps_the_question(tmp_path: Path) -> No
     _killed_after(f"""
 import time
 from pathlib import Path
-from agent.events import Wrote
+from agent.observe.events import Wrote
 from tests.ui.houses import scripted_house
 session = scripted_house(Path({str(tmp_path)!r}), {script!r}).session("one", "ada")
 list(session.ask("How many albums?"))
@@ -90,7 +90,7 @@ for event in session.ask("And artists?"):
 def test_a_killed_evaluation_keeps_its_records(tmp_path: Path) -> None:
     _killed_after(f"""
 from pathlib import Path
-from eval.record import Record, RecordLog
+from eval.predict.record import Record, RecordLog
 log, rest = RecordLog(Path({str(tmp_path)!r}), {{}}, Record), dict(zip(Record.__dataclass_fields__, [""] * 14))
 for number in range(100000):
     log.append(Record(**rest | {{"id": str(number), "question": "x" * 5000}}))
@@ -139,7 +139,7 @@ def test_a_truncated_model_is_one_line(tmp_path: Path) -> None:
     model = tiny_checkpoint(tmp_path / "tiny")
     os.truncate(model / "model.safetensors", (model / "model.safetensors").stat().st_size // 2)
     said = CliRunner().invoke(app, ["ask", "How many?", "--model", str(model)])
-    assert said.exit_code == exits.MODEL
+    assert said.exit_code == exit_codes.MODEL
     assert "model.safetensors is damaged" in said.stderr and said.stderr.count("\n") <= 3
 
 
@@ -149,13 +149,13 @@ def test_a_corrupt_adapter_is_one_line(tmp_path: Path) -> None:
     shutil.copytree(model, adapter)
     (adapter / "adapter.safetensors").write_bytes(b"\xff" * 100)
     said = CliRunner().invoke(app, ["ask", "How many?", "--model", str(model), "--adapter", str(adapter)])
-    assert said.exit_code == exits.MODEL and "Traceback" not in said.stderr
+    assert said.exit_code == exit_codes.MODEL and "Traceback" not in said.stderr
     assert str(adapter) in said.stderr
 
 
 def test_a_vanished_database_is_one_line(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["sql", "SELECT 1", "--db", str(tmp_path / "gone.sqlite")])
-    assert said.exit_code == exits.DATABASE
+    assert said.exit_code == exit_codes.DATABASE
     assert "no such file" in said.stderr and said.stderr.count("\n") == 1
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from decoding.keyed_choice import keyed_argmax
+from decoding.engine.sampling.numpy_choice import keyed_argmax
 from kernels.choice import choose, choose_reference
 from kernels.philox import gumbel
 from tests.kernels.ragged_data import DEVICE

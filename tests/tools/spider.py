@@ -10,7 +10,8 @@ from typing import Literal
 
 import pytest
 
-from tools.database import Database, open_database
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "spider"
 

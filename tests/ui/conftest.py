@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.event_json import from_json
-from agent.events import Event
+from agent.observe.event_json import from_json
+from agent.observe.events import Event
 
 RECORDED = Path(__file__).parent / "recorded"
 

@@ -10,14 +10,16 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from agent.archive import Archive
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.profiles import load_profile
-from agent.toolbox import AgentOptions, Toolbox
-from tests.tiny_models import tiny_checkpoint
-from tools.database import Database, open_database
+from agent.conversation.archive import Archive
+from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.prompts.profiles import load_profile
+from tests.decoding.models.tiny_models import tiny_checkpoint
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
 from tools.result import Limits
-from ui.house import House, Rules
+from ui.home import Rules
+from ui.house import House
 from ui.settings import Settings
 
 OPEN = Rules()

@@ -14,13 +14,13 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from agent.archive import Archive
 from agent.assemble import ModelChoice, load_model
-from agent.events import Wrote
-from app.databases import open_named
+from agent.conversation.archive import Archive
+from agent.observe.events import Wrote
+from app.shared.databases import open_named
 from tests.ui.browser import ask, choose_file, open_browser, open_page, served, side_tab, until
 from tests.ui.houses import scripted_house
-from tools.starters import starters
+from tools.linking.starter_questions import starters
 from ui.house import House
 from ui.session import Session
 

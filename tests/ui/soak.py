@@ -19,15 +19,16 @@ from pathlib import Path
 
 import psutil
 
-from agent.archive import Archive
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.audit import AuditLog
-from agent.profiles import ModelStep
-from agent.profiles.compact import Compact
-from agent.toolbox import Toolbox
-from tests.tiny_models import tiny_checkpoint
+from agent.conversation.archive import Archive
+from agent.graph.toolbox import Toolbox
+from agent.observe.audit import AuditLog
+from agent.prompts.profiles import ModelStep
+from agent.prompts.profiles.compact import Compact
+from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.ui.houses import MUSIC, Brief, music
-from tools.database import Database, open_database
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
 from ui.house import House
 from ui.session import Session
 from ui.settings import Settings

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.events import Answered, Asked, Event, Failed, Judged, Started, Waiting, Wrote
+from agent.observe.events import Answered, Asked, Event, Failed, Judged, Started, Waiting, Wrote
 from ui.fold import Conversed
 from ui.messages import ASK_AFRESH, message_turn, messages
 

@@ -12,11 +12,12 @@ import gradio as gr
 import pytest
 import typer
 
-from app.ui import _rules, _users
+from app.serve.ui import _rules, _users
 from tests.ui.browser import served
 from tests.ui.houses import scripted_house
 from ui.asking import Asking
-from ui.house import House, Rules
+from ui.home import Rules
+from ui.house import House
 from ui.page import Page, build_page
 from ui.wiring import Controller, wire
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.event_json import EventError
-from agent.events import Event, Failed, Started, Wrote
-from agent.race import NoRace
+from agent.conversation.race import NoRace
+from agent.observe.event_json import EventError
+from agent.observe.events import Event, Failed, Started, Wrote
 from tests.ui.houses import scripted_house, tiny_house
 from tools.result import OpenError
 from ui.fold import Conversed
-from ui.house import House, Rules
+from ui.home import Rules
+from ui.house import House
 from ui.session import Busy, Session
 
 COUNT, PER_COUNTRY, WRONG, MANY = "How many albums?", "Albums per country?", "Wrong?", "All numbers?"

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agent.events import Event
-from agent.race import Lane
-from agent.savings import savings
-from decoding.rounds import Round
+from agent.conversation.race import Lane
+from agent.conversation.savings import savings
+from agent.observe.events import Event
+from decoding.engine.records.rounds import Round
 from tools.schema import Column, ForeignKey, Schema, Table
 from ui.charts import MOST_BARS, draw, suggest
 from ui.decoding_html import decoding_html, race_html, tokens_html

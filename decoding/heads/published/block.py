@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.heads.head import Head, HeadConfig, HeadMismatch
 from decoding.heads.published.layout import Published, Tensors, attention_settings, filled, same_size, without
-from decoding.model_config import ModelConfig
 
 _OWN = ("dflash_config", "speculative_config")
 _NESTED = (*_OWN, "transformer_layer_config")

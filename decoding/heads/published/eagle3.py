@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.heads.head import Head, HeadConfig
 from decoding.heads.published.layout import Published, attention_settings, filled, same_size, without
-from decoding.model_config import ModelConfig
 
 _NESTED = ("transformer_layer_config",)
 _UNKNOWN = ("norm_before_fc", "fc_norm", "norm_output")

@@ -5,9 +5,9 @@ The released code feeds a text along the LSTM's batch axis, so each place is a s
 
 from typing import Any
 
+from decoding.checkpoints.model_config import ModelConfig
 from decoding.heads.head import Head, HeadConfig
 from decoding.heads.published.layout import Published, attention_settings, filled, same_size, without
-from decoding.model_config import ModelConfig
 
 
 def is_falcon(found: Published) -> bool:

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from decoding.checkpoints.model_config import ModelConfig, read_json
+from decoding.checkpoints.weight_files import read_weights
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.heads.head import Head, HeadConfig, HeadMismatch, new_head
-from decoding.model_config import ModelConfig, read_json
-from decoding.weights import read_weights
 
 Tensors = dict[str, Tensor]
 

@@ -7,10 +7,10 @@ and again.
 
 import re
 
+from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.heads.head import Head, HeadConfig
 from decoding.heads.published.layout import Published, Tensors, filled, same_size
-from decoding.model_config import ModelConfig
 
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 PREFIX = "medusa_head."

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.heads.head import Head
 from decoding.heads.published.block import is_block, read_block
@@ -10,7 +11,6 @@ from decoding.heads.published.eagle3 import is_eagle3, read_eagle3
 from decoding.heads.published.falcon import is_falcon, read_falcon
 from decoding.heads.published.layout import Published, Reader, open_published
 from decoding.heads.published.medusa import FILES, is_medusa, read_medusa
-from decoding.model_config import ModelConfig
 
 LAYOUTS: Sequence[tuple[Callable[[Published], bool], Reader]] = (
     (is_medusa, read_medusa),

@@ -19,15 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.checkpoints.model_config import read_json
+from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.errors import ModelUnavailable
-from decoding.heads.head import TargetIdentity
-from decoding.model_config import read_json
 from decoding.training.config import TrainingError
-from decoding.training.data import TokenPair
+from decoding.training.data.groups import TokenPair
+from decoding.training.data.packing import Pack, pack
 from decoding.training.heads.responses import Response
-from decoding.training.model import TrainModel
-from decoding.training.packing import Pack, pack
-from decoding.training.report import duration
+from decoding.training.model.forward import TrainModel
+from decoding.training.run.report import duration
 
 STATES, PACKS, ABOUT = "states.bf16", "packs.npz", "features.json"
 _REPORT_S = 10.0

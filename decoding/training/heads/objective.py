@@ -1,8 +1,8 @@
 """How a kind of head learns: what it is given, and the table of objectives.
 
 The target is frozen. Its hidden states of whole texts (prompt and the target's own answer) are computed once and lie on disk
-(`features`); a head of any kind is trained on them. Texts come in forests (`decoding.training.packing`): what several texts
-share is one row, and a row sees its ancestors and itself.
+(`features`); a head of any kind is trained on them. Texts come in forests (`decoding.training.data.packing`): what several
+texts share is one row, and a row sees its ancestors and itself.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from decoding.checkpoints.model_config import ModelConfig
 from decoding.heads.head import Head
-from decoding.model_config import ModelConfig
 from decoding.training.config import TrainingError
 
 
@@ -83,14 +83,14 @@ class FromTarget(Protocol):
 
 
 OBJECTIVES: Mapping[str, str] = {
-    "draft_model": "decoding.training.heads.draft_model:DraftModelObjective",
-    "medusa": "decoding.training.heads.medusa:MedusaObjective",
-    "eagle3": "decoding.training.heads.eagle3:Eagle3Objective",
-    "falcon": "decoding.training.heads.falcon:FalconObjective",
-    "dflash": "decoding.training.heads.dflash:DFlashObjective",
-    "domino": "decoding.training.heads.domino:DominoObjective",
-    "jetspec": "decoding.training.heads.jetspec:JetSpecObjective",
-    "path_tree": "decoding.training.heads.path_tree:PathTreeObjective",
+    "draft_model": "decoding.training.head_kinds.draft_model:DraftModelObjective",
+    "medusa": "decoding.training.head_kinds.medusa:MedusaObjective",
+    "eagle3": "decoding.training.head_kinds.eagle3:Eagle3Objective",
+    "falcon": "decoding.training.head_kinds.falcon:FalconObjective",
+    "dflash": "decoding.training.head_kinds.dflash:DFlashObjective",
+    "domino": "decoding.training.head_kinds.domino:DominoObjective",
+    "jetspec": "decoding.training.head_kinds.jetspec:JetSpecObjective",
+    "path_tree": "decoding.training.head_kinds.path_tree:PathTreeObjective",
 }
 
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from decoding.engine import Request
-from decoding.heads.head import TargetIdentity
-from decoding.method import load_method
-from decoding.recall import Recall
-from decoding.rounds import Round
-from decoding.sampling import Sampler
-from decoding.text import TextDecoder
-from decoding.tokenizer import Tokenizer
-from decoding.training.collecting import Asked, answer_of, collect_answers, fault
-from decoding.training.data import Group, TokenPair, TrainingDataError
-from decoding.training.record_log import RecordLog, read_records
+from decoding.checkpoints.target_identity import TargetIdentity
+from decoding.engine.loop import Request
+from decoding.engine.recall import Recall
+from decoding.engine.records.rounds import Round
+from decoding.engine.sampling.sampler import Sampler
+from decoding.methods.registry import load_method
+from decoding.serving.text import TextDecoder
+from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.training.collect.collect import Asked, answer_of, collect_answers, fault
+from decoding.training.collect.record_log import RecordLog, read_records
+from decoding.training.data.groups import Group, TokenPair, TrainingDataError
 
 FILE = "responses.jsonl"
 _PROMPT_END = 8  # tokens: as long a match as lookups seek
@@ -79,7 +79,7 @@ def collect(
 ) -> dict[str, int]:
     """Let the target answer what `log` does not hold yet; counts as `collect_answers` says.
 
-    Answers to be left out are those of `collecting.fault`; a prompt whose greedy answer is left out goes with it.
+    Answers to be left out are those of `collect.collect.fault`; a prompt whose greedy answer is left out goes with it.
     """
     return collect_answers(decoder, groups, log, how, _Responses(decoder.tokenizer, how), "responses", report, stopped)
 

@@ -5,21 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decoding.adapter import Adapter, merged_weights
+from decoding.checkpoints.adapters.adapter import Adapter, merged_weights
+from decoding.checkpoints.target_identity import target_identity
+from decoding.checkpoints.weight_files import read_weights
 from decoding.heads.head import Head
-from decoding.heads.identity import target_identity
 from decoding.heads.taps import all_taps
-from decoding.load import DTYPES, auto_dtype
-from decoding.training.base import Base
+from decoding.serving.load import DTYPES, auto_dtype
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.heads.features import Features, Origin, digest_of, packs_of, write_features
 from decoding.training.heads.objective import HeadObjective
 from decoding.training.heads.responses import read_responses
 from decoding.training.heads.training import HeadLesson
 from decoding.training.loop import Outcome, train
-from decoding.training.model import TrainModel
-from decoding.training.world import join
-from decoding.weights import read_weights
+from decoding.training.model.base import Base
+from decoding.training.model.forward import TrainModel
+from decoding.training.run.processes import join
 
 
 def make_features(

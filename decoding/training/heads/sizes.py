@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from decoding.model_config import ModelConfig
+from decoding.checkpoints.model_config import ModelConfig
 
 
 def attention_sizes(target: ModelConfig) -> dict[str, Any]:

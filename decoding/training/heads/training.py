@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decoding.adapter import About, Adapter, merged_weights
-from decoding.heads.head import Head, HeadMismatch, TargetIdentity, save_head
-from decoding.heads.identity import target_identity
-from decoding.identity import weights_sha256
-from decoding.training.base import Base
+from decoding.checkpoints.adapters.adapter import About, Adapter, merged_weights
+from decoding.checkpoints.identity import weights_sha256
+from decoding.checkpoints.target_identity import TargetIdentity, target_identity
+from decoding.checkpoints.weight_files import read_weights
+from decoding.heads.head import Head, HeadMismatch, save_head
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.heads.features import FeaturePack, Features
 from decoding.training.heads.objective import FromTarget, HeadBatch, HeadObjective
+from decoding.training.model.base import Base
+from decoding.training.model.subject import Subject
 from decoding.training.objective import Objective
-from decoding.training.subject import Subject
-from decoding.weights import read_weights
 
 _EMBEDDING, _LM_HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

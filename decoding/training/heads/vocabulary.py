@@ -1,4 +1,6 @@
-"""The draft vocabulary while a head learns: frequent tokens and the batch's, as `decoding.heads.vocabulary` has it."""
+"""The draft vocabulary while a head learns: frequent tokens and the batch's, as `decoding.methods.drafting.draft_vocabulary`
+has it.
+"""
 
 import torch
 from torch import Tensor

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from decoding.draft import Draft
-from decoding.engine import Request
-from decoding.jacobi_window import block_range
-from decoding.method import Context, Method, load_method
-from decoding.methods.first_guess import FirstGuess
-from decoding.rounds import Round
-from decoding.target import Scores
-from decoding.text import TextDecoder
-from decoding.tokenizer import Tokenizer
-from decoding.training.collecting import Asked, answer_of, collect_answers, fault
-from decoding.training.data import Group
+from decoding.engine.draft import Draft
+from decoding.engine.loop import Request
+from decoding.engine.method import Context, Method
+from decoding.engine.records.rounds import Round
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.methods.jacobi.first_guess import FirstGuess
+from decoding.methods.jacobi.window import block_range
+from decoding.methods.registry import load_method
+from decoding.serving.text import TextDecoder
+from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.training.collect.collect import Asked, answer_of, collect_answers, fault
+from decoding.training.data.groups import Group
 from decoding.training.jacobi.trajectory import State, Trajectory, TrajectoryLog, blocks_of
-from decoding.verify import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,10 @@ class Collecting:
     batch: int = 8  # prompts decoded together
     limit: int | None = None  # prompts tried, those of earlier runs included
     seed: int = 0  # order of the groups
-    shard: tuple[int, int] = (1, 1)  # (i, n), i from 1: every n-th group from the i-th on, so that n processes share the work
+    shard: tuple[int, int] = (
+        1,
+        1,
+    )  # (i, n), i from 1: every n-th group from the i-th on, so that n processes share the work
     only_right: bool = False  # leave out answers that are not the gold answer
     first_guess: FirstGuess = "prompt"
 
@@ -72,7 +76,7 @@ def collect(
 ) -> dict[str, int]:
     """Decode the groups' prompts that are not in `log` yet, append what comes out, and return counts: see `collect_answers`.
 
-    Left out is, beside `too_long`, what `collecting.fault` says, and what is `wrong`.
+    Left out is, beside `too_long`, what `collect.collect.fault` says, and what is `wrong`.
     """
     kind = Trajectories(decoder.tokenizer, how)
     return collect_answers(decoder, groups, log, how, kind, "trajectories", report, stopped)

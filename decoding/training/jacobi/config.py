@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from decoding.methods.first_guess import FirstGuess
+from decoding.methods.jacobi.first_guess import FirstGuess
 from decoding.training.config import TrainingError
 
 JacobiMethod = Literal["cllm", "jacobi_forcing"]

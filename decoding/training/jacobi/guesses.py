@@ -13,12 +13,12 @@ from zlib import crc32
 import numpy as np
 import torch
 
-from decoding.methods.first_guess import FirstGuess, Guesses, first_guesses
-from decoding.tokenizer import Tokenizer
-from decoding.training.data import Group, tokenise
+from decoding.methods.jacobi.first_guess import FirstGuess, Guesses, first_guesses
+from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.training.data.groups import Group, tokenise
 from decoding.training.jacobi.packing import JacobiPack
 from decoding.training.jacobi.trajectory import State, Trajectory
-from decoding.training.model import TrainModel
+from decoding.training.model.forward import TrainModel
 
 
 def guessed(

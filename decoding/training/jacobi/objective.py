@@ -16,18 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.training.base import Base
 from decoding.training.config import TrainConfig
-from decoding.training.data import Group, stop_token, tokenise
+from decoding.training.data.groups import Group, stop_token, tokenise
+from decoding.training.data.packing import fill
 from decoding.training.jacobi.config import JacobiConfig
 from decoding.training.jacobi.guesses import drawn_sweeps, guessed, swept
 from decoding.training.jacobi.packing import Example, JacobiBuilder, JacobiPack
 from decoding.training.jacobi.states import chains
 from decoding.training.jacobi.trajectory import Trajectory
-from decoding.training.loss import evaluate, target_loss, total_weight
-from decoding.training.model import TrainModel
+from decoding.training.model.base import Base
+from decoding.training.model.forward import TrainModel
+from decoding.training.model.loss import evaluate, target_loss, total_weight
 from decoding.training.objective import Objective, checked_rows, some
-from decoding.training.packing import fill
 
 Ids = tuple[int, ...]
 

@@ -11,10 +11,10 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from decoding.training.data import Tokens
+from decoding.training.data.groups import Tokens
+from decoding.training.data.packing import NO_PATH, Floats, Forest, Pack, Path, common
 from decoding.training.jacobi.states import Chain, first_difference
 from decoding.training.jacobi.trajectory import Trajectory
-from decoding.training.packing import NO_PATH, Floats, Forest, Pack, Path, common
 
 
 @dataclass(frozen=True, slots=True)

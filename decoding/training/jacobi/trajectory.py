@@ -22,8 +22,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from decoding.training.data import TrainingDataError
-from decoding.training.record_log import RecordLog, read_records
+from decoding.training.collect.record_log import RecordLog, read_records
+from decoding.training.data.groups import TrainingDataError
 
 FILE = "trajectories.jsonl"
 State = tuple[int, ...]

@@ -1,0 +1,108 @@
+"""Conversations on disk: every event of each, in one SQLite file, so that they survive a restart and can be shared."""
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import time
+from typing import Any
+from uuid import uuid4
+
+from agent.observe.event_json import from_json, to_json
+from agent.observe.events import Asked, Event
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS conversations (id TEXT PRIMARY KEY, owner TEXT NOT NULL, title TEXT NOT NULL,
+    source TEXT NOT NULL, changed_s REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS events (conversation TEXT NOT NULL, position INTEGER NOT NULL, line TEXT NOT NULL,
+    PRIMARY KEY (conversation, position)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_owner ON conversations (owner, changed_s);
+"""
+_TITLE_LENGTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A conversation in a list. `source`: what its database was opened from; `changed_s`: seconds since 1970."""
+
+    id: str
+    title: str
+    source: str
+    changed_s: float
+
+
+class Archive:
+    """Every call names the owner: nobody sees, changes or deletes what is another's. Safe in any thread."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        path.chmod(0o600)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.executescript(_TABLES)
+
+    def begin(self, owner: str, source: str, title: str = "") -> str:
+        """A new conversation's id."""
+        name = uuid4().hex
+        self._do("INSERT INTO conversations VALUES (?, ?, ?, ?, ?)", name, owner, title, source, time())
+        return name
+
+    def add(self, owner: str, conversation: str, events: Iterable[Event]) -> None:
+        """Append events. The first question becomes the title. Nothing happens in another's conversation."""
+        events = list(events)
+        if not events or self.entry(owner, conversation) is None:
+            return
+        title = next((event.question[:_TITLE_LENGTH] for event in events if isinstance(event, Asked)), "")
+        with self._lock, self._connection as connection:
+            connection.execute("BEGIN")
+            count = "SELECT COALESCE(MAX(position) + 1, 0) FROM events WHERE conversation = ?"
+            (start,) = connection.execute(count, (conversation,)).fetchone()
+            # SQLite takes no half characters
+            lines = (to_json(event).encode(errors="replace").decode() for event in events)
+            rows = [(conversation, start + i, line) for i, line in enumerate(lines)]
+            connection.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
+            change = "UPDATE conversations SET changed_s = ?, title = IIF(title = '', ?, title) WHERE id = ?"
+            connection.execute(change, (time(), title, conversation))
+
+    def events(self, owner: str, conversation: str) -> list[Event]:
+        """All its events; none when there is no such conversation of this owner's."""
+        if self.entry(owner, conversation) is None:
+            return []
+        lines = "SELECT line FROM events WHERE conversation = ? ORDER BY position"
+        return [from_json(line) for (line,) in self._do(lines, conversation)]
+
+    def every(self, source: str) -> Iterator[list[Event]]:
+        """The events of each conversation on `source`, whoever had it: for the keeper of the file, not for those who ask."""
+        for owner, conversation in self._do("SELECT owner, id FROM conversations WHERE source = ?", source):
+            yield self.events(owner, conversation)
+
+    def entry(self, owner: str, conversation: str) -> Entry | None:
+        """What the list says of one conversation."""
+        wanted = "SELECT id, title, source, changed_s FROM conversations WHERE id = ? AND owner = ?"
+        return next((Entry(*row) for row in self._do(wanted, conversation, owner)), None)
+
+    def search(self, owner: str, text: str = "", most: int = 100) -> list[Entry]:
+        """The owner's conversations that were asked something with `text` in it (any case), newest first."""
+        query = """SELECT id, title, source, changed_s FROM conversations c WHERE owner = ? AND title <> '' AND (? = ''
+            OR INSTR(LOWER(title), LOWER(?)) > 0 OR EXISTS (SELECT 1 FROM events e WHERE e.conversation = c.id
+            AND e.line LIKE '{"event": "asked"%' AND INSTR(LOWER(json_extract(line, '$.question')), LOWER(?)) > 0))
+            ORDER BY changed_s DESC LIMIT ?"""
+        return [Entry(*row) for row in self._do(query, owner, text, text, text, most)]
+
+    def delete(self, owner: str, conversation: str) -> bool:
+        """Whether there was one to delete."""
+        if self.entry(owner, conversation) is None:
+            return False
+        self._do("DELETE FROM events WHERE conversation = ?", conversation)
+        self._do("DELETE FROM conversations WHERE id = ?", conversation)
+        return True
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _do(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._connection.execute(statement, values).fetchall()

@@ -1,0 +1,152 @@
+"""A conversation: questions in, events and answers out. Owns the thread, its memory and its recall."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+from uuid import uuid4
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+
+from agent.follow_ups.follow_up import without_reset
+from agent.graph.graph import RECURSION_LIMIT, build_graph
+from agent.graph.readings import continued_number
+from agent.graph.toolbox import Toolbox
+from agent.observe.events import Answered, Asked, Event, Noted
+from agent.observe.node_notes import notes_of
+from agent.observe.telemetry import traced
+from agent.state import Reading, State, Turn, opening
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What `sqlagent ask --json` prints; times in milliseconds. `error`: kind and message, or None when SQL ran. Of the kind
+    "unclear", its message asks what is meant, and its candidates are what may be."""
+
+    question: str
+    sql: str | None
+    dialect: str
+    columns: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+    answer: str
+    attempts: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+    total_ms: float
+    plain_total_ms: float | None  # None when a step's plain time is not known
+    error: dict[str, Any] | None
+    continues: int | None = None  # number of the question that this one was read as a follow-up of, from 1
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False, default=str)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Another try at a question: the reading that the asker wants, and SQL that is not wanted again."""
+
+    reading: Reading | None = None
+    refused: tuple[str, ...] = ()
+
+
+class Conversation:
+    """Asks one toolbox's agent under one thread id; follow-up questions see the turns before them.
+
+    With a persistent checkpointer the same `thread` continues after a restart.
+    """
+
+    def __init__(
+        self, toolbox: Toolbox, checkpointer: BaseCheckpointSaver[Any] | None = None, thread: str | None = None
+    ) -> None:
+        self.toolbox, self.thread = toolbox, thread or uuid4().hex
+        self._graph = build_graph(checkpointer or InMemorySaver())
+        self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
+
+    def events(self, question: str, evidence: str = "", again: Again | None = None) -> Iterator[Event]:
+        """What happens, as it happens: first `Asked`, last `Answered`. Raises Stopped when the toolbox's seat was given up."""
+        happening = self._events(question, evidence, again or Again())
+        return traced(question, self.toolbox.database, self.thread, happening)
+
+    def _events(self, question: str, evidence: str, again: Again) -> Iterator[Event]:
+        yield Asked(question, evidence, self.toolbox.database.name)
+        self.toolbox.keep(None)
+        if self.toolbox.trail:
+            self.toolbox.trail.asked(question, self.toolbox.database.name)
+        start = perf_counter()
+        first = opening(question, evidence, self._asked() + 1, again.reading, again.refused)
+        stream = self._graph.stream(first, config=self._config, context=self.toolbox, stream_mode=["custom", "updates"])
+        for mode, item in stream:
+            if mode == "custom":
+                yield item
+            else:
+                yield from _noted(item)
+        state = self._graph.get_state(self._config).values
+        answer = self._answer(question, state, 1e3 * (perf_counter() - start)).to_dict()
+        yield Answered(answer, len(answer["rows"]))
+
+    def ask(self, question: str, evidence: str = "", again: Again | None = None) -> Answer:
+        """The answer alone."""
+        answers = [event.answer for event in self.events(question, evidence, again) if isinstance(event, Answered)]
+        return Answer(**answers[-1])
+
+    def remember(self, question: str, sql: str, number: int | None = None, entity: str | None = None) -> None:
+        """Have the conversation contain a question that was answered elsewhere. `sql` is in the database's dialect; `number`
+        is the question's in the conversation, by default the next; `entity` is what the answer names, if it is one thing.
+        """
+        turns = self._graph.get_state(self._config).values.get("turns") or []
+        number = number or self._asked() + 1
+        turn = Turn(question=without_reset(question) or question, sql=sql, number=number, entity=entity)
+        self._graph.update_state(self._config, {"turns": [*turns, turn], "number": number}, as_node="answer")
+
+    def _asked(self) -> int:
+        """How many questions the conversation has had."""
+        known = self._graph.get_state(self._config).values
+        return int(known.get("number") or len(known.get("turns") or ()))
+
+    def _answer(self, question: str, state: State, total_ms: float) -> Answer:
+        result = self.toolbox.result
+        plain = [step["plain_ms"] for step in state["steps"]]
+        around_ms = total_ms - sum(step["wall_ms"] for step in state["steps"])
+        return Answer(
+            question=question,
+            sql=state["sql"] or None,
+            dialect=self.toolbox.database.dialect,
+            columns=list(result.columns) if result else [],
+            rows=[list(row) for row in result.rows] if result else [],
+            truncated=result.truncated if result else False,
+            answer=state["answer"],
+            attempts=[dict(attempt) for attempt in state["attempts"]],
+            steps=state["steps"],
+            total_ms=total_ms,
+            plain_total_ms=None if None in plain else sum(plain) + around_ms,
+            error=None if result or state["started_over"] else _unclear(state) or _last_error(state),
+            continues=continued_number(state),
+        )
+
+
+def _noted(updates: Mapping[str, Any]) -> Iterator[Noted]:
+    """What nodes found: {node: its update of the state}."""
+    return (Noted(node, notes) for node, update in updates.items() if (notes := notes_of(node, update or {})))
+
+
+def _unclear(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    if not state["unclear"]:
+        return None
+    return {
+        "kind": "unclear",
+        "message": state["answer"],
+        "name": None,
+        "position": None,
+        "candidates": [*state["unclear"]],
+    }
+
+
+def _last_error(state: Mapping[str, Any]) -> dict[str, Any]:
+    errors = [attempt["error"] for attempt in state["attempts"] if attempt["error"]]
+    last: dict[str, Any] = errors[-1] if errors else {"kind": "other", "message": "no SQL was written"}
+    return {key: last.get(key) for key in ("kind", "message", "name", "position", "candidates")}

@@ -1,0 +1,41 @@
+"""From answers with a thumbs-up to examples in a folder of knowledge."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from agent.observe.events import Answered, Asked, Event, Judged
+from agent.prompts.knowledge import EXAMPLES, examples
+
+
+def liked(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
+    """The question and SQL of the first turn of a conversation, where its answer has a thumbs-up at last. Later turns lean on
+    what was said before, and are no examples by themselves.
+    """
+    question = sql = ""
+    turn, approved = -1, False
+    for event in events:
+        turn += isinstance(event, Asked)
+        if isinstance(event, Asked) and turn == 0:
+            question = event.question
+        elif isinstance(event, Answered) and turn == 0 and event.answer["error"] is None:
+            sql = event.answer["sql"] or ""
+        elif isinstance(event, Judged) and event.turn == 0:
+            approved = event.liked is True
+    if approved and sql:
+        yield question, sql
+
+
+def learn(folder: Path, conversations: Iterable[Sequence[Event]]) -> list[str]:
+    """Append the liked pairs whose questions are not there yet to the folder's examples; returns these questions.
+    Raises KnowledgeError.
+    """
+    known = {question.casefold() for question, _ in examples(folder)}
+    learnt: list[str] = []
+    with (folder / EXAMPLES).open("a", encoding="utf-8") as file:
+        for question, sql in (pair for events in conversations for pair in liked(events)):
+            heading = " ".join(question.split())
+            if heading.casefold() not in known and "```" not in sql:
+                file.write(f"\n## {heading}\n\n```sql\n{sql}\n```\n")
+                known.add(heading.casefold())
+                learnt.append(heading)
+    return learnt

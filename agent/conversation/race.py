@@ -1,0 +1,100 @@
+"""A race: one step of a question decoded by several methods, round by round, each on a clock of its own."""
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from langchain_core.messages import AIMessageChunk
+
+from agent.conversation.records import spell
+from agent.graph.toolbox import Call, Toolbox
+from decoding.engine.constraint import ConstraintError
+from decoding.engine.method import UnknownMethod
+from decoding.engine.recall import Recall
+from decoding.engine.records.metrics import Metrics, measure
+from decoding.engine.records.rounds import Round
+from decoding.errors import ModelError
+from decoding.serving.chat_model import FastChatModel, rounds_of
+
+
+class NoRace(ValueError):
+    """These runners cannot race; the message says why."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """One runner. `clock_ms`: time of its own rounds, as if it ran alone; the other runners' rounds do not count."""
+
+    method: str
+    text: str = ""
+    rounds: list[Round] = field(default_factory=list)
+    spelling: dict[int, str] = field(default_factory=dict)
+    done: bool = False
+    trouble: str = ""
+
+    @property
+    def metrics(self) -> Metrics:
+        return measure(self.rounds)
+
+    @property
+    def clock_ms(self) -> float:
+        return self.metrics.wall_ms
+
+    @property
+    def shared_rounds(self) -> int:
+        """Rounds whose forward also decoded for other people's questions, so that its time is no time of one alone."""
+        return sum(r.batch > 1 for r in self.rounds)
+
+
+def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:
+    """Decode the newest call of `step` again with every method; yields all lanes after each round.
+
+    The runner with the least time on its clock goes next, so that what is seen is what a race on separate machines would
+    look like. All find the prompt in the prefix cache, work under the same constraint, and have nothing to recall: the text
+    itself was remembered when the step was first decoded. Raises NoRace, and Stopped.
+    """
+    model, call = toolbox.model, toolbox.calls.get(step)
+    if not isinstance(model, FastChatModel) or call is None:
+        raise NoRace(f"there is no {step} step to race yet: ask a question first")
+    lanes = [Lane(method) for method in methods]
+    with toolbox.seat.turn():
+        runs = {lane.method: _run(model, call, lane.method) for lane in lanes}
+        try:
+            _warm(model, call)
+            while running := [lane for lane in lanes if not lane.done]:
+                toolbox.seat.check()
+                lane = min(running, key=lambda each: each.clock_ms)
+                _advance(lane, runs[lane.method], model)
+                yield lanes
+        finally:
+            for run in runs.values():
+                run.close()
+
+
+def _run(model: FastChatModel, call: Call, method: str) -> Generator[AIMessageChunk]:
+    own = model.settings.options if method == model.settings.decoder else {}
+    changes = {**call.options, "decoder": method, "options": own, "recall": Recall()}
+    return cast("Generator[AIMessageChunk]", model.stream(list(call.messages), **changes))
+
+
+def _warm(model: FastChatModel, call: Call) -> None:
+    """Put the prompt into the prefix cache, so that the first runner does not pay for all."""
+    model.invoke(list(call.messages), decoder="plain", options={}, max_new_tokens=1)
+
+
+def _advance(lane: Lane, run: Iterator[AIMessageChunk], model: FastChatModel) -> None:
+    try:
+        chunk = next(run, None)
+    except ConstraintError:
+        lane.trouble, lane.done = "the grammar came to a dead end", True
+        return
+    except (ModelError, UnknownMethod) as error:  # no head for it here, say: the others race on
+        lane.trouble, lane.done = str(error), True
+        return
+    if chunk is None:
+        lane.done = True
+        return
+    rounds = rounds_of(chunk)
+    lane.text += chunk.text
+    lane.rounds += rounds
+    lane.spelling |= spell(model.decoder.tokenizer, rounds)

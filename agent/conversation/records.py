@@ -1,0 +1,32 @@
+"""A question's events ready to be shown and kept: token ids with their text, and no more rows than are wanted."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from agent.conversation.conversation import Again, Conversation
+from agent.conversation.json_values import plain_rows
+from agent.observe.events import Answered, Event, Wrote
+from decoding.engine.records.rounds import Round
+from decoding.serving.chat_model import FastChatModel
+from decoding.tokenizer.tokenizer import Tokenizer
+
+
+def records(
+    conversation: Conversation, question: str, evidence: str = "", shown: int = 1000, again: Again | None = None
+) -> Iterator[Event]:
+    """Ask, and tell what happens. `shown`: most rows that an `Answered` carries. Raises Stopped."""
+    model = conversation.toolbox.model
+    tokenizer = model.decoder.tokenizer if isinstance(model, FastChatModel) else None
+    for event in conversation.events(question, evidence, again):
+        if isinstance(event, Wrote) and tokenizer:
+            yield replace(event, spelling=spell(tokenizer, event.rounds))
+        elif isinstance(event, Answered):
+            yield replace(event, answer=event.answer | {"rows": plain_rows(event.answer["rows"][:shown])})
+        else:
+            yield event
+
+
+def spell(tokenizer: Tokenizer, rounds: Iterable[Round]) -> dict[int, str]:
+    """The text of every token id in `rounds`, each on its own."""
+    ids = {token for r in rounds for token in (*r.draft_tokens, *r.text_tokens)}
+    return {token: tokenizer.decode([token]) for token in sorted(ids)}

@@ -1,0 +1,52 @@
+"""What fast decoding saved over several steps: totals of their records."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """Sums over the steps that a model decoded; times in milliseconds. `plain_ms` None: not known for every step.
+
+    `source` says how plain decoding's time is known: "measured", "estimated", "same", or several of them.
+    """
+
+    new_tokens: int
+    committed_tokens: int  # those that cost a forward, stop tokens among them
+    target_forwards: int
+    prompt_tokens: int
+    cached_tokens: int
+    wall_ms: float
+    plain_ms: float | None
+    source: str
+
+    @property
+    def tokens_per_forward(self) -> float | None:
+        """As `decoding.engine.records.metrics` has it: forced tokens do not count."""
+        return self.committed_tokens / self.target_forwards if self.target_forwards else None
+
+    @property
+    def saved_ms(self) -> float | None:
+        return None if self.plain_ms is None else self.plain_ms - self.wall_ms
+
+    @property
+    def speedup(self) -> float | None:
+        return self.plain_ms / self.wall_ms if self.plain_ms is not None and self.wall_ms else None
+
+
+def savings(steps: Iterable[Mapping[str, Any]]) -> Savings:
+    """Totals of `agent.observe.step_record.Step` records as dicts; steps without a model count with their time alone."""
+    steps = list(steps)
+    plain = [step["plain_ms"] for step in steps]
+    sources = {step["plain_ms_source"] for step in steps if step["decoder"]} - {None}
+    return Savings(
+        new_tokens=sum(step["new_tokens"] for step in steps),
+        committed_tokens=round(sum((step["tokens_per_forward"] or 0) * step["target_forwards"] for step in steps)),
+        target_forwards=sum(step["target_forwards"] for step in steps),
+        prompt_tokens=sum(step["prompt_tokens"] for step in steps),
+        cached_tokens=sum(step["cached_tokens"] for step in steps),
+        wall_ms=sum(step["wall_ms"] for step in steps),
+        plain_ms=None if None in plain else sum(plain),
+        source=" and ".join(sorted(sources)),
+    )

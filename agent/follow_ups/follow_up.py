@@ -1,0 +1,183 @@
+"""Whether a question leans on the conversation, and on which of its questions. Rules over words and the schema; no model.
+
+A question that stands by itself gets the prompt of a first question: a history that it does not need makes a small model
+write the former SQL again. The rules know the marks of context-dependent questions that the literature lists (Bertomeu et
+al. 2006; Liu et al., "How Far are We from Effective Context Modeling?", 2020): reference, ellipsis, and operations on a result.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from agent.follow_ups import follow_up_words as marks
+from agent.state import Reading, Turn
+from tools.linking.link_schema import Mentions
+from tools.linking.word_forms import STOP_WORDS, name_words, split, stem, word_set
+from tools.sql.parse_quietly import parse_quietly
+
+Leaning = Literal["stands", "leans", "unsure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How a question relates to the turns before it. `turn`: index of the turn that it would continue, the newest by default.
+
+    `prefer`: which reading is likelier where the leaning is unsure.
+    """
+
+    leaning: Leaning
+    prefer: Reading
+    turn: int
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """The readings to decode, the likelier first."""
+        if self.leaning == "unsure":
+            return ("standalone", "follow_up") if self.prefer == "standalone" else ("follow_up", "standalone")
+        return ("standalone",) if self.leaning == "stands" else ("follow_up",)
+
+
+def without_reset(question: str) -> str | None:
+    """What is asked after "start over", maybe nothing; None where the question does not begin with such words."""
+    found = marks.RESET.match(question)
+    return question[found.end() :].strip() if found else None
+
+
+def relation_of(question: str, named: Mentions, turns: Sequence[Turn], dialect: str) -> Relation:
+    """How the question relates to the conversation. `named`: what it names of the schema."""
+    if not turns:
+        return Relation("stands", "standalone", 0)
+    leaning, prefer = _leaning(question, named)
+    return Relation(leaning, prefer, _continued(question, named, turns, dialect))
+
+
+def new_words(question: str, former: str) -> frozenset[str]:
+    """Content words that a former question lacks."""
+    return content_words(question) - content_words(former)
+
+
+def content_words(text: str) -> frozenset[str]:
+    """The stems of the words that carry meaning, numbers among them."""
+    return frozenset(stem(word.key) for word in split(text) if word.key not in STOP_WORDS | _EMPTY)
+
+
+WHOLE = 3  # content words that make a question whole though it names no table
+_EMPTY = word_set("instead too well also again please what how thanks same ones those sum count")
+
+
+def _leaning(question: str, named: Mentions) -> tuple[Leaning, Reading]:
+    bare = _without(marks.POLITE, question)
+    core = _without(marks.POLITE, _without(marks.CONNECTIVE, bare))
+    connected = core != bare
+    if _is_marked(bare, core, named):
+        return "leans", "follow_up"
+    if not _asks(core) and not marks.ARRANGING.match(core):
+        return _of_fragment(core, named, connected)
+    if marks.OF_A_RESULT.match(core):
+        return "unsure", "follow_up"
+    return _of_clause(core, named, connected)
+
+
+def _is_marked(bare: str, core: str, named: Mentions) -> bool:
+    """Whether words say that something before is meant."""
+    one_clause = not any(mark in core.rstrip(" .?!") for mark in ";,.")
+    return bool(
+        _refers(core, named)
+        or marks.GOING_BACK.match(core)
+        or marks.ABOUT.match(bare)
+        or (marks.ENDING.search(core) and one_clause)
+        or marks.CHANGING.match(core)
+        or marks.ORDER.match(core)
+        or (marks.ARRANGING.match(core) and not _names_its_object(core, named))
+    )
+
+
+def _of_fragment(core: str, named: Mentions, connected: bool) -> tuple[Leaning, Reading]:
+    """ "In France?", "by year", "the oldest": what is asked of it stands in a question before."""
+    if named.tables and not connected and not marks.OF_A_RESULT.match(core) and not marks.PREPOSITION.match(core):
+        return "unsure", "standalone"  # "albums of 2020" may be a question in telegram style
+    return "leans", "follow_up"
+
+
+def _of_clause(core: str, named: Mentions, connected: bool) -> tuple[Leaning, Reading]:
+    words = content_words(core)
+    if named.tables:
+        return ("unsure" if connected else "stands"), "standalone"
+    conditional = connected and core.lower().startswith(("where", "whose"))  # "and where the rating is 5?"
+    if not words or conditional or _only_compares(core, words):
+        return "leans", "follow_up"
+    if len(words) >= WHOLE and not connected:
+        return "stands", "standalone"
+    likely = not connected and (named.columns or len(words) > 1)
+    return "unsure", "standalone" if likely else "follow_up"
+
+
+def _without(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.match(text)
+    return text[found.end() :] if found else text
+
+
+def _asks(text: str) -> bool:
+    """Whether the text begins as a question or a request does, or has such a clause behind a comma."""
+    first, *others = [part.lower().split(maxsplit=5) for part in re.split(r"[,.;:?!]", text) if part.strip()] or [[]]
+    asking = marks.ASKING_WORDS.intersection(first[:2]) or marks.QUESTION_WORDS.intersection(first[:5])
+    return bool(asking) or any(marks.ASKING_WORDS.intersection(part[:1]) - {"name"} for part in others)
+
+
+def _refers(core: str, named: Mentions) -> bool:
+    """Whether a pronoun or a pointing word stands for something that the question itself does not say before."""
+    if marks.POINTING_SUBJECT.match(core) or (marks.OF_A_RESULT.match(core) and not _asks(core)):
+        return True
+    words = [word for word in split(core) if word.key in marks.PRONOUNS and not marks.CATAPHORIC.match(core, word.end)]
+    pointing = [found.start() for pattern in (marks.ONES, marks.THERE) for found in pattern.finditer(core)]
+    pointing += [found.start() for found in marks.THAT.finditer(core) if not _is_clause(found)]
+    pointing += [word.start for word in words if word.key not in marks.POSSESSIVE]
+    asked = marks.QUESTION.match(core)
+    if asked and not all(marks.CLAUSE_END.search(core, asked.end(), place) for place in pointing):
+        return True
+    return any(not _has_antecedent(core[:place], named) for place in [*pointing, *(word.start for word in words)])
+
+
+def _is_clause(found: re.Match[str]) -> bool:
+    """ "With that have": a relative clause with a word left out, and no pointing."""
+    return (found["noun"] or "").lower() in marks.CLAUSE_VERBS
+
+
+def _has_antecedent(before: str, named: Mentions) -> bool:
+    """Whether a noun that a pronoun may mean stands before it: any word that tells, but names of columns alone."""
+    every = {stem(word.key) for word in split(before)}
+    return bool(every & named.table_words or content_words(before) - marks.ASKING_WORDS - named.column_words)
+
+
+def _names_its_object(core: str, named: Mentions) -> bool:
+    """ "Sort employee names by age" names what is sorted, "sort by age" does not."""
+    words = content_words(marks.OBJECT_END.split(_without(marks.ARRANGING, core), maxsplit=1)[0])
+    return bool(words - named.column_words or words & named.table_words)
+
+
+def _only_compares(core: str, words: Collection[str]) -> bool:
+    """ "Who has more?", "which is the cheapest?": nothing is named that is compared."""
+    _, _, tail = core.partition(" ")
+    return len(words) <= 1 and marks.SUPERLATIVE.match(tail) is not None and len(core.split()) <= 6
+
+
+def _continued(question: str, named: Mentions, turns: Sequence[Turn], dialect: str) -> int:
+    """The newest turn that is about a table which the question names; the newest of all where none is."""
+    said = {stem(word.key) for word in split(question)}
+    wanted = {name.casefold() for name in named.tables if said.issuperset(map(stem, name_words(name)))}
+    newest = len(turns) - 1
+    about = (place for place in range(newest, -1, -1) if wanted & tables_of(turns[place]["sql"], dialect))
+    return next(about, newest) if wanted and marks.DEFINITE.search(question) else newest
+
+
+def tables_of(sql: str, dialect: str) -> frozenset[str]:
+    """The tables that a statement reads, in lower case; none where it cannot be parsed."""
+    try:
+        trees = parse_quietly(sql, dialect)
+    except (SqlglotError, RecursionError):
+        return frozenset()
+    return frozenset(table.name.casefold() for tree in trees for table in tree.find_all(exp.Table))

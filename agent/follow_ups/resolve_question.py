@@ -1,0 +1,83 @@
+"""A follow-up written out as a question that stands by itself, where a rule is sure of what its words stand for.
+
+"How many albums does that artist have?" after an answer that names one artist, "and stores?" after "How many artists are
+there?". The model is trained on whole questions, and the values of a whole question can be looked up. The field calls this
+contextual query rewriting (Elgohary et al., "Can You Unpack That?", 2019).
+"""
+
+import re
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from agent.follow_ups.follow_up import content_words
+from agent.state import Turn
+from tools.linking.link_schema import Mentions
+from tools.linking.word_forms import name_words, split, stem, word_set
+from tools.sql.parse_quietly import parse_quietly
+
+_LABELS = word_set("name title label")
+_PEOPLE = word_set("person one man woman guy place thing")
+_LEAD = re.compile(r"[\s.…]*(?:(?:and|but|so|now|then|also|ok|okay|what about|how about)\b[\s,]*)+", re.IGNORECASE)
+_POINTING = re.compile(
+    r"\b(?:that|this) (?P<noun>\w+)(?P<of>['’]s)?|\b(?P<possessive>his|her|its|their)\b(?= \w)"
+    r"|\b(?P<pronoun>it|he|she|him|they|them)\b"
+    r"|(?<!\bis )(?<!\bare )(?<!\bwas )(?<!\bwere )\b(?P<place>there)\b(?=[?.!]|\s*$)",
+    re.IGNORECASE,
+)
+_PREPOSITION = re.compile(r"\b(?:from|in|at|to)\s*$", re.IGNORECASE)
+
+
+def resolve(question: str, turn: Turn, named: Mentions, former: Mentions, dialect: str) -> str | None:
+    """The whole question that is meant; None where no rule is sure. `named`, `former`: what the two questions name."""
+    return _with_entity(question, turn, named, dialect) or _with_subject(question, turn["question"], named, former)
+
+
+def _with_entity(question: str, turn: Turn, named: Mentions, dialect: str) -> str | None:
+    """The one thing that the former answer names, or that its SQL asks about, in place of the words that point to it."""
+    found = next((each for each in _POINTING.finditer(question) if _points(each, named)), None)
+    if found is None:
+        return None
+    plural = found[0].lower() in ("they", "them", "their")
+    entity = turn.get("entity") or (None if plural else _asked_about(turn["sql"], dialect))
+    if entity is None:
+        return None
+    before, behind = question[: found.start()], question[found.end() :]
+    possessive = "'s" if found["possessive"] or found["of"] else ""
+    preposition = "in " if found["place"] and not _PREPOSITION.search(before) else ""
+    return f"{before}{preposition}{entity}{possessive}{behind}"
+
+
+def _points(found: re.Match[str], named: Mentions) -> bool:
+    """Whether a noun follows "that", and not a clause."""
+    noun = found["noun"]
+    return noun is None or stem(noun.lower()) in named.table_words | named.column_words | _PEOPLE
+
+
+def _asked_about(sql: str, dialect: str) -> str | None:
+    """The only text that the SQL compares something with, if that is a name or title."""
+    try:
+        trees = parse_quietly(sql, dialect)
+    except (SqlglotError, RecursionError):
+        return None
+    texts = [each for tree in trees for each in tree.find_all(exp.EQ) if each.expression.is_string]
+    if len(texts) != 1 or not _LABELS.intersection(name_words(texts[0].this.name)):
+        return None
+    return str(texts[0].expression.this)
+
+
+def _with_subject(question: str, former: str, named: Mentions, formerly: Mentions) -> str | None:
+    """The table that the former question names, exchanged for the one that this question consists of."""
+    led = _LEAD.match(question)
+    core = question[led.end() :].strip(" ?.!") if led else ""
+    words = content_words(core)
+    new = [name for name in named.tables if words <= _stems(name)]
+    known = {word for name in formerly.tables for word in _stems(name)}
+    old = [word for word in split(former) if stem(word.key) in known]
+    if not words or len(new) != 1 or len({word.key for word in old}) != 1:
+        return None
+    return f"{former[: old[0].start]}{core}{former[old[0].end :]}"
+
+
+def _stems(name: str) -> set[str]:
+    return set(map(stem, name_words(name)))

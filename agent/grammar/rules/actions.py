@@ -1,0 +1,238 @@
+"""The {verbs} of the grammar: how a scope changes between words. None means that the way is closed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from agent.grammar.rules.notation import Symbol
+from agent.grammar.rules.terminals import MAX_PARENTHESES, Action
+from agent.grammar.scope.scope import MAX_DEPTH, MAX_JOINTS, MAX_ON_JOINTS, MAX_SOURCES, Nature, Output, Relation, Scope
+from agent.grammar.scope.visible_names import fitting, join_ends, shared_columns, tables
+
+_NONE: frozenset[str] = frozenset()
+
+
+def one_column(scope: Scope) -> Scope | None:
+    """A subquery that gives one column."""
+    return scope.opened(1)
+
+
+def member_query(scope: Scope) -> Scope | None:
+    """A subquery behind IN: its column holds what the column before IN holds."""
+    opened = scope.opened(1)
+    return replace(opened, like=(scope.about,)) if opened else None
+
+
+def any_query(scope: Scope) -> Scope | None:
+    """A subquery of any width."""
+    return scope.opened(None)
+
+
+def from_query(scope: Scope) -> Scope | None:
+    """A subquery in FROM, which does not see its neighbours."""
+    return scope.opened(None, correlated=False) if scope.exact is None else None
+
+
+def cte_query(scope: Scope) -> Scope | None:
+    """The query of a CTE."""
+    return scope.opened(None, correlated=False)
+
+
+def deeper(scope: Scope) -> Scope | None:
+    """Whether there is room for one more level."""
+    return scope if scope.depth < MAX_DEPTH else None
+
+
+def close(scope: Scope) -> Scope | None:
+    """The end of a subquery: back to the level around it, which gets it as `result`."""
+    outputs, spelling = scope.first or scope.outputs, scope.catalog.spelling
+    spelled = tuple(dict.fromkeys(spelling.get(output.name, output.name) for output in outputs if output.name))
+    return replace(scope.parent, result=Relation("", spelled, len(outputs), derived=True)) if scope.parent else None
+
+
+def bind_cte(scope: Scope) -> Scope | None:
+    """The query just closed becomes a relation."""
+    if scope.result is None:
+        return None
+    cte = replace(scope.result, name=scope.naming, derived=False)
+    return replace(scope, ctes=(*scope.ctes, cte), result=None)
+
+
+def arm(scope: Scope) -> Scope | None:
+    """A SELECT begins."""
+    return replace(scope, phase="items", aggregates=True, windows=True, aliases=_NONE)
+
+
+def compound(scope: Scope) -> Scope | None:
+    """After UNION: another SELECT of the same width."""
+    first = scope.first or scope.outputs
+    fresh = Scope(scope.catalog, scope.parent, scope.ctes, len(first), depth=scope.depth, correlated=scope.correlated)
+    return replace(fresh, first=first)
+
+
+def alike(scope: Scope) -> Scope | None:
+    """After INTERSECT or EXCEPT: its columns hold what those of the first SELECT hold."""
+    after = compound(scope)
+    return replace(after, like=tuple(output.place for output in after.first or ())) if after else None
+
+
+def item(scope: Scope) -> Scope | None:
+    """An entry of the SELECT list begins."""
+    return replace(scope, nature="plain", outputs=(*scope.outputs, Output(None)), joints=0)
+
+
+def another(scope: Scope) -> Scope | None:
+    """Whether the SELECT list may go on."""
+    full = scope.want is not None and len(scope.outputs) >= scope.want
+    return None if full or scope.exact is not None else _settled(scope)
+
+
+def listed(scope: Scope) -> Scope | None:
+    """The SELECT list ends."""
+    short = scope.want is not None and scope.exact is None and len(scope.outputs) != scope.want
+    return None if short else _settled(scope)
+
+
+def _settled(scope: Scope) -> Scope:
+    """The last entry of the SELECT list with the nature of what was in it."""
+    last = scope.outputs[-1]
+    return replace(scope, outputs=(*scope.outputs[:-1], replace(last, nature=scope.nature)))
+
+
+def name_column(scope: Scope) -> Scope | None:
+    """An entry that is one column goes by its name."""
+    whole = replace(
+        scope.outputs[-1], name=scope.column, qualifier=scope.qualifier, column=scope.column, place=scope.place
+    )
+    return replace(scope, outputs=(*scope.outputs[:-1], whole))
+
+
+def star(scope: Scope) -> Scope | None:
+    """`*`; where the width is given, FROM must then have it, and the star stands alone."""
+    starred = replace(scope, outputs=(*scope.outputs[:-1], Output(None, star="*")), exact=scope.want)
+    fits = scope.want is None or (len(scope.outputs) == 1 and any(fitting(starred)))
+    return starred if fits else None
+
+
+def no_from(scope: Scope) -> Scope | None:
+    """A SELECT without FROM names nothing."""
+    names_something = scope.bare or scope.owed or any(output.star for output in scope.outputs)
+    return None if names_something else _complete(scope)
+
+
+def about(scope: Scope) -> Scope | None:
+    """A comparison may follow this column, of which the literals that fit are known."""
+    return replace(scope, about=scope.place) if scope.place != scope.about else scope
+
+
+def silent(scope: Scope) -> Scope | None:
+    """What comes before a comparison is no column."""
+    return replace(scope, about=None) if scope.about else scope
+
+
+def unbound(scope: Scope) -> Scope | None:
+    """A join without a condition, where none is known."""
+    return None if join_ends(scope) else scope
+
+
+def join(scope: Scope) -> Scope | None:
+    """Whether FROM may take one more source: up to so many, or until it has what the SELECT list uses."""
+    if len(scope.sources) >= MAX_SOURCES and not scope.unpaid:
+        return None
+    subquery = scope.exact is None and scope.depth < MAX_DEPTH
+    return scope if subquery or tables(scope) else None
+
+
+def sharing(scope: Scope) -> Scope | None:
+    """Whether USING has a column to name."""
+    return scope if shared_columns(scope) and not scope.comma else None
+
+
+def comma(scope: Scope) -> Scope | None:
+    """FROM goes on behind a comma."""
+    return replace(scope, comma=True)
+
+
+def on(scope: Scope) -> Scope | None:
+    """The condition of a join."""
+    return replace(scope, aggregates=False, windows=False, joints=MAX_JOINTS - MAX_ON_JOINTS)
+
+
+def further(scope: Scope) -> Scope | None:
+    """Whether a clause, or an entry of the SELECT list, may have one more condition or term."""
+    return replace(scope, joints=scope.joints + 1) if scope.joints < MAX_JOINTS else None
+
+
+def joined(scope: Scope) -> Scope | None:
+    """FROM ends: nothing is owed any more, and the stars are known."""
+    return None if scope.unpaid else _complete(replace(scope, outputs=tuple(_expanded(scope))))
+
+
+def _complete(scope: Scope) -> Scope:
+    grouped = any(output.nature == "aggregate" for output in scope.outputs)
+    return replace(scope, phase="body", aggregates=False, windows=False, grouped=grouped)
+
+
+def _expanded(scope: Scope) -> Iterable[Output]:
+    for output in scope.outputs:
+        if not output.star:
+            known = output.column and scope.catalog.facts
+            yield replace(output, place=scope.origin(output.qualifier, output.column)) if known else output
+            continue
+        for source in scope.sources:
+            if output.star in ("*", source.alias):
+                named = [Output(name.lower()) for name in source.relation.spelled]
+                yield from named + [Output(None)] * (source.relation.width - len(named))
+
+
+def where(scope: Scope) -> Scope | None:
+    """WHERE: no aggregates, and no alias of one."""
+    return replace(scope, aliases=_aliases(scope, "plain"), joints=0)
+
+
+def group(scope: Scope) -> Scope | None:
+    """GROUP BY keys."""
+    return replace(scope, aggregates=False, aliases=_aliases(scope, "plain"), joints=0)
+
+
+def grouped(scope: Scope) -> Scope | None:
+    """The keys are complete."""
+    return replace(scope, grouped=True)
+
+
+def having(scope: Scope) -> Scope | None:
+    """HAVING: aggregates and their aliases."""
+    return replace(scope, aggregates=True, aliases=_aliases(scope, "plain", "aggregate"), joints=0)
+
+
+def order(scope: Scope) -> Scope | None:
+    """ORDER BY: aggregates only where the query aggregates."""
+    aliases = _aliases(scope, "plain", "aggregate", "window")
+    return replace(scope, aggregates=scope.grouped, windows=True, aliases=aliases, joints=0)
+
+
+def enter(scope: Scope) -> Scope | None:
+    """Into parentheses, as deep as allowed."""
+    if scope.parentheses >= MAX_PARENTHESES:
+        return None
+    outside = (*scope.outside, scope.joints)
+    return replace(scope, parentheses=scope.parentheses + 1, adding=False, joints=0, outside=outside)
+
+
+def leave(scope: Scope) -> Scope | None:
+    """Out of parentheses."""
+    *outside, joints = scope.outside
+    return replace(scope, parentheses=scope.parentheses - 1, joints=joints, outside=tuple(outside))
+
+
+def _aliases(scope: Scope, *natures: Nature) -> frozenset[str]:
+    return frozenset(
+        output.name for output in scope.outputs if output.name and output.alias and output.nature in natures
+    )
+
+
+_VERBS: tuple[Callable[[Scope], Scope | None], ...] = (
+    one_column, member_query, any_query, from_query, cte_query, deeper, close, bind_cte, arm, compound, alike, item, another,
+    listed, name_column, star, no_from, join, about, silent, unbound, comma, sharing, on, further, joined, where, group,
+    grouped, having, order, enter, leave,
+)  # fmt: skip
+ACTIONS: dict[str, Symbol] = {verb.__name__: Action(verb) for verb in _VERBS}

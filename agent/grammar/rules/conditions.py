@@ -1,0 +1,88 @@
+"""What a join may equate and what a column may be compared with, where facts tell: choices for `sql_rules`."""
+
+from collections.abc import Callable
+
+from agent.grammar.rules.notation import Fixed, Rule, Symbol
+from agent.grammar.rules.terminals import Choice, Names, Number, Step, String, named
+from agent.grammar.scope import visible_names
+from agent.grammar.scope.facts import Facts
+from agent.grammar.scope.scope import Scope
+from agent.grammar.word_sets import WordSet
+from tools.sql.joinable_columns import Place
+
+
+def _join_on(scope: Scope) -> list[tuple[Symbol, ...]]:
+    """The condition of a join: two columns that are known to join, and more; any condition where none are known.
+
+    One side may be cast: keys of one meaning have two types in some databases, which DuckDB minds.
+    """
+    ends = visible_names.join_ends(scope)
+    if not ends:
+        return [(Rule("expr"),)]
+    equal = _ends(
+        frozenset(ends), lambda end: (Fixed("="), Choice(lambda now: [(Rule("cast"),), *_ends(ends[end], _nothing)]))
+    )
+    cast = (Rule("cast"), Fixed("="), Choice(lambda now: _ends(frozenset(ends), _nothing)))
+    return [(Fixed("true"),), *((*way, Rule("more_conditions")) for way in (*equal, cast))]
+
+
+def _nothing(end: visible_names.End) -> tuple[Symbol, ...]:
+    return ()
+
+
+def _ends(
+    ends: frozenset[visible_names.End], then: Callable[[visible_names.End], tuple[Symbol, ...]]
+) -> list[tuple[Symbol, ...]]:
+    """One of these columns, with its qualifier or without, and what comes `then`."""
+
+    def columns(scope: Scope, alias: str) -> frozenset[str]:
+        return frozenset(column for name, column in ends if name == alias)
+
+    def bare(scope: Scope) -> frozenset[str]:
+        return frozenset(column for _, column in ends) & visible_names.own_columns(scope)
+
+    def accept_qualified(scope: Scope, alias: str) -> Step | None:
+        def accept(now: Scope, column: str) -> Step | None:
+            return then((alias, column)), now.reading(alias, column)
+
+        return (Fixed("."), Names(named(lambda now: columns(now, alias)), accept)), scope
+
+    def accept_bare(scope: Scope, column: str) -> Step | None:
+        used = scope.using(column)
+        end = next(end for end in sorted(ends) if end[1] == column)
+        return None if used is None else (then(end), used)
+
+    aliases = frozenset(alias for alias, _ in ends)
+    return [(Names(named(lambda scope: aliases), accept_qualified),), (Names(named(bare), accept_bare),)]
+
+
+def _told(scope: Scope, strings: Callable[[Facts, Place], WordSet | None]) -> list[tuple[Symbol, ...]]:
+    """What a column may be compared with, other than a column: literals that fit it, and what is computed."""
+    facts = scope.catalog.facts
+    if scope.about is None or facts is None:
+        return [(Rule("other"),)]
+    texts, numbers = strings(facts, scope.about), facts.numbers(scope.about)
+    if texts is None and numbers is None:
+        return [(Rule("other"),)]
+    text: Symbol = String() if texts is None else _literals(texts)
+    number: Symbol = Number() if numbers is None else _literals(numbers)
+    return [(Rule("computed"),), (text,), (number,), (Fixed("-"), number)]
+
+
+def _literals(words: WordSet) -> Names:
+    return Names(lambda scope: words, lambda scope, key: ((), scope))
+
+
+def _strings(scope: Scope) -> list[tuple[Symbol, ...]]:
+    return _told(scope, Facts.strings)
+
+
+def _patterns(scope: Scope) -> list[tuple[Symbol, ...]]:
+    return _told(scope, Facts.patterns)
+
+
+CONDITIONS: dict[str, Symbol] = {
+    "join_on": Choice(_join_on),
+    "told": Choice(_strings),
+    "pattern": Choice(_patterns),
+}

@@ -1,0 +1,130 @@
+"""The grammar of a plan (`agent.prompts.plan_format`): tables and columns that exist, each once, then `|` and the skeleton.
+
+With facts, a table joins with those before it, and for each value that the question surely names some column that holds it is
+planned. While one is missing, `MOST_COLUMNS` and `MOST_TABLES` keep the plan from going on about other things.
+
+In the skeleton `_` stands for names and literals; only its words and its parentheses are checked, for it is a sketch.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from agent.grammar.rules.notation import Symbol
+from agent.grammar.rules.terminals import Action, End, Names, Step
+from agent.grammar.scope.callable_functions import FUNCTIONS
+from agent.grammar.scope.facts import Facts
+from agent.grammar.scope.scope import Catalog, Relation, Scope, Source
+from agent.grammar.word_sets import WordSet, lowered, plain_set
+from agent.prompts.plan_format import quoted_name
+from tools.schema import Schema
+from tools.sql.joinable_columns import Place
+
+PLAN = """
+statement = planned ({table_left} ';' planned)* {covered} '|' SELECT piece piece* <end>
+planned = <table> ({column_left} ':' <column> ({column_left} ',' <column>)*)?
+piece = <word> | '(' piece* ')' | ',' | '*' | '=' | '!=' | '<>' | '<' | '<=' | '>' | '>=' | calc
+calc = '+' | '-' | '/' | '//' | '%' | '||'
+"""
+
+MOST_COLUMNS, MOST_TABLES = 3, 3  # of a table, and in all, while a value is missing
+_WORDS = """
+    _ all and any as asc between bigint boolean by case cast cross current_date current_timestamp date datetime
+    day decimal desc distinct double else end escape except exists extract false filter first float following from full
+    glob group having hour ilike in inner int integer intersect interval is join last left like limit minute month not
+    null nulls numeric offset or order outer over partition preceding quarter real recursive right rows second select
+    text then time timestamp true try_cast unbounded union using varchar week when where with year
+"""
+
+
+def plan_catalog(schema: Schema, facts: Facts | None = None) -> Catalog:
+    """The schema's tables, for plans."""
+    columns = ((table.name, tuple(column.name for column in table.columns)) for table in schema.tables)
+    return Catalog(
+        tuple(Relation(name, names, len(names)) for name, names in columns),
+        "plan",
+        FUNCTIONS.get(schema.dialect) or FUNCTIONS["sqlite"] | FUNCTIONS["duckdb"],
+        facts,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _spelled(names: tuple[str, ...]) -> WordSet:
+    """Names as the prompt writes them. Of two that differ in case alone, the first."""
+    return WordSet({lowered(quoted_name(name)): (name.lower(), quoted_name(name)) for name in reversed(names)})
+
+
+def _missing(scope: Scope) -> list[frozenset[Place]]:
+    """For each value that no column of the plan holds yet: the columns that do."""
+    facts = scope.catalog.facts
+    return [places for places in facts.sure if not places & scope.planned] if facts else []
+
+
+def _untaken(scope: Scope) -> tuple[Relation, ...]:
+    taken = {source.alias for source in scope.sources}
+    return tuple(table for table in scope.catalog.tables if table.key not in taken)
+
+
+def _tables_left(scope: Scope) -> tuple[str, ...]:
+    """The tables that may come next: near ones, and late in a plan those that lead to a missing value."""
+    able, facts = _untaken(scope), scope.catalog.facts
+    if facts is None or not scope.sources:
+        return tuple(table.name for table in able)
+    here = frozenset(source.alias for source in scope.sources)
+    near = [table for table in able if facts.joins.near(here, table.key)] or able
+    wanted = {table for places in _missing(scope) for table, _ in places}
+    if wanted and len(scope.sources) >= MOST_TABLES:
+        leading = [t for t in near if t.key in wanted] or [
+            t for t in near if any(facts.joins.between(t.key, one) for one in wanted)
+        ]
+        near = leading or near
+    return tuple(table.name for table in near)
+
+
+def _columns_left(scope: Scope) -> tuple[str, ...]:
+    table = scope.sources[-1].relation
+    left = tuple(name for name in table.spelled if name.lower() not in scope.bare)
+    missing = _missing(scope)
+    if not missing or len(scope.bare) < MOST_COLUMNS:
+        return left
+    return tuple(name for name in left if any((table.key, name.lower()) in places for places in missing))
+
+
+def _take_table(scope: Scope, key: str) -> Step | None:
+    relation = next(table for table in scope.catalog.tables if table.key == key)
+    return (), replace(scope, sources=(*scope.sources, Source(key, relation)), bare=frozenset())
+
+
+def _take_column(scope: Scope, key: str) -> Step | None:
+    place = (scope.sources[-1].alias, key)
+    return (), replace(scope, bare=scope.bare | {key}, planned=scope.planned | {place})
+
+
+def table_left(scope: Scope) -> Scope | None:
+    """Whether another table may come: there is one, and the missing values can still be had from tables to come."""
+    to_come = {table.key for table in _untaken(scope)}
+    possible = all(any(table in to_come for table, _ in places) for places in _missing(scope))
+    return scope if to_come and possible else None
+
+
+def column_left(scope: Scope) -> Scope | None:
+    """Whether another column may come."""
+    return scope if _columns_left(scope) else None
+
+
+def covered(scope: Scope) -> Scope | None:
+    """Whether the tables are complete: no value is missing."""
+    return None if _missing(scope) else scope
+
+
+@lru_cache(maxsize=4)
+def _sketch_words(functions: frozenset[str]) -> WordSet:
+    return plain_set(functions.union(_WORDS.split()))
+
+
+PLAN_TERMINALS: dict[str, Symbol] = {
+    "end": End(),
+    "table": Names(lambda scope: _spelled(_tables_left(scope)), _take_table),
+    "column": Names(lambda scope: _spelled(_columns_left(scope)), _take_column),
+    "word": Names(lambda scope: _sketch_words(frozenset(scope.catalog.functions)), lambda scope, key: ((), scope)),
+}
+PLAN_ACTIONS: dict[str, Symbol] = {verb.__name__: Action(verb) for verb in (table_left, column_left, covered)}

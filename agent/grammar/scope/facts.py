@@ -1,0 +1,214 @@
+"""What is known beyond names: which columns join, what columns hold, and which values and numbers the asker named.
+
+A small model invents literals; people hardly ever do. Of the text literals that Spider's gold queries compare a column with,
+99 % are a value found in the question or another part of it. A known value at the wrong column is let through:
+`tools.repair.move_literals` moves it, while a model that must not write it there writes another instead.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import product
+from string import ascii_lowercase, digits
+
+from agent.grammar.word_sets import WordSet, lowered
+from tools.linking.match_values import ValueMatch
+from tools.linking.word_forms import NUMBER_WORDS, STOP_WORDS, Word, name_words, split, stem
+from tools.schema import Column, Schema
+from tools.sql.joinable_columns import Joinable, Place, joinable
+from tools.sql.scope import is_number, type_kind
+
+LONGEST_PHRASE = 6  # words; runs of capitalised words and texts in quotes may be longer
+SURE = 0.97
+_NUMBER = re.compile(r"\d+(?:,\d{3})+|\d+(?:\.\d+)?")
+_QUOTED = re.compile(r"\"([^\"]+)\"|'((?:[^']|'')+)'|“([^”]+)”|‘([^’]+)’")
+_VALUE_OF = {word: str(number) for number, word in enumerate(NUMBER_WORDS)} | {
+    "once": "1", "twice": "2", "both": "2", "pair": "2", "second": "2", "third": "3", "fourth": "4", "fifth": "5"
+}  # fmt: skip
+_EVERYDAY = frozenset({"0", "1"})  # numbers that are meant without being said
+_CODES = (*ascii_lowercase, *digits, "yes", "no", "true", "false", "null")
+_PAIRS = tuple(map("".join, product(ascii_lowercase, repeat=2)))  # Florida is FL
+# Questions that ask for a part of a value: what matches a whole value may be meant for another column.
+_ABOUT_PARTS = re.compile(r"\b(?:contain|substring|start|begin|letter|ends? with|includ|prefix|like)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the asker said, and the values found in it. `around`: evidence, knowledge, questions and SQL of earlier turns."""
+
+    question: str
+    values: tuple[ValueMatch, ...] = ()
+    around: tuple[str, ...] = ()
+
+    def numbers(self) -> frozenset[str]:
+        """Numbers as SQL writes them: 1,000 is 1000, two is 2."""
+        whole = " ".join((self.question, *self.around))
+        written = {number.replace(",", "") for number in _NUMBER.findall(whole)} | set(re.findall(r"\d+", whole))
+        words = {_VALUE_OF[word.key] for word in split(self.question) if word.key in _VALUE_OF}
+        return frozenset(written | words)
+
+    def phrases(self) -> frozenset[str]:
+        """Runs of words, texts in quotes, and the literals of earlier SQL, as written."""
+        texts = (self.question, *self.around)
+        quoted = (next(filter(None, found)) for text in texts for found in _QUOTED.findall(text))
+        return frozenset(run for text in texts for run in _runs(text)).union(quoted)
+
+    def marked(self, phrase: str) -> bool:
+        """Whether the question writes the phrase as a name: in quotes, or with a capital inside a sentence."""
+        text, start = self.question, self.question.find(phrase)
+        quotes = text[start - 1 : start] + text[start + len(phrase) : start + len(phrase) + 1]
+        capital = any(word.text[:1].isupper() for word in split(phrase) if word.key not in STOP_WORDS)
+        return start > 0 and (quotes in ("''", '""', "‘’", "“”") or (capital and not text.isupper()))
+
+    def sure(self) -> tuple[frozenset[Place], ...]:
+        """For each phrase that surely is a value: the columns, folded, that hold it. One of them belongs in the plan."""
+        if _ABOUT_PARTS.search(self.question):
+            return ()
+        places: dict[str, set[Place]] = {}
+        for match in self.values:
+            if match.score >= SURE and len(match.phrase) > 1 and self.marked(match.phrase):
+                places.setdefault(match.phrase, set()).add(place_of(match))
+        return tuple(dict.fromkeys(map(frozenset, places.values())))
+
+
+def _runs(text: str) -> Iterator[str]:
+    words = split(text)
+    for first, word in enumerate(words):
+        for last in range(first, _furthest(words, first)):
+            yield text[word.start : words[last].end]
+
+
+def _furthest(words: Sequence[Word], first: int) -> int:
+    last = first
+    while last < len(words) and words[last].text[:1].isupper():
+        last += 1
+    return max(last, min(first + LONGEST_PHRASE, len(words)))
+
+
+def place_of(match: ValueMatch) -> Place:
+    """Where a value was found, folded."""
+    return match.table.lower(), match.column.lower()
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """`columns`: the schema's, by place in lower case. One object per question: it remembers what each column may hold."""
+
+    joins: Joinable
+    columns: Mapping[Place, Column]
+    said: Said
+    _sets: dict[tuple[str, Place], WordSet | None] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def sure(self) -> tuple[frozenset[Place], ...]:
+        """For each value that the question surely names: the columns of the schema that hold it, where there are any."""
+        found = (places.intersection(self.columns) for places in self.said.sure())
+        return tuple(places for places in found if places)
+
+    def may_sum(self, place: Place) -> bool:
+        """Whether adding up this column makes sense: not for words."""
+        return _holds(self.columns[place]) != "words"
+
+    def strings(self, place: Place) -> WordSet | None:
+        """The text literals, quotes included, that this column may be compared with; None for any."""
+        return self._remembered(place, self._strings)
+
+    def patterns(self, place: Place) -> WordSet | None:
+        """The same for LIKE."""
+        return self._remembered(place, self._patterns)
+
+    def numbers(self, place: Place) -> WordSet | None:
+        """The number literals that this column may be compared with; None for any."""
+        return self._remembered(place, self._numbers)
+
+    def _remembered(self, place: Place, make: Callable[[Place], frozenset[str] | None]) -> WordSet | None:
+        key = (make.__name__, place)
+        if key not in self._sets:
+            made = make(place)
+            self._sets[key] = None if made is None else literal_set(made)
+        return self._sets[key]
+
+    def _strings(self, place: Place) -> frozenset[str] | None:
+        column, holds = self.columns[place], _holds(self.columns[place])
+        if holds == "anything":
+            return None
+        if holds != "words":
+            return frozenset(map(_quote, {*self._found, *self._said_numbers})) or None
+        codes = _PAIRS if all(len(sample) == 2 for sample in column.samples) else _CODES
+        return frozenset(map(_quote, {*column.samples, *self._found, *self._plausible, *codes}))
+
+    def _patterns(self, place: Place) -> frozenset[str] | None:
+        column = self.columns[place]
+        if _holds(column) == "anything" or any(letter.isdigit() for sample in column.samples for letter in sample):
+            return None
+        texts = {*column.samples, *self._found, *self.said.phrases(), *_CODES}
+        return frozenset(
+            _quote(before + text + after) for text in texts for before, after in product(("", "%"), repeat=2)
+        )
+
+    def _numbers(self, place: Place) -> frozenset[str] | None:
+        column, holds = self.columns[place], _holds(self.columns[place])
+        if holds == "words":
+            return frozenset()
+        flags = _EVERYDAY if _EVERYDAY.issuperset(column.samples) else frozenset[str]()
+        return self._said_numbers | flags if self._said_numbers - _EVERYDAY and holds != "anything" else None
+
+    @cached_property
+    def _said_numbers(self) -> frozenset[str]:
+        return self.said.numbers()
+
+    @cached_property
+    def _found(self) -> frozenset[str]:
+        """Values of any column: `tools.repair.move_literals` can move them, while what the model wrote instead would be
+        lost.
+        """
+        return frozenset(match.value for match in self.said.values)
+
+    @cached_property
+    def _plausible(self) -> frozenset[str]:
+        """Phrases that are not, on their own, everyday words or words of the schema."""
+        names = _schema_words(frozenset(name for place in self.columns for name in place))
+        return frozenset(
+            phrase for phrase in self.said.phrases() if self.said.marked(phrase) or not _is_everyday(phrase, names)
+        )
+
+
+def _is_everyday(phrase: str, names: frozenset[str]) -> bool:
+    words = split(phrase)
+    return len(words) == 1 and (words[0].key in STOP_WORDS or stem(words[0].key) in names)
+
+
+@lru_cache(maxsize=16)
+def _schema_words(names: frozenset[str]) -> frozenset[str]:
+    return frozenset(stem(word) for name in names for word in name_words(name))
+
+
+def facts_of(schema: Schema, said: Said) -> Facts:
+    """The facts of a schema, and of what was said."""
+    columns = {(table.name.lower(), column.name.lower()): column for table in schema.tables for column in table.columns}
+    return Facts(_joinable(schema), columns, said)
+
+
+_joinable = lru_cache(maxsize=16)(joinable)
+
+
+@lru_cache(maxsize=4096)
+def literal_set(texts: frozenset[str]) -> WordSet:
+    """Literals as words, in lower case like all that the lexer compares."""
+    return WordSet({lowered(text): (text, text) for text in texts})
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _holds(column: Column) -> str:
+    """numbers, words, digits (text that looks like numbers), or anything, where type and samples do not say."""
+    kind = type_kind(column.type)
+    numeric = [_NUMBER.fullmatch(sample.strip().lstrip("-")) is not None for sample in column.samples]
+    if is_number(kind):
+        return "numbers" if all(numeric) else "anything"
+    if kind not in ("text", None) or not column.samples:
+        return "anything"
+    return "digits" if all(numeric) else "words"

@@ -1,0 +1,269 @@
+"""What a query sees while it is written: relations, sources, outputs, and what the SELECT list still asks of FROM.
+
+Immutable. `SELECT T1.name, age FROM ...` names an alias and a column before their table is known: both are owed, and
+every later choice keeps a way to pay (`Catalog.payable`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Literal
+
+from agent.grammar.scope.callable_functions import FUNCTIONS, Function
+from agent.grammar.scope.facts import Facts
+from tools.schema import Schema
+from tools.sql.joinable_columns import Place
+
+Phase = Literal["items", "from", "body"]
+Nature = Literal["plain", "aggregate", "window"]
+Owed = tuple[tuple[str, frozenset[str]], ...]
+MAX_DEPTH = 6
+# Gold queries of Spider and BIRD have at most 7 sources in one FROM, 7 joints in one clause (those in parentheses apart) and 3
+# in the condition of a join.
+MAX_SOURCES, MAX_JOINTS, MAX_ON_JOINTS = 7, 8, 3
+LONG_FROM = 3  # sources, behind which the next one has what the SELECT list lacks
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """A table, a CTE or a subquery: a name, its columns that have names, and how many it has in all."""
+
+    name: str
+    spelled: tuple[str, ...]
+    width: int
+    derived: bool = False  # columns of a subquery in FROM never make a name ambiguous: too late to choose others
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        return frozenset(name.lower() for name in self.spelled)
+
+    @cached_property
+    def key(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A relation in FROM under the name (lower case) by which it is called there."""
+
+    alias: str
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One entry of the SELECT list; `name` is None where it has none, `star` is the source of `x.*`, or "*".
+
+    Other clauses of the query may call it by its name where AS gave that; queries around it by any name.
+    """
+
+    name: str | None
+    nature: Nature = "plain"
+    star: str = ""
+    alias: bool = False
+    qualifier: str = ""
+    column: str = ""  # the column that the whole entry is, as called by `qualifier`
+    place: Place | None = None  # and its table, where that is known
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scope:
+    """One query level. `parent` is the level around it as it was when this one was opened."""
+
+    catalog: "Catalog"
+    parent: "Scope | None" = None
+    ctes: tuple[Relation, ...] = ()
+    want: int | None = None  # how many outputs the place allows
+    phase: Phase = "items"
+    outputs: tuple[Output, ...] = ()
+    first: tuple[Output, ...] | None = None  # outputs of a compound's first arm
+    sources: tuple[Source, ...] = ()
+    comma: bool = False  # whether FROM has a comma, behind which USING would see less than it seems
+    merged: tuple[str, ...] = ()  # columns of USING, one entry for each
+    bare: frozenset[str] = frozenset()  # columns used without a qualifier before FROM was complete
+    owed: Owed = ()  # qualifiers used before FROM named them, with the columns that they must have
+    exact: int | None = None  # SELECT * where `want` is known: how many columns FROM must have
+    column: str = ""  # the last column read
+    qualifier: str = ""  # what stood before it
+    place: Place | None = None  # the same with its table, where that is known
+    about: Place | None = None  # the column that a comparison begins with
+    like: tuple[Place | None, ...] = ()  # what the entries of the SELECT list must be able to equal
+    joints: int = 0  # how often AND, OR or an operator joined parts of the clause, the entry, or these parentheses
+    outside: tuple[int, ...] = ()  # joints of what is around the parentheses
+    planned: frozenset[Place] = frozenset()  # columns that a plan names
+    adding: bool = False  # directly inside SUM or AVG
+    nature: Nature = "plain"  # of the item being read
+    aggregates: bool = True  # whether aggregate functions may stand here
+    windows: bool = True
+    within: bool = False  # inside an aggregate's arguments: no aliases, no outer columns
+    aliases: frozenset[str] = frozenset()  # outputs that may be called by name here
+    grouped: bool = False  # GROUP BY, or some aggregate in the SELECT list
+    depth: int = 0
+    parentheses: int = 0
+    result: Relation | None = None  # the subquery that was closed last
+    naming: str = ""  # the CTE that is being defined
+    correlated: bool = True  # whether `parent`'s sources may be used here
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """What FROM may name."""
+        hidden = {cte.key for cte in self.ctes}
+        return (
+            (*(table for table in self.catalog.tables if table.key not in hidden), *self.ctes)
+            if hidden
+            else self.catalog.tables
+        )
+
+    @property
+    def unpaid(self) -> bool:
+        """Whether FROM lacks something that the SELECT list uses."""
+        have = {column for source in self.sources for column in source.relation.columns}
+        return bool(self.owed) or not self.bare <= have or self.width_left not in (None, 0)
+
+    @property
+    def width_left(self) -> int | None:
+        """How many columns FROM has still to get; None where any number will do."""
+        return None if self.exact is None else self.exact - sum(source.relation.width for source in self.sources)
+
+    def relation(self, key: str) -> Relation | None:
+        return next((relation for relation in self.relations if relation.key == key), None)
+
+    def source(self, alias: str) -> Source | None:
+        return next((source for source in self.sources if source.alias == alias), None)
+
+    def reading(self, qualifier: str, column: str) -> "Scope":
+        """With this as the last column read."""
+        place = self.origin(qualifier, column) if self.catalog.facts else None
+        return replace(self, column=column, qualifier=qualifier, place=place)
+
+    def origin(self, qualifier: str, column: str) -> Place | None:
+        """The table and column that a name means; None where it is no table's, or not yet settled."""
+        if self.phase == "items":
+            named = self.relation(qualifier) if qualifier else None
+            owners = [named] if named else [one for one in self.relations if not qualifier and column in one.columns]
+            return (owners[0].key, column) if len(owners) == 1 and self.catalog.has(owners[0]) else None
+        for level in (self, *self.outer()):
+            for source in level.sources:
+                if source.alias == qualifier if qualifier else column in source.relation.columns:
+                    return (source.relation.key, column) if self.catalog.has(source.relation) else None
+        return None
+
+    def outer(self) -> "Iterator[Scope]":
+        """The levels around this one whose sources are known, innermost first."""
+        scope = self
+        while scope.parent is not None:
+            seen, scope = scope.correlated, scope.parent
+            if seen and scope.phase != "items":
+                yield scope
+
+    def opened(self, want: int | None, correlated: bool = True) -> "Scope | None":
+        """A subquery of this level."""
+        if self.depth >= MAX_DEPTH:
+            return None
+        return Scope(self.catalog, self, self.ctes, want, depth=self.depth + 1, correlated=correlated)
+
+    def payable(self) -> bool:
+        """Whether FROM can still provide what the SELECT list uses."""
+        relations = tuple(source.relation for source in self.sources)
+        return self.catalog.payable(self.relations, relations, self.bare - set(self.merged), self.owed)
+
+    def bound(self, relation: Relation, alias: str) -> "Scope | None":
+        """With one more source; None where that is not possible."""
+        if alias and self.source(alias) is not None:
+            return None
+        debts = dict(self.owed)
+        if not debts.pop(alias, frozenset()) <= relation.columns:
+            return None
+        scope = replace(self, sources=(*self.sources, Source(alias, relation)), owed=tuple(debts.items()), phase="from")
+        return scope if scope.payable() else None
+
+    def owing(self, qualifier: str, column: str | None) -> "Scope | None":
+        """With a promise that `qualifier` will have `column` (None: that it will be there)."""
+        debts = dict(self.owed)
+        debts[qualifier] = debts.get(qualifier, frozenset()) | ({column} if column else frozenset())
+        scope = replace(self, owed=tuple(sorted(debts.items(), key=lambda debt: debt[0])), column=column or "")
+        return scope if scope.payable() else None
+
+    def using(self, column: str) -> "Scope | None":
+        """With a column called without a qualifier."""
+        if self.phase == "body" or column in self.bare:
+            return replace(self, column=column)
+        scope = replace(self, bare=self.bare | {column}, column=column)
+        return scope if scope.payable() else None
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """What does not change while a statement is written."""
+
+    tables: tuple[Relation, ...]
+    dialect: str
+    functions: dict[str, Function] = field(repr=False)
+    facts: Facts | None = field(default=None, repr=False)
+
+    def has(self, relation: Relation) -> bool:
+        """Whether it is a table of the schema."""
+        return any(relation is table for table in self.tables)
+
+    @cached_property
+    def spelling(self) -> dict[str, str]:
+        """Key -> the spelling of it in the schema."""
+        names = [name for table in self.tables for name in (table.name, *table.spelled)]
+        return {name.lower(): name for name in reversed(names)}
+
+    def payable(
+        self, offered: tuple[Relation, ...], sources: tuple[Relation, ...], bare: frozenset[str], owed: Owed
+    ) -> bool:
+        """Whether sources can be added until every owed qualifier has its columns and every bare column one owner."""
+        if not bare and not owed:
+            return True
+        return _payable(offered, sources, bare, owed)
+
+
+def catalog_of(schema: Schema, dialect: str, facts: Facts | None = None) -> Catalog:
+    """The schema as relations. Tables qualified by a schema (`sales.orders`) keep their dotted name in quotes.
+
+    `facts` bind joins and literals; without them every column joins every other.
+    """
+    columns = ((table.name, tuple(column.name for column in table.columns)) for table in schema.tables)
+    relations = tuple(Relation(name, names, len(names)) for name, names in columns)
+    return Catalog(relations, dialect, FUNCTIONS[dialect], facts)
+
+
+@lru_cache(maxsize=16384)
+def _payable(offered: tuple[Relation, ...], sources: tuple[Relation, ...], bare: frozenset[str], owed: Owed) -> bool:
+    firm = [relation.columns & bare for relation in sources if not relation.derived]
+    covered = frozenset().union(*firm)
+    if sum(map(len, firm)) > len(covered):
+        return False
+    lent = frozenset().union(*(relation.columns for relation in sources if relation.derived))
+    return _search({relation.key: relation for relation in offered}, covered, bare - covered, lent, list(owed))
+
+
+def _search(
+    offered: dict[str, Relation],
+    covered: frozenset[str],
+    missing: frozenset[str],
+    lent: frozenset[str],
+    owed: list[tuple[str, frozenset[str]]],
+) -> bool:
+    """Depth first: the next owed qualifier, else the next missing column, is given to each relation that can take it.
+
+    Columns that a subquery in FROM lends need no other owner, but may have one.
+    """
+    if owed:
+        (qualifier, columns), *rest = owed
+        named = offered.get(qualifier)
+        able = [named] if named else list(offered.values())
+        able = [relation for relation in able if columns <= relation.columns]
+    elif missing - lent:
+        wanted, rest = min(missing - lent), []
+        able = [relation for relation in offered.values() if wanted in relation.columns]
+    else:
+        return True
+    gains = {relation.columns & (missing | covered) for relation in able}
+    return any(
+        _search(offered, covered | gain, missing - gain, lent, rest)
+        for gain in sorted(gains, key=sorted)
+        if not gain & covered
+    )

@@ -1,0 +1,195 @@
+"""The one way from a node to the model: prompt, call, progress events, record."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from time import perf_counter
+from typing import Any
+
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.runnables.config import ContextThreadPoolExecutor
+from langgraph.config import get_stream_writer
+
+from agent.grammar.constraint import plan_constraint, sql_constraint
+from agent.grammar.scope.facts import Said
+from agent.graph.toolbox import Call, Toolbox
+from agent.observe.events import Started, Waiting, Wrote
+from agent.observe.step_record import PlainTime, Step, model_step
+from agent.prompts.predicted_text import foretold
+from agent.prompts.profiles import ModelStep
+from agent.prompts.slots import Slots
+from decoding.engine.constraint import Constraint, ConstraintError
+from decoding.engine.recall import Recall
+from decoding.engine.records.metrics import measure
+from decoding.engine.records.rounds import Round
+from decoding.engine.sampling.sampler import Sampler
+from decoding.serving.chat_model import FastChatModel, log_likelihood, rounds_of
+from decoding.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    texts: tuple[str, ...]
+    step: Step
+    log_likelihoods: tuple[float, ...]  # 0 where they are not known
+    rounds: tuple[tuple[Round, ...], ...]  # of each text; empty where they are not known
+
+
+def ask_model(
+    toolbox: Toolbox,
+    name: ModelStep,
+    slots: Slots,
+    *,
+    samples: int = 1,
+    beside: Sequence[Slots] = (),
+    attempt: int = 0,
+    temperature: float | None = None,
+    bound: bool = True,
+) -> Reply:
+    """Put a step to the model when it is this asker's turn: `samples` texts of one prompt, or with `beside` one text of each
+    prompt (of the same schema), decoded together. Emits `Waiting` while it is not, then `Started`, then `Wrote` while
+    one sample is written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step
+    starts again without it, and its record says so. `bound`: to what schema and question tell, not to the bare grammar alone.
+    Raises Stopped.
+    """
+    calls = [
+        Call(
+            tuple(toolbox.profile.messages(name, each)), _call_options(toolbox, name, each, attempt, temperature, bound)
+        )
+        for each in (slots, *beside)
+    ]
+    toolbox.calls[name] = calls[0]
+    writer = get_stream_writer()
+    with toolbox.seat.turn(lambda ahead: writer(Waiting(name, ahead))):
+        return _answered(toolbox, name, calls, samples)
+
+
+def _answered(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples: int) -> Reply:
+    start, detail = perf_counter(), ""
+    try:
+        replies = _replies(toolbox, name, calls, samples)
+    except ConstraintError:
+        detail = "without the grammar, which came to a dead end"
+        calls = [replace(call, options={**call.options, "constraint": None}) for call in calls]
+        replies = _replies(toolbox, name, calls, samples)
+    wall_ms = 1e3 * (perf_counter() - start)
+    for reply in replies:
+        toolbox.remember([token for r in rounds_of(reply) for token in r.text_tokens])
+    plain = _race(toolbox, calls[0], replies) if toolbox.options.race else None
+    step = model_step(name, replies, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
+    likelihoods = tuple(map(log_likelihood, replies))
+    rounds = tuple(map(rounds_of, replies))
+    return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), likelihoods, rounds)
+
+
+def _replies(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples: int) -> list[AIMessage]:
+    get_stream_writer()(Started(name))
+    if len(calls) > 1:
+        return _each(toolbox, calls)
+    if samples == 1:
+        return [_stream(toolbox, calls[0], name)]
+    return _samples(toolbox, calls[0], samples)
+
+
+def _race(toolbox: Toolbox, call: Call, replies: list[AIMessage]) -> PlainTime | None:
+    """Decode the step plainly as well, after the fact and unseen. The prefill's time is taken from the real run: it is the
+    same work under every decoder, and the second run finds the prompt in the prefix cache.
+    """
+    if not isinstance(toolbox.model, FastChatModel) or len(replies) > 1:
+        return None
+    again = toolbox.model.invoke(list(call.messages), **{**call.options, "decoder": "plain", "options": {}})
+    decoding_ms = measure(rounds_of(again)[1:]).wall_ms
+    return lambda rounds, prompt_tokens: measure(rounds[:1]).wall_ms + decoding_ms
+
+
+def _call_options(
+    toolbox: Toolbox, name: ModelStep, slots: Slots, attempt: int, temperature: float | None, bound: bool
+) -> dict[str, Any]:
+    options: dict[str, Any] = {"stop": list(toolbox.profile.stop(name))}
+    if not isinstance(toolbox.model, FastChatModel):
+        return options
+    options |= {
+        "recall": _recall(toolbox, toolbox.model.decoder.tokenizer, name, slots),
+        "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
+        "constraint": _constraint(toolbox, toolbox.model, name, slots, _said(slots) if bound else None),
+    }
+    options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
+    if temperature is not None:
+        options["temperature"] = temperature
+    return options
+
+
+def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> Recall:
+    """What the conversation remembers, and what the model will probably write."""
+    if not (toolbox.options.foretell and toolbox.profile.raw):
+        return toolbox.recall
+    older, newer = foretold(name, slots)
+    encode = partial(_encoded, tokenizer)
+    return toolbox.recall.beside(map(encode, older), map(encode, newer))
+
+
+@lru_cache(maxsize=64)  # the skeletons come with every plan
+def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(text))
+
+
+def _constraint(
+    toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, said: Said | None
+) -> Constraint[Any] | None:
+    """A plan, or SQL alone, over the schema that the prompt shows and what was `said`, where the profile's answers are nothing
+    else."""
+    dialect = toolbox.database.dialect
+    if not (toolbox.options.constrain and toolbox.profile.raw and dialect in ("sqlite", "duckdb")):
+        return None
+    decoder = model.decoder
+    stop, size = decoder.tokenizer.stop_ids, decoder.target.vocab_size
+    if name == "plan":
+        return plan_constraint(slots.schema, decoder.tokenizer, stop, newline=True, size=size, said=said)
+    return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, newline=True, size=size, said=said)
+
+
+def _said(slots: Slots) -> Said:
+    turns = (part for turn in slots.history for part in turn)
+    return Said(slots.question, slots.values, (slots.evidence, *slots.knowledge, *turns))
+
+
+def _stream(toolbox: Toolbox, call: Call, name: str) -> AIMessage:
+    writer = get_stream_writer()
+    whole: AIMessageChunk | None = None
+    for chunk in toolbox.model.stream(list(call.messages), **call.options):
+        toolbox.seat.check()
+        if not isinstance(chunk, AIMessageChunk):
+            continue
+        if chunk.text:
+            writer(Wrote(name, chunk.text, rounds_of(chunk)))
+        whole = chunk if whole is None else whole + chunk
+    if whole is None:
+        return AIMessage("")
+    return AIMessage(whole.text, usage_metadata=whole.usage_metadata, response_metadata=whole.response_metadata)
+
+
+def _samples(toolbox: Toolbox, call: Call, count: int) -> list[AIMessage]:
+    """Several samples in one batch where the model can, else one after another."""
+    messages = list(call.messages)
+    if not isinstance(toolbox.model, FastChatModel):
+        return [_message(toolbox.model.invoke(messages, **call.options)) for _ in range(count)]
+    result = toolbox.model.generate([messages], n=count, likelihood=True, **call.options)
+    return [_message(generation.message) for generation in result.generations[0]]  # type: ignore[union-attr]
+
+
+def _each(toolbox: Toolbox, calls: Sequence[Call]) -> list[AIMessage]:
+    """One text of each call; the decoder's threads share its forwards."""
+    fast = isinstance(toolbox.model, FastChatModel)
+    more: dict[str, Any] = {"likelihood": True} if fast else {}
+
+    def invoke(call: Call) -> AIMessage:
+        return _message(toolbox.model.invoke(list(call.messages), **call.options, **more))
+
+    with ContextThreadPoolExecutor(len(calls) if fast else 1) as pool:
+        return list(pool.map(invoke, calls))
+
+
+def _message(message: BaseMessage) -> AIMessage:
+    if not isinstance(message, AIMessage):
+        raise TypeError(f"the model answered with a {message.type} message")
+    return message

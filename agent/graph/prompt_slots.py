@@ -1,0 +1,68 @@
+"""How the slots of a prompt are filled from what is known of a question. No state, no database and no model, so that training
+data fill them as a conversation does.
+"""
+
+from collections.abc import Iterable
+
+from agent.graph.toolbox import AgentOptions
+from agent.prompts.slots import Slots, Try
+from agent.state import Attempt
+from tools.linking.link_schema import Link, join_path, shortlist
+from tools.linking.match_values import ValueMatch
+from tools.schema import Schema
+
+MOST_LINKS = 8
+JOINED_LINKS = 4  # the best links whose tables the prompt says how to join
+
+
+def prompt_slots(
+    question: str,
+    schema: Schema,
+    dialect: str,
+    options: AgentOptions,
+    *,
+    links: tuple[Link, ...] = (),
+    values: tuple[ValueMatch, ...] = (),
+    history: tuple[tuple[str, str], ...] = (),
+    plan: str = "",
+    tries: tuple[Try, ...] = (),
+    knowledge: tuple[str, ...] = (),
+    evidence: str = "",
+) -> Slots:
+    """The slots for a step. `schema` is the whole schema; the slots hold what the prompt shows of it."""
+    return Slots(
+        schema=shown(schema, links, options.schema_budget) if options.hints else schema,
+        dialect=dialect,
+        question=question,
+        evidence=evidence,
+        knowledge=knowledge,
+        history=history,
+        values=values,
+        links=links[:MOST_LINKS],
+        joins=join_path(schema, list(dict.fromkeys(each.table for each in links[:JOINED_LINKS]))),
+        plan=plan,
+        tries=tries,
+    )
+
+
+def shown(schema: Schema, links: tuple[Link, ...], column_budget: int) -> Schema:
+    """The whole schema while it is small, so that its KV is shared by all questions; else the best linked tables."""
+    if sum(len(table.columns) for table in schema.tables) <= column_budget:
+        return schema
+    return shortlist(schema, links, len(schema.tables), column_budget)
+
+
+def tries_of(attempts: Iterable[Attempt]) -> tuple[Try, ...]:
+    """What the prompt says of SQL that was tried. A statement that was tried twice is shown once, as it ended."""
+    newest = {attempt["sql"]: attempt for attempt in reversed([*attempts])}
+    return tuple(Try(attempt["sql"], _trouble(attempt)) for attempt in reversed(newest.values()))
+
+
+def _trouble(attempt: Attempt) -> str:
+    error = attempt["error"]
+    if error is None:
+        return "the result is empty"
+    asked = str(error["name"] or "").casefold()
+    candidates = ", ".join(name for name in error["candidates"] if name.casefold() != asked)
+    message: str = error["message"]
+    return message + (f"; there is: {candidates}" if candidates else "")

@@ -1,0 +1,152 @@
+"""Who asked what, which SQL ran, what came of it: one SQLite file, written as it happens: a killed program loses nothing.
+
+A question is an entry without SQL; every statement is one more, written as "running" before it runs and completed after. An
+entry that stays "running" is one whose program was killed. The log is private to this user; rows are never written to it.
+"""
+
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+from time import time
+
+from agent.observe.telemetry import statement
+from tools.databases.database import Database
+from tools.result import Limits, QueryError, Result
+
+ASKED, RUNNING, OK = "asked", "running", "ok"
+_TABLE = """
+CREATE TABLE IF NOT EXISTS entries (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, who TEXT NOT NULL, way TEXT NOT NULL,
+    source TEXT NOT NULL, question TEXT NOT NULL, sql TEXT, outcome TEXT NOT NULL, message TEXT NOT NULL, row_count INTEGER,
+    wall_ms REAL);
+CREATE INDEX IF NOT EXISTS by_time ON entries (at_s);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the log. `way`: ask, chat, sql, ui, ...; `source`: the database's name; `at_s`: seconds since 1970.
+
+    `outcome`: asked, running, ok, or the kind of a `tools.result.QueryError`. `sql` is None for the question itself.
+    """
+
+    id: int
+    at_s: float
+    who: str
+    way: str
+    source: str
+    question: str
+    sql: str | None
+    outcome: str
+    message: str
+    row_count: int | None
+    wall_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries: by who asked, by outcome, since when (seconds since 1970), with a text in question, SQL or message."""
+
+    who: str = ""
+    outcome: str = ""
+    text: str = ""
+    since_s: float = 0.0
+
+
+class AuditLog:
+    """Owner of the file; safe in any thread, and beside other programs that write to it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises sqlite3.Error, OSError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
+        path.chmod(0o600)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.executescript(_TABLE)
+        self._has_warned = False
+
+    def write(self, entry: Entry) -> int:
+        """Append an entry, whatever its id; returns the id that it has now, 0 when the log cannot be written."""
+        marks = ", ".join("?" for _ in fields(Entry))
+        return self._do(f"INSERT INTO entries VALUES ({marks})", (None, *map(_writable, astuple(entry)[1:])))
+
+    def complete(self, entry: Entry) -> None:
+        """What came of a statement that was written as running."""
+        change = "UPDATE entries SET outcome = ?, message = ?, row_count = ?, wall_ms = ? WHERE id = ?"
+        self._do(change, (entry.outcome, _writable(entry.message), entry.row_count, entry.wall_ms, entry.id))
+
+    def entries(self, wanted: Wanted, after: int = 0, most: int = -1) -> Iterator[Entry]:
+        """The newest `most` entries behind the one with the id `after`, oldest first."""
+        query = """SELECT * FROM (SELECT * FROM entries WHERE id > ? AND at_s >= ? AND (? = '' OR who = ?)
+            AND (? = '' OR outcome = ?) AND (? = '' OR instr(lower(question || ' ' || coalesce(sql, '') || ' ' || message),
+            lower(?)) > 0) ORDER BY id DESC LIMIT ?) ORDER BY id"""
+        pairs = [each for value in (wanted.who, wanted.outcome, wanted.text) for each in (value, value)]
+        with self._lock:
+            rows = self._connection.execute(query, (after, wanted.since_s, *pairs, most)).fetchall()
+        yield from (Entry(*row) for row in rows)
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _do(self, statement: str, values: tuple[object, ...]) -> int:
+        """A log that cannot be written is said once, and costs nobody an answer."""
+        try:
+            with self._lock:
+                return self._connection.execute(statement, values).lastrowid or 0
+        except sqlite3.Error as error:
+            if not self._has_warned:
+                print(f"sqlagent: the log cannot be written ({error}); answering goes on without it", file=sys.stderr)
+            self._has_warned = True
+            return 0
+
+
+@dataclass(slots=True)
+class Trail:
+    """What one asker does, on the way to the log."""
+
+    log: AuditLog
+    who: str
+    way: str
+    question: str = ""
+
+    def asked(self, question: str, source: str) -> None:
+        """A question; the statements that follow belong to it."""
+        self.question = question
+        self.log.write(self._entry(source, None, ASKED))
+
+    def run(self, database: Database, sql: str, limits: Limits) -> Result | QueryError:
+        """Execute, with an entry before and its completion after."""
+        entry = self._entry(database.name, sql, RUNNING)
+        entry = replace(entry, id=self.log.write(entry))
+        outcome = database.execute(sql, limits)
+        if isinstance(outcome, QueryError):
+            entry = replace(entry, outcome=outcome.kind, message=outcome.message)
+        else:
+            entry = replace(entry, outcome=OK, row_count=len(outcome.rows), wall_ms=outcome.wall_ms)
+        self.log.complete(entry)
+        return outcome
+
+    def turned_down(self, database: Database, sql: str, error: QueryError) -> None:
+        """A statement that was not run."""
+        self.log.write(replace(self._entry(database.name, sql, error.kind), message=error.message))
+
+    def _entry(self, source: str, sql: str | None, outcome: str) -> Entry:
+        return Entry(0, time(), self.who, self.way, source, self.question, sql, outcome, "", None, None)
+
+
+def run_sql(trail: Trail | None, database: Database, sql: str, limits: Limits) -> Result | QueryError:
+    """Execute, on the record where there is one, and in a trace where these are wanted."""
+    with statement(database, sql) as tell:
+        outcome = trail.run(database, sql, limits) if trail else database.execute(sql, limits)
+        tell(outcome)
+        return outcome
+
+
+def _writable(value: object) -> object:
+    """SQLite takes no half characters."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value

@@ -1,0 +1,4 @@
+"""What the model is told: the slots of a prompt, the profiles that word them, and what is known beside the schema.
+
+Start at `slots`; `predicted_text` guesses what the model will answer.
+"""

@@ -1,0 +1,92 @@
+"""What is known of a database beside its schema: a folder of Markdown that people write, review and keep under version control.
+
+`terms.md` and `metrics.md` hold one `- name: what it means` a line; `examples.md` holds `## question` and below it the SQL in
+a ```sql block. Other lines are for the reader. The items that a question is about go into its prompt. An example comes in
+through a person alone: written by hand, or learnt from an answer that got a thumbs-up.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.linking.word_forms import STOP_WORDS, split, stem
+
+FILES = ("terms.md", "metrics.md")
+EXAMPLES = "examples.md"
+MOST_ITEMS = 4
+SAID = 0.5  # least share of an item's words, weighted by how rare they are, that a question must say
+_ITEM = re.compile(r"[-*] (?P<name>[^:]+): *(?P<meaning>\S.*)")
+_EXAMPLE = re.compile(r"^## +(?P<question>\S[^\n]*)\n+```sql\n(?P<sql>.*?)\n```", re.MULTILINE | re.DOTALL)
+
+
+class KnowledgeError(ValueError):
+    """A folder or file of knowledge that cannot be read; the message names the line and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`name`: what a question must say for the item to matter; `text`: what the prompt then says."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """Items of one database; without any, prompts are as if there were no knowledge at all."""
+
+    items: tuple[Item, ...] = ()
+
+    def about(self, question: str) -> tuple[str, ...]:
+        """The texts of at most four items whose names the question says, best first."""
+        said = _words(question)
+        known = [_words(item.name) for item in self.items]
+        holders = Counter(word for words in known for word in words)
+        weight = {word: math.log(1 + len(known) / count) for word, count in holders.items()}
+        scores = [sum(weight[word] for word in words & said) / sum(weight[word] for word in words) for words in known]
+        ranked = sorted(range(len(known)), key=lambda place: -scores[place])
+        return tuple(self.items[place].text for place in ranked[:MOST_ITEMS] if scores[place] >= SAID)
+
+
+def _words(text: str) -> frozenset[str]:
+    stems = [stem(word.key) for word in split(text)]
+    return frozenset(word for word in stems if word not in STOP_WORDS) or frozenset(stems) or frozenset({text})
+
+
+def read_knowledge(folder: Path) -> Knowledge:
+    """Raises KnowledgeError."""
+    if not folder.is_dir():
+        raise KnowledgeError(f"{folder} is no folder; make it, with {', '.join(FILES)} or {EXAMPLES} in it")
+    items = [item for name in FILES for item in _named(folder / name)]
+    return Knowledge((*items, *(Item(question, f"{question} => {sql}") for question, sql in examples(folder))))
+
+
+def _named(path: Path) -> Iterator[Item]:
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        found = _ITEM.fullmatch(line.strip())
+        if found:
+            yield Item(found["name"].strip("*_` "), f"{found['name'].strip('*_` ')}: {found['meaning']}")
+        elif line.startswith(("- ", "* ")):
+            raise KnowledgeError(f"{path}, line {number}: write `- name: what it means`")
+
+
+def examples(folder: Path) -> list[tuple[str, str]]:
+    """The question-SQL pairs, in the file's order. Raises KnowledgeError."""
+    text = _text(folder / EXAMPLES)
+    found = [(match["question"].strip(), " ".join(match["sql"].split())) for match in _EXAMPLE.finditer(text)]
+    headings = len(re.findall(r"^## ", text, re.MULTILINE))
+    if headings != len(found):
+        raise KnowledgeError(f"{folder / EXAMPLES}: {headings - len(found)} question(s) without a ```sql block below")
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise KnowledgeError(f"cannot read {path}: {error}") from error

@@ -1,0 +1,19 @@
+"""Prompt profiles: how a step is put to a model and how its answer is read. One file each, one table."""
+
+from collections.abc import Mapping
+
+from agent.prompts.profiles.chat import Chat
+from agent.prompts.profiles.compact import Compact
+from agent.prompts.profiles.profile import ModelStep, Profile, UnknownProfile
+
+PROFILES: Mapping[str, Profile] = {"compact": Compact(), "chat": Chat()}
+
+
+def load_profile(name: str) -> Profile:
+    """A registered profile. Raises UnknownProfile."""
+    if name not in PROFILES:
+        raise UnknownProfile(f"unknown profile {name!r}; choose one of: {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+__all__ = ["PROFILES", "ModelStep", "Profile", "UnknownProfile", "load_profile"]

@@ -1,0 +1,36 @@
+"""The interface of a prompt profile."""
+
+from typing import Literal, Protocol
+
+from langchain_core.messages import BaseMessage
+
+from agent.prompts.slots import Slots
+
+ModelStep = Literal["plan", "generate", "refine"]
+
+
+class Profile(Protocol):
+    """Each step's prompt begins with the whole prompt of the step before and its answer, so that its KV is reused."""
+
+    name: str
+    raw: bool  # the messages' texts are the prompt as they stand; no chat template
+
+    def messages(self, step: ModelStep, slots: Slots) -> list[BaseMessage]:
+        """What the model is asked."""
+        ...
+
+    def max_new_tokens(self, step: ModelStep) -> int: ...
+
+    def stop(self, step: ModelStep) -> tuple[str, ...]:
+        """Strings that end the model's answer."""
+        ...
+
+    def read_plan(self, text: str) -> str: ...
+
+    def read_sql(self, text: str) -> str:
+        """The SQL in the model's answer; empty when there is none."""
+        ...
+
+
+class UnknownProfile(ValueError):
+    """No such prompt profile; the message lists what there is."""

@@ -1,0 +1,53 @@
+"""What a prompt is made of. The same slots for both profiles and for training data; every slot may be empty."""
+
+import re
+from dataclasses import dataclass
+
+from tools.linking.link_schema import Link
+from tools.linking.match_values import ValueMatch
+from tools.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """An SQL that was tried in this question, and the trouble with it in one line."""
+
+    sql: str
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    schema: Schema  # what the prompt shows: the whole schema while it is small
+    dialect: str
+    question: str
+    evidence: str = ""  # what the asker says about the data's meaning (BIRD's evidence)
+    knowledge: tuple[str, ...] = ()  # terms and rules kept for this database
+    history: tuple[tuple[str, str], ...] = ()  # earlier (question, SQL) pairs of the conversation, oldest first
+    values: tuple[ValueMatch, ...] = ()
+    links: tuple[Link, ...] = ()
+    joins: tuple[str, ...] = ()  # join conditions between the likeliest tables
+    plan: str = ""
+    tries: tuple[Try, ...] = ()
+
+
+# Control characters, half characters, and what turns or hides text: marks of direction, tags that no screen shows.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+)
+# What tokenizers read as the beginning or end of a turn, a file or a tool's answer, besides <|...|>.
+_MARKERS = re.compile(
+    r"<(?=｜|<SYS>>|<?/SYS>>|/?(?:s|bos|eos|pad|unk|(?:start|end)_of_\w+|repo_?name|file_sep|filename|gh_stars|issue_\w+|"
+    r"jupyter_\w+|empty_output|fim_\w+|think|tool_\w+)>)|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_\w+|AVAILABLE_TOOLS)\])"
+)
+
+
+def one_line(text: str, limit: int = 400) -> str:
+    """Text from a person or a database, made harmless for a prompt: one line, bounded, without control tokens."""
+    flat = unmarked(" ".join(_UNSEEN.sub(" ", text).split())).replace("|>", "| >")
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def unmarked(text: str) -> str:
+    """Text without anything that a tokenizer reads as a marker."""
+    return _MARKERS.sub(lambda found: f"{found[0]} ", text.replace("<|", "< |"))

@@ -1,0 +1,4 @@
+"""Commands for one person at a terminal: `ask`, `chat`, `sql`, `logs`, `learn`.
+
+Start at `ask`.
+"""

@@ -1,0 +1,197 @@
+"""`sqlagent ask` and `sqlagent chat`: questions from the command line, from a pipe, or in a dialogue."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.shared import audit_trail, exit_codes, options, output
+from app.shared.option_groups import Asking, Decoding, Query, Source, spread
+
+if TYPE_CHECKING:
+    from agent.conversation.conversation import Conversation
+    from agent.graph.toolbox import AgentOptions
+
+DEFAULT_QUESTION = "What is the average list price of the albums?"
+_DOING = {
+    "relate": "reading the question",
+    "link": "looking at the schema",
+    "clarify": "looking for what is unclear",
+    "adapt": "changing the former SQL",
+    "plan": "planning",
+    "generate": "writing SQL",
+    "check": "checking",
+    "execute": "running the query",
+    "refine": "correcting",
+    "vary": "looking for another query",
+}
+Clarify = Annotated[
+    bool, typer.Option("--clarify/--no-clarify", help="On a terminal, ask back where the question is unclear.")
+]
+
+
+@spread
+def ask(
+    question: Annotated[str | None, typer.Argument(help="The question; read from stdin when it is not given.")] = None,
+    source: Source = Source(),
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    query: Query = Query(),
+    evidence: Annotated[str, typer.Option("--evidence", help="What the words of the question mean in this data.")] = "",
+    race: Annotated[
+        bool, typer.Option("--race", help="Decode every step plainly as well, to measure the saving.")
+    ] = False,
+    as_json: options.Json = False,
+    sql_only: Annotated[bool, typer.Option("--sql-only", help="Print nothing but the SQL.")] = False,
+    clarify: Clarify = True,
+) -> None:
+    """Answer a question about a database."""
+    with exit_codes.plain_errors():
+        text = _question(question, source.db)
+        agent_options = replace(asking.agent_options(race), clarify=clarify and _with_a_person(as_json or sql_only))
+        with _talking(source, decoding, agent_options, query) as conversation:
+            answer = follow(conversation, text, evidence)
+    if as_json:
+        output.print_json(answer)
+    elif sql_only and answer["sql"]:
+        print(answer["sql"])
+    elif answer["error"]:
+        print(f"sqlagent: {answer['answer']}", file=sys.stderr)
+    else:
+        output.print_answer(answer)
+    raise typer.Exit(exit_codes.code_of(answer["error"]["kind"] if answer["error"] else None))
+
+
+@spread
+def chat(
+    source: Source = Source(),
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    query: Query = Query(),
+    thread: Annotated[
+        str | None, typer.Option("--continue", "-c", help="Go on with a conversation by its name.")
+    ] = None,
+    as_json: options.Json = False,
+    clarify: Clarify = True,
+) -> None:
+    """Talk about a database: follow-up questions know what came before. Reads one question per line."""
+    agent_options = replace(asking.agent_options(), clarify=clarify and _with_a_person(as_json))
+    with (
+        exit_codes.plain_errors(),
+        _talking(source, decoding, agent_options, query, _saver(), thread) as conversation,
+    ):
+        if sys.stdin.isatty():
+            asked = conversation.toolbox.database.name
+            output.stderr.print(f"Asking {asked}; an empty line ends. Conversation: {conversation.thread}")
+        for line in _lines():
+            answer = follow(conversation, line)
+            if as_json:
+                output.print_json(answer)
+            else:
+                output.print_answer(answer)
+
+
+def follow(conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:
+    """Ask, showing on stderr what is being done, and ask back where that is asked for; returns the answer as a dict."""
+    from agent.observe.events import Answered, Started, Unclear
+
+    answer: dict[str, Any] = {}
+    meanings: Mapping[str, str] = {}
+    with output.stderr.status("reading the question") as status:
+        for event in conversation.events(question, evidence):
+            match event:
+                case Started():
+                    status.update(_DOING.get(event.step, event.step))
+                case Unclear():
+                    meanings = event.options
+                case Answered():
+                    answer = event.answer
+    if not meanings:
+        return answer
+    if not (chosen := _chosen(answer["answer"], meanings)):
+        conversation.toolbox.options = replace(conversation.toolbox.options, clarify=False)
+    return follow(conversation, question, chosen)
+
+
+def _with_a_person(machine_readable: bool) -> bool:
+    return not machine_readable and sys.stdin is not None and sys.stdin.isatty() and output.stderr.is_terminal
+
+
+def _chosen(question: str, meanings: Mapping[str, str]) -> str:
+    """The evidence of the meaning whose number is typed; empty where the question shall be answered as it stands."""
+    from rich.prompt import IntPrompt
+
+    output.stderr.print(question, highlight=False, markup=False)
+    for number, label in enumerate([*meanings, "answer it as it stands, and do not ask back"], 1):
+        output.stderr.print(f"  {number}  {label}", highlight=False, markup=False)
+    numbers = [str(number) for number in range(1, len(meanings) + 2)]
+    number = IntPrompt.ask("which", choices=numbers, default=len(numbers), console=output.stderr)
+    return [*meanings.values(), ""][number - 1]
+
+
+@contextmanager
+def _talking(
+    source: Source,
+    decoding: Decoding,
+    agent_options: "AgentOptions",
+    query: Query,
+    saver: Any = None,
+    thread: str | None = None,
+) -> Iterator["Conversation"]:
+    """A conversation, and the end of it. The database is opened first: a wrong path should not wait for a model."""
+    choice = decoding.choice()
+    database = source.open()
+    try:
+        from agent.conversation.conversation import Conversation
+        from agent.remote import any_model
+
+        toolbox = any_model(choice).toolbox(database, agent_options, query.limits())
+        toolbox.trail = audit_trail.trail("chat" if saver else "ask")
+        yield Conversation(toolbox, saver, thread)
+    finally:
+        database.close()
+
+
+def _saver() -> Any:
+    """Conversations survive a restart: a SQLite file in the user's cache."""
+    import sqlite3
+
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    from decoding.checkpoints.fetch.cache_folder import cache_root
+
+    path: Path = cache_root() / "conversations.sqlite"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return SqliteSaver(sqlite3.connect(path, check_same_thread=False))
+
+
+def _question(given: str | None, db: str | None) -> str:
+    """The question given, else the one on stdin, else, for the example database, an example."""
+    text = (given if given not in (None, "-") else _piped()).strip()
+    if text:
+        return text
+    if given is None and db is None:
+        print(f"Asking the example database: {DEFAULT_QUESTION}", file=sys.stderr)
+        return DEFAULT_QUESTION
+    raise exit_codes.fail('no question; try: sqlagent ask "How many customers are there?"', exit_codes.USAGE)
+
+
+def _piped() -> str:
+    return "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
+
+
+def _lines() -> Any:
+    """Questions, one per line, until an empty line or the end of input."""
+    while True:
+        try:
+            line = input("? " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return
+        if not line and sys.stdin.isatty():
+            return
+        if line:
+            yield line

@@ -1,0 +1,78 @@
+"""`sqlagent logs`: who asked what, which SQL ran, rows, time, refused or not."""
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from datetime import datetime
+from time import sleep
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.shared import exit_codes, options, output
+from app.shared.audit_trail import log_path
+
+if TYPE_CHECKING:
+    from agent.observe.audit import AuditLog, Entry, Wanted
+
+POLL_S = 0.5
+
+
+def logs(
+    who: Annotated[str, typer.Option("--who", help="Only what this person asked.")] = "",
+    outcome: Annotated[
+        str, typer.Option("--outcome", help="Only these: asked, running, ok, refused, timeout, syntax, ...")
+    ] = "",
+    text: Annotated[str, typer.Option("--text", help="Only with this text in question, SQL or message.")] = "",
+    since: Annotated[datetime | None, typer.Option("--since", help="Only from this time on.")] = None,
+    most: Annotated[int, typer.Option("--most", "-n", min=1, help="How many, the newest.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries come, until Ctrl+C.")] = False,
+    as_json: options.Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,
+) -> None:
+    """Show who asked what, which SQL ran, and what came of it."""
+    from agent.observe.audit import AuditLog, Entry, Wanted
+
+    path = log_path()
+    if path is None or not path.exists():
+        raise exit_codes.fail(
+            "there is no log yet" if path else "the log is switched off (SQLAGENT_LOG=off)", exit_codes.USAGE
+        )
+    wanted = Wanted(who, outcome, text, since.timestamp() if since else 0.0)
+    with exit_codes.plain_errors():
+        try:
+            found = _entries(AuditLog(path), wanted, most, follow)
+            if as_csv:
+                output.print_csv(
+                    [field.name for field in fields(Entry)], (tuple(asdict(each).values()) for each in found)
+                )
+                return
+            for entry in found:
+                print(_line(entry)) if not as_json else output.print_json(asdict(entry))
+        except (OSError, sqlite3.Error) as error:
+            raise exit_codes.fail(f"cannot read the log {path}: {error}", exit_codes.FAILED) from error
+
+
+def _entries(log: "AuditLog", wanted: "Wanted", most: int, follow: bool) -> "Iterator[Entry]":
+    last = 0
+    for entry in log.entries(wanted, most=most):
+        last = entry.id
+        yield entry
+    while follow:
+        sys.stdout.flush()
+        sleep(POLL_S)
+        for entry in log.entries(wanted, after=last):
+            last = entry.id
+            yield entry
+
+
+def _line(entry: "Entry") -> str:
+    """One entry as one line, whatever is in it: nobody who asks may forge another."""
+    at = datetime.fromtimestamp(entry.at_s).isoformat(" ", "seconds")
+    said = entry.question if entry.sql is None else entry.sql
+    rows = "" if entry.row_count is None else f" {entry.row_count} rows"
+    time = "" if entry.wall_ms is None else f" {entry.wall_ms:.0f} ms"
+    note = f" ({entry.message})" if entry.message else ""
+    shown = "".join(letter if letter.isprintable() else " " for letter in f"{said}{note}")
+    return f"{at} {entry.who} {entry.way} {entry.source}: {entry.outcome}{rows}{time}: {' '.join(shown.split())}"

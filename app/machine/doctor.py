@@ -1,0 +1,105 @@
+"""`sqlagent doctor`: what this machine has, what will be used, what is missing."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from app.shared import options, output
+
+_PACKAGES = ("torch", "transformers", "triton", "duckdb", "sqlglot", "sqlalchemy", "langgraph", "langchain-core")
+
+
+def doctor(as_json: options.Json = False) -> None:
+    """Say what is here and what will be used."""
+    found = facts()
+    if as_json:
+        output.print_json(found)
+    else:
+        output.print_rows(["what", "found"], [[key, _text(value)] for key, value in found.items()])
+        if not found["embedded_model_ready"]:
+            output.stdout.print("The embedded model is not here yet: `sqlagent models pull` fetches it (93 MB).")
+
+
+def facts() -> dict[str, Any]:
+    """Everything that is known, by name."""
+    return {**_machine(), **_decoding(), **_packages()}
+
+
+def _machine() -> dict[str, Any]:
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def _decoding() -> dict[str, Any]:
+    import torch
+
+    from agent.assemble import DEFAULT_DECODER
+    from decoding.checkpoints.catalog import list_models
+    from decoding.checkpoints.fetch.cache_folder import cache_root
+    from decoding.methods.registry import METHODS, method_options
+    from decoding.serving.load import auto_dtype
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return {
+        "device": device,
+        "dtype": str(auto_dtype(device, "embedded")).removeprefix("torch."),
+        "default_decoder": DEFAULT_DECODER,
+        "tuned": _tuned(),
+        "target": _target(),
+        "decoders": {name: method_options(name) for name in METHODS},
+        "cache": str(cache_root()),
+        "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in list_models()),
+    }
+
+
+def _target() -> str:
+    """The name of the model that comes with us: draft heads belong to one target."""
+    from agent.prompts.profiles.compact import PROMPT_VERSION
+    from decoding.checkpoints.adapters.adapter_files import read_adapter
+    from decoding.checkpoints.target_identity import target_identity
+    from decoding.heads.frozen import frozen_name
+    from decoding.serving.load import SHIPPED_ADAPTER
+
+    adapter = read_adapter(SHIPPED_ADAPTER)
+    return frozen_name(target_identity(adapter.about.base_sha256, adapter, PROMPT_VERSION)) or "not frozen"
+
+
+def _tuned() -> list[str]:
+    """What `sqlagent tune` found for the models of this machine."""
+    from decoding.timing.tuned import load_tuned, tuned_folder
+
+    kept = {path.stem: load_tuned(path.stem) for path in sorted(tuned_folder().glob("*.json"))}
+    return [
+        f"{key}: {found.decoder} {dict(found.options)} ({found.speedup:.2f} x plain)"
+        for key, found in kept.items()
+        if found
+    ]
+
+
+def _packages() -> dict[str, str | None]:
+    return {name: _version(name) for name in _PACKAGES}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        lines = (f"{name} ({', '.join(f'{k}={v}' for k, v in opts.items())})" for name, opts in value.items())
+        return "\n".join(line.removesuffix(" ()") for line in lines)
+    if isinstance(value, list):
+        return "\n".join(value) or "none"
+    return "none" if value is None else str(value)

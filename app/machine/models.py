@@ -1,0 +1,48 @@
+"""`sqlagent models list|show|pull`: what can be used, what lies in the cache."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from app.shared import exit_codes, options, output
+
+app = typer.Typer(help="The models that can be used.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="'embedded', a folder, a .gguf file or a hub id.")]
+
+
+@app.command("list")
+def list_models(as_json: options.Json = False) -> None:
+    """The embedded model, and what else lies in the caches."""
+    from decoding.checkpoints.catalog import list_models as listed
+
+    entries = listed()
+    if as_json:
+        output.print_json([asdict(entry) for entry in entries])
+    else:
+        rows = [
+            [e.name, e.kind, f"{e.size_bytes / 1e6:,.0f}" if e.folder else "not fetched", e.folder] for e in entries
+        ]
+        output.print_rows(["name", "kind", "MB", "folder"], rows)
+
+
+@app.command("show")
+def show(name: Name = "embedded", as_json: options.Json = False) -> None:
+    """Architecture, size and identity of a model; fetches it first where need be."""
+    from decoding.checkpoints.catalog import show_model
+
+    with exit_codes.plain_errors():
+        facts = show_model(name)
+    if as_json:
+        output.print_json(facts)
+    else:
+        output.print_rows(["fact", "value"], list(facts.items()))
+
+
+@app.command("pull")
+def pull(name: Name = "embedded") -> None:
+    """Fetch (and convert) a model into the cache."""
+    from decoding.checkpoints.catalog import pull as pulled
+
+    with exit_codes.plain_errors():
+        print(pulled(name).folder)

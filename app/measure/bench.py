@@ -1,0 +1,287 @@
+"""`sqlagent bench`: how fast decoding is, method by method, and a look inside it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from app.measure.evaluate import FirstTurn, Shard
+from app.shared import exit_codes, options, output
+from app.shared.option_groups import Asking, Decoding, Query, Source, spread
+
+if TYPE_CHECKING:
+    from eval.datasets.official import Example
+    from eval.speed.replay.methods import MethodSpec
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+@spread
+def bench(
+    ctx: typer.Context,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Spider's official folder.", exists=True, file_okay=False)
+    ] = None,
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--prompts",
+            help="Instead: questions of Spec-Bench, GSM8K or HumanEval (.jsonl), for text that is no SQL; repeatable.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
+    decoders: Annotated[str, typer.Option("--decoders", help="Names with commas between, or all ready ones.")] = "all",
+    questions: Annotated[
+        int,
+        typer.Option(
+            "--questions", min=1, help="Spider dev questions that the agent answers, or of each family of prompts."
+        ),
+    ] = 30,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1)] = 96,
+    decoding: Decoding = Decoding(),
+    seed: options.Seed = 0,
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers", help="Also transformers' generate and, where installed, llama.cpp, on the same weights."
+        ),
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Compare decoding methods: same target, same prompts, one run. The last line on stdout is the summary as JSON."""
+    if ctx.invoked_subcommand:
+        return
+    if out is None or (data is None) == (not prompts):
+        raise typer.BadParameter("the comparison needs --out, and --data or --prompts", ctx)
+    from decoding.methods.registry import load_method
+    from decoding.serving.text import Settings
+    from eval.datasets.registry import load_dataset
+    from eval.datasets.text_prompts import read_text_prompts
+    from eval.speed.side_by_side.run import benchmark
+
+    with exit_codes.plain_errors(), exit_codes.own_heads_only():
+        names = [] if decoders == "all" else [name.strip() for name in decoders.split(",")]
+        for name in names:
+            load_method(name)
+        settings = Settings("plain", {}, decoding.temperature, seed, max_new_tokens)
+        asked = load_dataset("spider", data, sample=questions) if data else read_text_prompts(prompts or [], questions)
+        with output.stderr.status("loading the model") as status:
+            summary = benchmark(decoding.choice(), asked, settings, out, names=names, peers=peers, say=status.update)
+    if not as_json:
+        _print_floor(summary["floor"])
+        _print_rows(summary["rows"])
+        for family, rows in summary["families"].items():
+            output.stdout.print(f"\n{family}", highlight=False)
+            _print_rows(rows)
+    output.print_json(summary)
+
+
+def _print_floor(floor: dict[str, float]) -> None:
+    output.stdout.print(
+        f"floor: {floor['weight_bytes'] / 1e6:,.0f} MB of weights at {floor['bytes_per_s'] / 1e9:.1f} GB/s, "
+        f"{floor['multiplications'] / 1e6:,.0f} M multiplications a row at {floor['flops_per_s'] / 1e9:,.0f} GFLOP/s: "
+        f"{floor['plain_step_ms']:.1f} ms for a plain step, {floor['draft_of_16_ms']:.1f} ms for a draft of 16",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    columns = {
+        "decoder": "decoder",
+        "tokens": "tokens",
+        "tok/fwd": "tokens_per_forward",
+        "tok/s": "tokens_per_s",
+        "x plain": "speedup_vs_plain",
+        "median ms": "median_ms",
+        "prefill": "median_prefill_ms",
+        "ms/token": "median_ms_per_token",
+        "equal": "equal_to_plain",
+    }
+    shown = [[f"{row[c]:.2f}" if isinstance(row[c], float) else row[c] for c in columns.values()] for row in rows]
+    output.print_rows(list(columns), shown)
+
+
+@app.command("trajectory")
+@spread
+def trajectory(
+    question: Annotated[str, typer.Argument(help="What the agent is asked.")],
+    source: Source = Source(),
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Also draw it: a .svg, or an .html page.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Show a decoding iteration by iteration: what was guessed, what of it was right, and what came of it.
+
+    The default decoder is jacobi_forcing.
+    """
+    from dataclasses import replace
+
+    if out and out.suffix not in (".svg", ".html"):
+        raise typer.BadParameter(f"{out.name} ends neither in .svg nor in .html", param_hint="--out")
+    if asking.samples > 1:
+        raise typer.BadParameter("a trajectory is one sample's", param_hint="--samples")
+    with exit_codes.plain_errors(), exit_codes.own_heads_only():
+        choice = replace(decoding, decoder=decoding.decoder or "jacobi_forcing").choice()
+        database = source.open()
+        try:
+            from agent.assemble import load_model
+            from agent.conversation.conversation import Conversation
+            from eval.speed.agent_calls import recording
+            from eval.speed.trajectory.figure import write_figure
+            from eval.speed.trajectory.terminal import print_trajectory
+            from eval.speed.trajectory.trajectory import of_calls
+
+            loaded, recorder = recording(load_model(choice))
+            toolbox = loaded.toolbox(database, asking.agent_options(), Query().limits())
+            toolbox.estimate_plain = None
+            answer = Conversation(toolbox).ask(question)
+            steps = of_calls(recorder.take(answer.steps), loaded.decoder.tokenizer)
+        finally:
+            database.close()
+        print_trajectory(steps, output.stdout)
+        if out:
+            write_figure(steps, question, out, _panel_size(choice.decoder_name, choice.decoder_options))
+            output.stderr.print(f"drawn in {out}")
+
+
+def _panel_size(decoder: str, given: Any) -> int:
+    """Positions of a panel: the decoder's block, where it has one."""
+    from decoding.methods.registry import method_options
+
+    size: int = given.get("block_size") or method_options(decoder).get("block_size") or 16
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Which questions."""
+
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data",
+            help="Spider's official folder; for held_back and follow_ups the one that holds spider/ and spider_syn/.",
+            exists=True,
+            file_okay=False,
+        ),
+    ]
+    dataset: Annotated[
+        Literal["spider", "held_back", "follow_ups"], typer.Option("--dataset", help="Which questions.")
+    ] = "spider"
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N.")] = None
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Only N, random but always the same.")] = None
+
+    def load(self) -> "list[Example]":
+        """Raises DatasetError."""
+        from eval.datasets.registry import load_dataset
+
+        return load_dataset(self.dataset, self.data, limit=self.limit, sample=self.sample)
+
+
+@app.command("methods")
+@spread
+def methods(
+    asked: Questions,
+    out: options.Out,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="[NAME=]ADAPTER",
+            help="An adapter's folder, 'none' or 'auto'; repeatable, the first is what others are compared with.",
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method", metavar="NAME[:OPTION=VALUE,...]", help="Repeatable; plain is always there. Default: all rows."
+        ),
+    ] = None,
+    step: Annotated[
+        list[str] | None, typer.Option("--step", help="Decode only these steps again: plan, generate, refine.")
+    ] = None,
+    first_turn: FirstTurn = "own",
+    shard: Shard = None,
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    timeout: options.Timeout = 30.0,
+    as_json: options.Json = False,
+) -> None:
+    """Compare checkpoints and decoding methods on what the agent asks: tokens per forward, time, and accuracy.
+
+    `out` gets records.jsonl, summary.json and table.md; the last line on stdout is the summary as JSON. Of cross-step
+    recycling: `--dataset follow_ups --method jacobi_forcing --method jacobi_forcing:from_recall=false`.
+    """
+    from dataclasses import replace
+
+    with exit_codes.plain_errors(), exit_codes.own_heads_only():
+        from decoding.methods.registry import load_method
+        from eval.speed.replay.methods import DEFAULT_METHODS, PLAIN, Study, extra_parameters, run_methods
+        from eval.speed.replay.table import markdown, to_dict
+
+        if decoding.decoder or decoding.decoder_option:
+            raise typer.BadParameter("name what is compared with --method", param_hint="--decoder")
+        if asking.samples > 1:
+            raise typer.BadParameter("methods are compared on single samples", param_hint="--samples")
+        part = options.shard_of(shard) if shard else None
+        named = dict(_checkpoint(text) for text in checkpoint or [decoding.adapter])
+        study = Study(
+            {name: replace(decoding.choice(), adapter=adapter) for name, adapter in named.items()},
+            [PLAIN, *(method_spec(text) for text in dict.fromkeys(method or DEFAULT_METHODS) if text != PLAIN.name)],
+            asked.dataset,
+            asking.agent_options(),
+            tuple(step or ()),
+            first_turn,
+            timeout,
+        )
+        with output.stderr.status("") as status:
+            records = run_methods(study, asked.load(), out, shard=part, say=status.update)
+        parameters = {each.name: extra_parameters(load_method(each.decoder, **each.options)) for each in study.methods}
+        summary = (
+            to_dict(records, parameters)
+            | {"model": decoding.model, "dataset": asked.dataset, "shard": shard}
+            | machine()
+        )
+        write_summary(out / f"shard-{part[0]}-of-{part[1]}" if part else out, summary, markdown(summary))
+        if not as_json:
+            output.stdout.print(markdown(summary), markup=False, highlight=False, soft_wrap=True)
+        output.print_json(summary)
+
+
+def _checkpoint(text: str) -> tuple[str, str]:
+    """(name, adapter) of "name=adapter"; without a name the adapter is its own."""
+    name, found, adapter = text.partition("=")
+    return (name, adapter) if found else (text, text)
+
+
+def method_spec(text: str) -> "MethodSpec":
+    """A method with options from "name:option=value,option=value". Raises UnknownMethod."""
+    from decoding.methods.registry import load_method
+    from eval.speed.replay.methods import MethodSpec
+
+    name, _, rest = text.partition(":")
+    given = options.decoder_options([pair for pair in rest.split(",") if pair])
+    load_method(name, **given)
+    return MethodSpec(text, name, given)
+
+
+def machine() -> dict[str, Any]:
+    """What times depend on beside the software."""
+    import platform
+
+    import torch
+
+    return {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
+
+
+def write_summary(folder: Path, summary: dict[str, Any], table: str) -> None:
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    (folder / "table.md").write_text(table, encoding="utf-8")

@@ -1,0 +1,39 @@
+"""`sqlagent bench cost`: how decoding's cost grows with context, draft, batch and schema."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from app.measure.bench import machine
+from app.shared import exit_codes, options, output
+from app.shared.option_groups import Decoding, spread
+
+
+@spread
+def cost(
+    out: options.Out,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Forwards per size; the median counts.")] = 5,
+    decoding: Decoding = Decoding(),
+    as_json: options.Json = False,
+) -> None:
+    """Time forwards by context, draft size and batch size, and questions by schema size.
+
+    `out` gets cost.json and cost.svg; the last line on stdout is everything as JSON.
+    """
+    with exit_codes.plain_errors():
+        from agent.assemble import load_model
+        from eval.speed.cost.forward_cost import measure_cost, write
+
+        choice = decoding.choice()
+        out.mkdir(parents=True, exist_ok=True)
+        with output.stderr.status("loading the model") as status:
+            points = measure_cost(load_model(choice), out, repeats, status.update)
+        write(points, out)
+        if not as_json:
+            shown = [
+                [p.varied, p.size, f"{p.ms:.1f}", ", ".join(f"{name} {value:.4g}" for name, value in p.detail.items())]
+                for p in points
+            ]
+            output.print_rows(["varied", "size", "ms", "beside"], shown)
+        output.print_json({"model": choice.model, "points": [asdict(p) for p in points]} | machine())

@@ -1,0 +1,170 @@
+"""`sqlagent eval DATASET` and `sqlagent data linking`: accuracy, measured and written to files. Chats: `evaluate_chats`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from app.shared import exit_codes, options, output
+from app.shared.option_groups import Asking, Decoding, fixed, spread
+
+if TYPE_CHECKING:
+    from eval.predict.agent_predict import AgentPredict
+
+AnyData = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        help="The dataset's official folder; for held_back and follow_ups the one that holds spider/ and spider_syn/.",
+        exists=True,
+        file_okay=False,
+    ),
+]
+QuestionLimit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N executable questions.")]
+Sample = Annotated[
+    int | None, typer.Option("--sample", min=1, help="Only N executable questions, random but always the same.")
+]
+OneDatabase = Annotated[str | None, typer.Option("--db-id", help="Only the questions on this database.")]
+Wording = Annotated[Literal["spider", "spider_syn"], typer.Option("--questions", help="Whose wording held_back has.")]
+FirstTurn = Annotated[
+    Literal["own", "gold"], typer.Option("--first-turn", help="Whose SQL follow_ups find in the conversation.")
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard", metavar="I/N", help="Only part I of N. The same command without it joins the parts' records."
+    ),
+]
+
+AtOnce = Annotated[
+    int,
+    typer.Option(
+        "--at-once",
+        min=1,
+        help="Questions that are asked together and share the model's forwards: sooner done, single times mean little.",
+    ),
+]
+
+
+@spread
+def evaluate(
+    dataset: str,
+    data: AnyData,
+    out: options.Out,
+    engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
+    limit: QuestionLimit = None,
+    sample: Sample = None,
+    db_id: OneDatabase = None,
+    questions: Wording = "spider",
+    first_turn: FirstTurn = "own",
+    shard: Shard = None,
+    at_once: AtOnce = 1,
+    ray: options.Ray = None,
+    ray_workers: options.RayWorkers = None,
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    timeout: options.Timeout = 30.0,
+    no_evidence: Annotated[bool, typer.Option("--no-evidence", help="Leave out BIRD's evidence.")] = False,
+    gold: Annotated[
+        bool, typer.Option("--gold", help="Score the gold queries: a check of the harness itself.")
+    ] = False,
+) -> None:
+    """Measure accuracy by the official rules of Spider or BIRD. The last line on stdout is the summary as JSON."""
+    from eval.accuracy.gold_check import check_gold
+    from eval.accuracy.run import evaluate as run_evaluation
+    from eval.datasets.registry import DATASETS, load_dataset
+    from eval.predict.ray_predict import ray_predict
+
+    part = options.shard_of(shard) if shard else None
+    with exit_codes.plain_errors():
+        name = dataset if questions == "spider" else f"{dataset}/{questions}"
+        examples = load_dataset(name, data, limit=limit, sample=sample, db=db_id)
+        rules, tables = DATASETS[name].rules, DATASETS[name].tables
+        if no_evidence:
+            examples = [replace(example, evidence="") for example in examples]
+        if gold:
+            output.print_json(asdict(check_gold(examples, rules, timeout_s=timeout)))
+            return
+        settings = asdict(decoding) | asdict(asking) | {"no_evidence": no_evidence, "first_turn": first_turn}
+        settings |= {"at_once": at_once}
+        make = partial(_predictor, decoding, asking, engine, timeout, first_turn)
+        with _here(make, at_once) if ray is None else ray_predict(ray, ray_workers, make) as (predict, threads):
+            summary = run_evaluation(
+                examples,
+                predict,
+                engine,
+                out,
+                dataset=name,
+                rules=rules,
+                tables=data / tables if tables else None,
+                model=decoding.model,
+                decoder=decoding.choice().decoder_name,
+                settings=settings | {"profile": decoding.choice().profile_name},
+                timeout_s=timeout,
+                shard=part,
+                at_once=threads,
+            )
+        output.print_json(summary)
+
+
+app = typer.Typer(help="Measure accuracy. The last line on stdout is the summary as JSON.", no_args_is_help=True)
+_DATASETS = {
+    "spider": "Spider's questions, by its official rules.",
+    "bird": "BIRD's questions, by its official rules.",
+    "held_back": "The questions of the databases that training leaves out, by Spider's rules.",
+    "follow_ups": "Second questions on the databases that training leaves out, by Spider's rules.",
+}
+for _name, _help in _DATASETS.items():
+    app.command(_name, help=_help)(fixed(evaluate, dataset=_name))
+
+
+def _predictor(
+    decoding: Decoding,
+    asking: Asking,
+    engine: Literal["sqlite", "duckdb"],
+    timeout: float,
+    first_turn: Literal["own", "gold"],
+) -> "AgentPredict":
+    from agent.assemble import load_model
+    from eval.predict.agent_predict import AgentPredict
+    from tools.result import Limits
+
+    load = partial(load_model, decoding.choice())
+    return AgentPredict(load, engine, asking.agent_options(), Limits(deadline_s=timeout), first_turn)
+
+
+@contextmanager
+def _here(make: Callable[[], "AgentPredict"], at_once: int) -> Iterator[tuple["AgentPredict", int]]:
+    """The agent of this process, and how many threads may ask it."""
+    with closing(make()) as predict:
+        yield predict, at_once
+
+
+def linking(
+    data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.", file_okay=False)],
+    budget: Annotated[
+        list[int] | None, typer.Option("--budget", min=1, help="Most columns of a prompt's schema; repeatable.")
+    ] = None,
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="So many questions of each dataset.")] = None,
+) -> None:
+    """What the prompts' schemas lose of the tables and columns that gold SQL needs. No model.
+
+    Without --budget: the agent's own, and smaller ones. The last line on stdout is the table as JSON.
+    """
+    from agent.graph.toolbox import AgentOptions
+    from eval.accuracy.linking_recall import CASES, measure
+
+    rows = []
+    with exit_codes.plain_errors(), output.stderr.status("linking") as status:
+        for name, cases in CASES.items():
+            status.update(f"linking: {name}")
+            known = list(cases(data, sample))
+            rows += [
+                asdict(measure(name, known, most)) for most in budget or (AgentOptions().schema_budget, 100, 50, 25)
+            ]
+    output.print_rows(list(rows[0]), [list(row.values()) for row in rows])
+    output.print_json(rows)

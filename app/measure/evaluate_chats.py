@@ -1,0 +1,108 @@
+"""`sqlagent eval conversation` and `sqlagent eval dialogues`: accuracy where questions stand behind one another."""
+
+from contextlib import closing
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from app.measure.evaluate import AnyData, OneDatabase, QuestionLimit, Sample, Shard
+from app.shared import exit_codes, options, output
+from app.shared.option_groups import Asking, Decoding, spread
+
+Chats = Annotated[
+    int, typer.Option("--at-once", min=1, help="Chats that are held together and share the model's forwards.")
+]
+
+
+@spread
+def conversation(
+    data: AnyData,
+    out: options.Out,
+    engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
+    order: Annotated[
+        Literal["given", "shuffled"], typer.Option("--order", help="Each database's questions; --seed shuffles them.")
+    ] = "given",
+    limit: QuestionLimit = None,
+    sample: Sample = None,
+    db_id: OneDatabase = None,
+    shard: Shard = None,
+    at_once: Chats = 1,
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    timeout: options.Timeout = 30.0,
+) -> None:
+    """Spider's executable questions, those of each database one after the other in one chat, by Spider's rules.
+
+    `continued` of the summary counts the answers that say that they go on from an earlier question.
+    """
+    from agent.assemble import load_model
+    from eval.accuracy.run import evaluate
+    from eval.datasets.registry import in_order, load_dataset
+    from eval.predict.chat_predict import ChatPredict
+    from tools.result import Limits
+
+    part = options.shard_of(shard) if shard else None
+    with exit_codes.plain_errors():
+        examples = [e for e in load_dataset("spider", data, limit=limit, sample=sample, db=db_id) if e.executable]
+        choice = decoding.choice()
+        settings = asdict(decoding) | asdict(asking) | {"order": order, "at_once": at_once}
+        settings |= {"profile": choice.profile_name}
+        load, limits = partial(load_model, choice), Limits(deadline_s=timeout)
+        with closing(ChatPredict(load, engine, asking.agent_options(), limits)) as predict:
+            summary = evaluate(
+                in_order(examples, order, asking.seed),
+                predict,
+                engine,
+                out,
+                dataset="conversation",
+                rules="spider",
+                tables=data / "tables.json",
+                model=decoding.model,
+                decoder=choice.decoder_name,
+                settings=settings,
+                timeout_s=timeout,
+                shard=part,
+                at_once=at_once,
+                recall=predict.recall,
+            )
+        output.print_json(summary)
+
+
+@spread
+def dialogues(
+    out: options.Out,
+    file: Annotated[
+        Path | None, typer.Argument(help="Dialogues, one a line. Default: the bundled ones on the example database.")
+    ] = None,
+    first_turns: Annotated[
+        Literal["own", "gold"], typer.Option("--first-turns", help="Whose SQL a turn finds in the conversation.")
+    ] = "own",
+    decoding: Decoding = Decoding(),
+    asking: Asking = Asking(),
+    timeout: options.Timeout = 30.0,
+) -> None:
+    """Written dialogues, turn by turn: whether each turn is right, and whether it goes on from the right one.
+
+    A right turn gives the gold query's rows, by Spider's rules. `continued_right` of the summary is the share of turns that
+    were taken to go on from the turn that the file names, or from none where it names none.
+    """
+    from agent.assemble import load_model
+    from eval.dialogues.ask import ask_dialogues
+    from eval.dialogues.read import BUNDLED, read_dialogues
+
+    with exit_codes.plain_errors():
+        choice = decoding.choice()
+        summary = ask_dialogues(
+            read_dialogues(file or BUNDLED),
+            partial(load_model, choice),
+            asking.agent_options(),
+            out,
+            first_turns=first_turns,
+            names={"dataset": "dialogues", "model": decoding.model, "decoder": choice.decoder_name},
+            settings=asdict(decoding) | asdict(asking) | {"profile": choice.profile_name},
+            timeout_s=timeout,
+        )
+        output.print_json(summary)

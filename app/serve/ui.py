@@ -1,0 +1,130 @@
+"""`sqlagent ui`: the web chat. Puts the house together and serves it until it is stopped."""
+
+import os
+import sys
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.machine import doctor
+from app.shared import audit_trail, exit_codes, options
+from app.shared.option_groups import Decoding, Source, spread
+from app.shared.options import Chats
+
+if TYPE_CHECKING:
+    from ui.home import Rules
+    from ui.house import House
+    from ui.launch import Serving
+
+Host = Annotated[str, typer.Option("--host", help="Address to listen on; others than this machine's are reachable.")]
+Port = Annotated[int | None, typer.Option("--port", help="Default: the first free one from 7860 on.")]
+Auth = Annotated[
+    Path | None,
+    typer.Option("--auth", help="File of name:password lines; only these people come in.", exists=True, dir_okay=False),
+]
+Upload = Annotated[int, typer.Option("--upload-limit", min=1, help="MiB of files that one person may open.")]
+Waiting = Annotated[int, typer.Option("--queue", min=1, help="Questions that may wait; more are turned away.")]
+Browser = Annotated[bool, typer.Option("--browser", help="Open the page in a browser.")]
+
+
+@spread
+def ui(
+    source: Source = Source(),
+    decoding: Decoding = Decoding(),
+    host: Host = "127.0.0.1",
+    port: Port = None,
+    auth: Auth = None,
+    upload_limit: Upload = 200,
+    queue: Waiting = 64,
+    chats: Chats = None,
+    browser: Browser = False,
+    knowledge: options.KnowledgeFolder = None,
+) -> None:
+    """Chat with a database in the browser. Nothing leaves this machine."""
+    with exit_codes.plain_errors():
+        private_and_quiet()
+        house = _house(source, decoding, _rules(host, upload_limit), chats, knowledge)
+        try:
+            house.warm()
+            _serve(house, _serving(host, port, auth, queue, browser))
+        finally:
+            house.close()
+
+
+def private_and_quiet() -> None:
+    """Before gradio is imported: no analytics, and uploads in a folder that only this user can read."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    if "GRADIO_TEMP_DIR" not in os.environ:
+        from tools.processes.temporary_folders import spill_folder
+
+        os.environ["GRADIO_TEMP_DIR"] = str(spill_folder() / "uploads")
+    try:
+        import gradio  # noqa: F401
+    except ImportError as error:
+        raise exit_codes.fail(
+            "the chat needs gradio; install it with: pip install 'sqlagent[ui]'", exit_codes.USAGE
+        ) from error
+
+
+def _house(source: Source, decoding: Decoding, rules: "Rules", chats: Path | None, knowledge: Path | None) -> "House":
+    from agent.assemble import load_model
+    from agent.conversation.archive import Archive
+    from agent.prompts.knowledge import Knowledge, read_knowledge
+    from decoding.checkpoints.fetch.cache_folder import cache_root
+    from ui.house import House
+
+    source.open().close()  # a wrong path should not wait for a model
+    known = read_knowledge(knowledge) if knowledge else Knowledge()
+    archive = Archive(chats or cache_root() / "chats.sqlite")
+    return House(
+        decoding.choice(), archive, load_model, source.open, rules, doctor.facts(), audit_trail.open_log(), known
+    )
+
+
+def _rules(host: str, upload_mb: int) -> "Rules":
+    """Who reaches the page from another machine may not open this machine's files by URL, nor load other models."""
+    from ui.home import Rules
+    from ui.launch import LOOPBACK
+
+    here = host in LOOPBACK
+    return Rules(upload_mb=upload_mb, urls=here, models=here)
+
+
+def _serving(host: str, port: int | None, auth: Path | None, queue: int, browser: bool) -> "Serving":
+    from ui.launch import Serving
+
+    return Serving(host, port, _users(auth) if auth else (), queue, browser)
+
+
+def _users(path: Path) -> list[tuple[str, str]]:
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    pairs = [line.partition(":") for line in lines]
+    if not pairs or not all(name and password for name, _, password in pairs):
+        raise exit_codes.fail(f"{path} must hold lines of the form name:password", exit_codes.USAGE)
+    return [(name, password) for name, _, password in pairs]
+
+
+def _serve(house: "House", serving: "Serving") -> None:
+    from ui.launch import LOOPBACK, serve
+
+    try:
+        address, close = serve(house, serving)
+    except OSError as error:
+        raise exit_codes.fail(f"cannot listen on {serving.host}: {_reason(error)}", exit_codes.USAGE) from error
+    print(f"The chat is at {address} (stop: Ctrl+C)", file=sys.stderr)
+    if serving.host not in LOOPBACK and not serving.users:
+        print("Everybody who reaches this address may ask; --auth FILE lets in whom you name.", file=sys.stderr)
+    try:
+        while True:
+            sleep(3600)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+    finally:
+        close()
+
+
+def _reason(error: Any) -> str:
+    return str(error).strip().splitlines()[0]

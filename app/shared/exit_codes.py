@@ -1,0 +1,92 @@
+"""Exit codes, and the one place where an exception becomes one line on stderr and a code."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+import typer
+
+OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL = 0, 1, 2, 3, 4, 5, 6
+INTERRUPTED = 130
+
+MEANING = {
+    OK: "answered",
+    FAILED: "unexpected failure",
+    USAGE: "wrong usage",
+    NO_ANSWER: "no working SQL was found",
+    REFUSED: "refused: only reading is allowed",
+    DATABASE: "the database cannot be opened, or the query failed there",
+    MODEL: "the model cannot be had or loaded",
+}
+_DATABASE_KINDS = {"timeout", "memory", "interrupted", "connection"}
+
+
+def code_of(kind: str | None) -> int:
+    """The exit code for an answer's error kind (None: it was answered)."""
+    if kind is None:
+        return OK
+    if kind == "refused":
+        return REFUSED
+    return DATABASE if kind in _DATABASE_KINDS else NO_ANSWER
+
+
+def fail(message: str, code: int) -> typer.Exit:
+    """Print one line and give the exit to raise."""
+    print(f"sqlagent: {message}", file=sys.stderr)
+    return typer.Exit(code)
+
+
+def needs(module: str, extra: str) -> None:
+    """End in one line where a package that only this command needs is not installed."""
+    if find_spec(module) is None:
+        raise fail(f"this needs the package {module}; install it with: pip install 'sqlagent[{extra}]'", USAGE)
+
+
+@contextmanager
+def own_heads_only() -> Iterator[None]:
+    """Refuse a draft head of another target, which elsewhere is a warning: its figures would say nothing."""
+    from decoding.heads.head import OtherTarget
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OtherTarget)
+        yield
+
+
+_CODES = {  # by name, so that no command imports what it does not use
+    "tools.result.OpenError": DATABASE,
+    "decoding.errors.ModelError": MODEL,
+    "openai.OpenAIError": MODEL,  # a remote model
+    "decoding.engine.method.UnknownMethod": USAGE,
+    "agent.prompts.profiles.profile.UnknownProfile": USAGE,
+    "agent.prompts.knowledge.KnowledgeError": USAGE,
+    "decoding.engine.loop.PromptTooLong": USAGE,
+    "decoding.training.config.TrainingError": USAGE,
+    "decoding.training.data.groups.TrainingDataError": USAGE,
+    "decoding.heads.frozen.NameTaken": USAGE,
+    "eval.datasets.official.DatasetError": USAGE,
+    "eval.predict.record.ResumeError": USAGE,
+    "eval.speed.gpu.kernels.NoGpu": USAGE,
+    "eval.speed.gpu.run.UnknownShape": USAGE,
+    "eval.scoring.referee_pool.WorkerError": FAILED,
+    "app.train.train_all.StageError": FAILED,
+}
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Errors that a user can cause end in one line that says what to do; all others keep their traceback."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise fail("stopped", INTERRUPTED) from error
+    except BrokenPipeError as error:
+        sys.stderr.close()  # the reader of our output has gone: nothing to tell
+        raise typer.Exit(FAILED) from error
+    except Exception as error:
+        names = [f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__]
+        code = next((_CODES[name] for name in names if name in _CODES), None)
+        if code is None:
+            raise
+        raise fail(str(error), code) from error

@@ -1,0 +1,157 @@
+"""Option groups that several commands share, as dataclasses, and the decorator that spreads them over a command."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from app.shared import options
+
+if TYPE_CHECKING:
+    from agent.assemble import ModelChoice
+    from agent.graph.toolbox import AgentOptions
+    from tools.databases.database import Database
+    from tools.result import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which database."""
+
+    db: options.Db = None
+    engine: options.EngineOption = "auto"
+    tables: options.Tables = None
+    hide: options.Hide = None
+
+    def open(self) -> "Database":
+        """Raises OpenError."""
+        from app.shared.databases import open_named
+        from tools.databases.restricted_database import restricted
+
+        return restricted(open_named(self.db, self.engine), options.names(self.tables), options.names(self.hide))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What one query may use."""
+
+    limit: options.Limit = 1000
+    timeout: options.Timeout = 30.0
+    memory_limit: options.MemoryLimit = 1024
+
+    def limits(self) -> "Limits":
+        from tools.result import Limits
+
+        return Limits(deadline_s=self.timeout, max_rows=self.limit, memory_limit_mb=self.memory_limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Which model, and how it decodes."""
+
+    model: options.Model = "embedded"
+    adapter: options.Adapter = "auto"
+    decoder: options.Decoder = None
+    decoder_option: options.DecoderOption = None
+    profile: options.ProfileOption = None
+    dtype: options.Dtype = "auto"
+    device: options.Device = "auto"
+    temperature: options.Temperature = 0.0
+
+    def choice(self) -> "ModelChoice":
+        """The names, checked; the decoder is the tuned one where none is named. Raises UnknownMethod, UnknownProfile."""
+        from agent.assemble import ModelChoice, with_tuned_decoder
+
+        choice = ModelChoice(
+            model=self.model,
+            adapter=self.adapter,
+            decoder=self.decoder,
+            decoder_options=options.decoder_options(self.decoder_option),
+            profile=self.profile,
+            dtype=self.dtype,
+            device=self.device,
+            temperature=self.temperature,
+        )
+        choice.check()
+        return with_tuned_decoder(choice)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How the agent goes about a question."""
+
+    samples: options.Samples = 1
+    attempts: options.Attempts = 3
+    constrain: options.Constrain = True
+    foretell: options.Foretell = True
+    values: options.Values = True
+    hints: options.Hints = True
+    repair: options.Repair = True
+    refine_empty: options.RefineEmpty = True
+    seed: options.Seed = 0
+    knowledge: options.KnowledgeFolder = None
+
+    def agent_options(self, race: bool = False) -> "AgentOptions":
+        from agent.graph.toolbox import AgentOptions
+        from agent.prompts.knowledge import Knowledge, read_knowledge
+
+        return AgentOptions(
+            max_attempts=self.attempts,
+            samples=self.samples,
+            refine_empty=self.refine_empty,
+            seed=self.seed,
+            race=race,
+            constrain=self.constrain,
+            foretell=self.foretell,
+            values=self.values,
+            hints=self.hints,
+            repair=self.repair,
+            knowledge=read_knowledge(self.knowledge) if self.knowledge else Knowledge(),
+        )
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command's parameters that are dataclasses appear as one option per field."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    shown: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        shown += _fields(groups[name]) if name in groups else [parameter.replace(annotation=hints[name])]
+
+    @wraps(command)
+    def wrapper(**given: Any) -> None:
+        built = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        command(**built, **given)
+
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown]
+    wrapper.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
+    return wrapper
+
+
+def fixed(command: Callable[..., None], **values: Any) -> Callable[..., None]:
+    """The command with these parameters given, so that they do not appear."""
+
+    @wraps(command)
+    def wrapper(**given: Any) -> None:
+        command(**values, **given)
+
+    signature = inspect.signature(command)
+    shown = [parameter for name, parameter in signature.parameters.items() if name not in values]
+    wrapper.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return wrapper
+
+
+def _fields(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(group)
+    ]

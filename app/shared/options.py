@@ -1,0 +1,119 @@
+"""Command-line options that several commands share: their types, their help, and what they mean together."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
+
+Engine = Literal["auto", "duckdb", "sqlite"]
+
+Db = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        help="DuckDB, SQLite, CSV, Parquet, JSON or Excel file, a folder of such, or a database URL. Default: the example.",
+        envvar="SQLAGENT_DB",
+    ),
+]
+Tables = Annotated[
+    str | None,
+    typer.Option("--tables", help="The only tables that may be read, parted by commas.", envvar="SQLAGENT_TABLES"),
+]
+Hide = Annotated[
+    str | None,
+    typer.Option(
+        "--hide", help="Tables, and columns as table.column, that do not exist for who asks.", envvar="SQLAGENT_HIDE"
+    ),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Decode on a Ray cluster: host:port, auto, or local. The results are the same."
+    ),
+]
+RayWorkers = Annotated[
+    int | None, typer.Option("--ray-workers", min=1, help="Models in all. Default: one for each GPU, or machine.")
+]
+EngineOption = Annotated[Engine, typer.Option("--engine", help="What runs the SQL on a SQLite file.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", help="'embedded', a folder, a .gguf file, a hub id, or openai:URL#NAME.", envvar="SQLAGENT_MODEL"
+    ),
+]
+Adapter = Annotated[
+    str,
+    typer.Option("--adapter", help="Low-rank adapter: a folder, 'none', or 'auto' for what comes with the model."),
+]
+Decoder = Annotated[str | None, typer.Option("--decoder", help="Decoding method; `sqlagent doctor` lists them.")]
+DecoderOption = Annotated[list[str] | None, typer.Option("--decoder-option", "-o", help="name=value, repeatable.")]
+ProfileOption = Annotated[str | None, typer.Option("--profile", help="Prompt profile: compact or chat.")]
+Dtype = Annotated[str, typer.Option("--dtype", help="auto, bf16, fp32, or int8 (weights; on a processor).")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
+Seed = Annotated[int, typer.Option("--seed", help="Fixes every random choice.")]
+Samples = Annotated[int, typer.Option("--samples", min=1, max=64, help="SQL candidates that vote.")]
+Attempts = Annotated[int, typer.Option("--attempts", min=1, max=20, help="SQL statements tried per question.")]
+Constrain = Annotated[
+    bool, typer.Option("--constrain/--no-constrain", help="Let the model write nothing but SQL over the schema.")
+]
+Foretell = Annotated[
+    bool, typer.Option("--foretell/--no-foretell", help="Let drafts copy from texts that plan and links foretell.")
+]
+Values = Annotated[bool, typer.Option("--values/--no-values", help="Show the cell values that the question names.")]
+Hints = Annotated[
+    bool, typer.Option("--hints/--no-hints", help="Show likely columns, and of large schemas likely tables.")
+]
+Repair = Annotated[
+    bool, typer.Option("--repair/--no-repair", help="Mend SQL by rules before the model is asked again.")
+]
+RefineEmpty = Annotated[
+    bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that gives no rows.")
+]
+KnowledgeFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--knowledge", help="Folder of terms, metrics and examples of this database.", envvar="SQLAGENT_KNOWLEDGE"
+    ),
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Most rows returned.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
+MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results; an interrupted run there is resumed.")]
+
+
+def names(text: str | None) -> tuple[str, ...]:
+    """What is between the commas."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """(number from 1, count) of "1/2"."""
+    number, found, count = text.partition("/")
+    if not (found and number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise typer.BadParameter(f"{text!r} is not of the form 1/2 (i/n with 1 <= i <= n)", param_hint="--shard")
+    return int(number), int(count)
+
+
+def decoder_options(pairs: list[str] | None) -> dict[str, Any]:
+    """`name=value` pairs with values read as int, float, true / false, or text."""
+    from decoding.methods.registry import option_value
+
+    options: dict[str, Any] = {}
+    for pair in pairs or []:
+        name, value = named(pair, "--decoder-option")
+        options[name] = option_value(value)
+    return options
+
+
+def named(text: str, option: str) -> tuple[str, str]:
+    """Name and value of the `name=value` that was given with `option`."""
+    from decoding.methods.name_value import name_and_value
+
+    try:
+        return name_and_value(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error

@@ -1,0 +1,68 @@
+"""What `train jacobi collect` and `train head collect` share: the options, and what they make of them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.shared import options
+from app.train.run_options import allowed_tokens
+
+if TYPE_CHECKING:
+    from decoding.serving.text import TextDecoder
+    from decoding.training.data.groups import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Which prompts are decoded, by which model, and where the answers go."""
+
+    data: Annotated[
+        list[Path],
+        typer.Option("--data", help="Groups of pairs (JSON Lines); repeatable.", exists=True, dir_okay=False),
+    ]
+    out: Annotated[Path, typer.Option("--out", help="Folder for what is collected; a collection there goes on.")]
+    model: options.Model = "embedded"
+    adapter: options.Adapter = "auto"
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Prompts in all (of the shard).")] = None
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Prompts decoded together.")] = 8
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, help="Default: what the agent allows each step.")
+    ] = None
+    shard: Annotated[
+        str, typer.Option("--shard", help="i/n: the i-th of n parts, each for a process and a folder of its own.")
+    ] = "1/1"
+    dtype: options.Dtype = "auto"
+    device: options.Device = "auto"
+    seed: options.Seed = 0
+
+    def share(self) -> dict[str, Any]:
+        """Which prompts, and how: the arguments that both kinds of collecting take."""
+        allowed = allowed_tokens(self.max_new_tokens)
+        return {
+            "max_new_tokens": allowed,
+            "batch": self.batch,
+            "limit": self.limit,
+            "seed": self.seed,
+            "shard": options.shard_of(self.shard),
+        }
+
+    def origin(self) -> dict[str, Any]:
+        """What the answers depend on."""
+        return {"max_new_tokens": self.max_new_tokens, "seed": self.seed, "shard": self.shard}
+
+    def load(self) -> "Callable[[], TextDecoder]":
+        """Loads the model, here or in another process. Calling it raises ModelError."""
+        from decoding.serving.load import load_text_decoder
+
+        chosen: Any = self.adapter if self.adapter in ("auto", "none") else Path(self.adapter).absolute()
+        return partial(load_text_decoder, self.model, dtype=self.dtype, device=self.device, adapter=chosen)
+
+    def groups(self) -> "Iterator[Group]":
+        """Raises TrainingDataError."""
+        from decoding.training.data.groups import read_groups
+
+        return (group for path in self.data for group in read_groups(path))

@@ -1,0 +1,74 @@
+"""`sqlagent data build`: training data for the agent's steps, from the training parts of Spider, Spider-Syn and BIRD."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.shared import exit_codes, options, output
+
+app = typer.Typer(help="Make training data for the model.", no_args_is_help=True)
+
+
+@app.callback()
+def _data() -> None:
+    """Make training data for the model."""
+
+
+@app.command("build")
+def build(
+    data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.", file_okay=False)],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the files; an interrupted build there goes on.")],
+    variants: Annotated[
+        float, typer.Option("--variants", min=0.0, help="Passes over the questions with new schemas; 0.5 takes half.")
+    ] = 3.0,
+    per_schema: Annotated[int, typer.Option("--per-schema", min=1, help="Questions that share a new schema.")] = 8,
+    originals: Annotated[
+        float,
+        typer.Option("--originals", min=0.0, max=1.0, help="Share asked under the original names, in each dialect."),
+    ] = 1.0,
+    spider: Annotated[float, typer.Option("--spider", min=0.0, max=1.0, help="Share of Spider's questions.")] = 1.0,
+    spider_syn: Annotated[float, typer.Option("--spider-syn", min=0.0, max=1.0, help="Of Spider-Syn's.")] = 1.0,
+    bird: Annotated[float, typer.Option("--bird", min=0.0, max=1.0, help="Of BIRD's.")] = 1.0,
+    queries: Annotated[
+        float, typer.Option("--queries", min=0.0, max=1.0, help="Share that asks for SQL beside its plan.")
+    ] = 1.0,
+    refine: Annotated[float, typer.Option("--refine", min=0.0, max=1.0, help="Share that gets a correction.")] = 0.3,
+    follow_ups: Annotated[
+        float,
+        typer.Option(
+            "--follow-ups",
+            min=0.0,
+            max=1.0,
+            help="Share that gets a second question: one that leans on it, an unrelated or a contrasting one.",
+        ),
+    ] = 0.3,
+    database: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None,
+    model: options.Model = "embedded",
+    seed: options.Seed = 0,
+) -> None:
+    """Write OUT/train.jsonl, OUT/held_back.jsonl and OUT/manifest.json. Progress on stderr; the manifest's sums on stdout.
+
+    The model gives its tokenizer alone: answers that the agent would cut off are left out.
+    """
+    with exit_codes.plain_errors():
+        from decoding.training.model.base import load_base
+        from eval.datasets.training.build import Options
+        from eval.datasets.training.build import build as build_files
+
+        tokenizer = load_base(model).tokenizer
+        chosen = Options(
+            seed=seed,
+            variants=variants,
+            per_schema=per_schema,
+            originals=originals,
+            spider=spider,
+            spider_syn=spider_syn,
+            bird=bird,
+            queries=queries,
+            refine=refine,
+            follow_ups=follow_ups,
+            databases=tuple(database or ()),
+        )
+        manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), output.report)
+        output.print_json({"out": str(out), "train": manifest["train"], "held_back": manifest["held_back_counts"]})

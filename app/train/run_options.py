@@ -1,0 +1,160 @@
+"""What the kinds of training share on the command line: the options of a run, its end by a signal, and its last line."""
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.shared import options, output
+
+if TYPE_CHECKING:
+    from decoding.training.config import TrainConfig
+    from decoding.training.model.base import Base
+    from decoding.training.objective import Objectives
+
+Read = Callable[[Path, "Base"], Iterable[Any]]
+"""(file, base) -> its data."""
+
+StopToken = Annotated[str | None, typer.Option("--stop-token", help="By name, where there are several.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Options of every training run, whatever is trained, as the command line has them."""
+
+    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr")] = 5e-4
+    warmup: Annotated[float, typer.Option("--warmup", min=0.0, max=0.9, help="Part of the run.")] = 0.03
+    final_rate: Annotated[float, typer.Option("--final-rate", min=0.0, max=1.0, help="Last rate over peak.")] = 0.05
+    weight_decay: Annotated[float, typer.Option("--weight-decay", min=0.0)] = 0.01
+    clip: Annotated[float, typer.Option("--clip", min=0.0, help="Largest norm of the gradient; 0: any.")] = 1.0
+    accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Packs a step, per process.")] = 4
+    steps: Annotated[int | None, typer.Option("--steps", min=1)] = None
+    epochs: Annotated[float | None, typer.Option("--epochs")] = None
+    minutes: Annotated[float | None, typer.Option("--minutes", help="Wall-clock budget; the schedule fits it.")] = None
+    seed: options.Seed = 0
+    dtype: options.Dtype = "auto"
+    device: options.Device = "auto"
+    checkpoint_minutes: Annotated[float, typer.Option("--checkpoint-minutes")] = 10.0
+    checkpoint_steps: Annotated[int | None, typer.Option("--checkpoint-steps", min=1)] = None
+    validate_steps: Annotated[int | None, typer.Option("--validate-steps", min=1)] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False
+
+    def config(self, stop_token: str | None = None) -> "TrainConfig":
+        """Raises TrainingError."""
+        return self._config(stop_token=stop_token, lora=None)
+
+    def _config(self, **more: Any) -> "TrainConfig":
+        from decoding.training.config import TrainConfig
+
+        given = asdict(self)
+        known = {field.name for field in fields(TrainConfig)} & given.keys()
+        return TrainConfig(**{name: given[name] for name in known}, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe(Schedule):
+    """Options of a run that trains the model itself."""
+
+    full: Annotated[bool, typer.Option("--full", help="Train all matrices instead of a low-rank adapter.")] = False
+    sharded: Annotated[bool, typer.Option("--sharded", help="With --full: states in parts, one a process.")] = False
+    rank: Annotated[int, typer.Option("--rank", min=1)] = 32
+    alpha: Annotated[float | None, typer.Option("--alpha", help="Default: twice the rank.")] = None
+    targets: Annotated[str, typer.Option("--targets", help="Layers that get factors.")] = "all"
+    dropout: Annotated[float, typer.Option("--dropout", min=0.0, max=0.9, help="Before the low-rank factors.")] = 0.0
+    rank_stabilised: Annotated[bool, typer.Option("--rank-stabilised", help="rsLoRA's scale.")] = False
+    b_rate: Annotated[float, typer.Option("--b-rate", help="LoRA+: B's learning rate over A's.")] = 1.0
+    init_adapter: Annotated[
+        Path | None,
+        typer.Option("--init-adapter", help="Go on from this adapter, on any machine; the rate warms up anew."),
+    ] = None
+    label_smoothing: Annotated[float, typer.Option("--label-smoothing", min=0.0, max=0.9)] = 0.0
+    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens of a forward.")] = 1024
+
+    def config(self, stop_token: str | None = None) -> "TrainConfig":
+        """Raises TrainingError."""
+        from decoding.training.config import LINEAR_LAYERS, LoraConfig
+
+        alpha = 2.0 * self.rank if self.alpha is None else self.alpha
+        layers = LINEAR_LAYERS if self.targets == "all" else tuple(self.targets.split(","))
+        lora = LoraConfig(self.rank, alpha, layers, self.dropout, self.rank_stabilised, self.b_rate)
+        return self._config(stop_token=stop_token, lora=None if self.full else lora)
+
+
+def run(
+    recipe: Recipe,
+    model: str,
+    data: Sequence[Path],
+    held_out: Sequence[Path],
+    out: Path,
+    read: Read,
+    *,
+    stop_token: str | None = None,
+    objective: "Objectives | None" = None,
+    notes: dict[str, Any] | None = None,
+) -> None:
+    """Train, and print the outcome as JSON. Without an objective: on the answers of groups of pairs."""
+    from agent.prompts.profiles.compact import PROMPT_VERSION
+    from decoding.training.loop import train
+    from decoding.training.model.base import load_base
+    from decoding.training.objective import answers
+    from decoding.training.run.allocator import keep_freed_memory
+
+    keep_freed_memory()
+    config, base = recipe.config(stop_token), load_base(model)
+    with stop_on_signals() as stopped:
+        outcome = train(
+            config,
+            base,
+            (each for path in data for each in read(path, base)),
+            out,
+            held_out=(each for path in held_out for each in read(path, base)),
+            objective=objective or answers,
+            resume=recipe.resume,
+            stopped=stopped,
+            prompt_version=PROMPT_VERSION,
+            notes={"data": [path.name for path in data], "recipe": plain_values(asdict(config)), **(notes or {})},
+        )
+    print_outcome({"out": str(out), **asdict(outcome)})
+
+
+def print_outcome(outcome: dict[str, Any]) -> None:
+    """The last line on stdout; of torchrun's processes, one speaks."""
+    if os.environ.get("RANK", "0") == "0":
+        output.print_json(outcome)
+
+
+def allowed_tokens(max_new_tokens: int | None) -> Callable[[str], int]:
+    """Most tokens of an answer, by step; None: what the agent allows."""
+    from agent.prompts.profiles.compact import Compact
+
+    def agents(step: str) -> int:
+        return Compact().max_new_tokens("plan" if step == "plan" else "generate")
+
+    return agents if max_new_tokens is None else lambda step: max_new_tokens
+
+
+def plain_values(values: dict[str, Any]) -> dict[str, Any]:
+    """As JSON takes it; of a folder, its name: where it lay says nothing elsewhere."""
+    return {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Callable[[], bool]]:
+    """Whether the run shall end after its step. A second signal ends the process at once."""
+    asked: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        asked.append(number)
+        signal.signal(number, previous[signal.Signals(number)])
+
+    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

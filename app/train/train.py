@@ -1,0 +1,93 @@
+"""`sqlagent train sft|jacobi|head|freeze|export`: train a model, and make what was trained ready to be shipped.
+
+Several processes: `torchrun --no-python --nproc-per-node 2 sqlagent train sft ...`.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.shared import exit_codes, options, output
+from app.shared.option_groups import spread
+from app.train import train_head, train_jacobi
+from app.train.run_options import Recipe, StopToken, run
+
+app = typer.Typer(help="Train the model for the agent's steps.", no_args_is_help=True)
+app.add_typer(train_jacobi.app, name="jacobi")
+app.add_typer(train_head.app, name="head")
+
+Files = Annotated[
+    list[Path], typer.Option("--data", help="Groups of pairs (JSON Lines); repeatable.", exists=True, dir_okay=False)
+]
+HeldOut = Annotated[
+    list[Path] | None,
+    typer.Option("--held-out", help="Groups to measure on; repeatable.", exists=True, dir_okay=False),
+]
+OutFolder = Annotated[Path, typer.Option("--out", help="Folder for adapter, checkpoint and log.")]
+Folder = Annotated[Path, typer.Argument(help="An adapter (ours or peft's) or a whole trained model.", exists=True)]
+
+
+@app.command("sft")
+@spread
+def sft(
+    data: Files,
+    out: OutFolder,
+    recipe: Recipe,
+    held_out: HeldOut = None,
+    model: options.Model = "embedded",
+    stop_token: StopToken = None,
+) -> None:
+    """Train on prompts and answers. Progress on stderr; the last line on stdout is the outcome as JSON.
+
+    Ctrl-C or SIGTERM ends the run after its step, with a checkpoint: --resume goes on from there.
+    """
+    with exit_codes.plain_errors():
+        from decoding.training.data.groups import read_groups
+
+        run(recipe, model, data, held_out or [], out, lambda path, base: read_groups(path), stop_token=stop_token)
+
+
+@app.command("export")
+def export(
+    trained: Folder,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the int8 adapter.")],
+    model: options.Model = "embedded",
+    rank: Annotated[int, typer.Option("--rank", min=1, help="Of the adapter of a whole model.")] = 32,
+) -> None:
+    """Write the int8 adapter that is shipped, from a trained adapter or a whole trained model."""
+    with exit_codes.plain_errors():
+        from agent.prompts.profiles.compact import PROMPT_VERSION
+        from decoding.checkpoints.adapters.adapter import About, check_base
+        from decoding.checkpoints.adapters.adapter_files import read_adapter, write_adapter
+        from decoding.training.model.base import factorised, load_base
+
+        base = load_base(model)
+        if (trained / "config.json").exists():
+            adapter = factorised(base, trained, rank, About(base.name, base.sha256, PROMPT_VERSION))
+        else:
+            adapter = read_adapter(trained)
+            check_base(adapter, base.sha256)
+        size_bytes = write_adapter(adapter, out)
+        output.print_json({"out": str(out), "rank": adapter.rank, "bytes": size_bytes})
+
+
+@app.command("freeze")
+def freeze(
+    name: Annotated[str, typer.Argument(help="Such as target-v1.")],
+    model: options.Model = "embedded",
+    adapter: options.Adapter = "auto",
+    listed: Annotated[Path | None, typer.Option("--list", help="Default: the list that is shipped.")] = None,
+) -> None:
+    """Give a model with its adapter and prompts a name, once for all: draft heads are trained on frozen targets."""
+    with exit_codes.plain_errors():
+        from agent.prompts.profiles.compact import PROMPT_VERSION
+        from decoding.checkpoints.target_identity import target_identity
+        from decoding.heads import frozen
+        from decoding.training.model.base import load_base
+
+        merged = train_head.adapter_of(model, adapter)
+        target = target_identity(load_base(model).sha256, merged, PROMPT_VERSION)
+        frozen.freeze(name, target, listed or frozen.TARGETS)
+        output.print_json({"name": name, **asdict(target)})

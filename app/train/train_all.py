@@ -1,0 +1,224 @@
+"""`sqlagent train all`: the whole way from benchmark folders to the adapter that is shipped, stage by stage.
+
+A stage is a command of `sqlagent`, run in processes of its own, so that what a recipe does can be typed by hand. Every stage
+goes on where it was stopped; OUT/stages.json says which are done, by which command, and how long they took.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+import typer
+
+from app.shared import exit_codes, options, output
+
+RECORD = "stages.json"
+_ENTRY = (sys.executable, "-c", "from app.cli import main; main()")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`command` is what follows `sqlagent`, with {data}, {out} and {model} to be filled in; `result` what it leaves below OUT.
+
+    `processes` of one thread each share the work under torchrun; one alone has the machine.
+    """
+
+    name: str
+    command: str
+    result: str
+    processes: int = 1
+
+    def arguments(self, places: Mapping[str, str]) -> list[str]:
+        """The command's words, filled in."""
+        return [word.format(**places) for word in self.command.split()]
+
+
+_EXPORT = Stage("export", "train export {out}/jacobi/adapter --model {model} --out {out}/shipped", "shipped")
+
+
+def _jacobi(length: str, processes: int = 1) -> Stage:
+    command = (
+        "train jacobi --sweeps 0 --first-guess mask --block-size 4 --window 2 --draws 4 --consistency-warmup 0.02 "
+        "--data {out}/data/train.jsonl --model {model} "
+        f"--init-adapter {{out}}/sft/adapter --out {{out}}/jacobi --lr 1e-3 --warmup 0.04 --accumulate 1 {length} --resume"
+    )
+    return Stage("jacobi", command, "jacobi/adapter", processes)
+
+
+BACKBONE = "jetspec"  # trained first and longest: what the other block heads begin with
+BLOCK_HEADS = ("dflash", "domino", "path_tree")
+HEADS = (BACKBONE, *BLOCK_HEADS, "medusa", "eagle3", "falcon", "draft_model")
+
+
+def _head_stages(kind: str) -> tuple[Stage, ...]:
+    """A head of one kind, and its 4-bit copy."""
+    minutes = 20 if kind == BACKBONE else 10
+    begin = f"--init-head {{out}}/heads/{BACKBONE}/head " if kind in BLOCK_HEADS else ""
+    block = kind in (BACKBONE, *BLOCK_HEADS)
+    anchors = "--option anchors=64 " if block else ""  # more steps in the same time, not larger ones
+    return (
+        Stage(
+            f"head-{kind}",
+            f"train head --method {kind} --data {{out}}/features --model {{model}} --adapter {{out}}/shipped {begin}{anchors}"
+            f"--out {{out}}/heads/{kind} --lr 1e-3 --accumulate 1 --epochs 6 --minutes {minutes} --resume",
+            f"heads/{kind}/head",
+            processes=2,
+        ),
+        Stage(
+            f"export-{kind}",
+            f"train head export {{out}}/heads/{kind}/head --data {{out}}/responses/responses.jsonl --model {{model}} "
+            f"--adapter {{out}}/shipped --out {{out}}/shipped_heads/{kind}",
+            f"shipped_heads/{kind}",
+        ),
+    )
+
+
+# Jacobi Forcing makes its noise while training: it learns the data's answers too, and goes on where fine-tuning ended.
+# Heads are a recipe of their own, in the folder of a finished one: their target is frozen.
+RECIPES: dict[str, tuple[Stage, ...]] = {
+    # Two CPU cores: training takes its 150 and 90 minutes, everything else a few.
+    "cpu": (
+        Stage(
+            "data",
+            "data build --data {data} --out {out}/data --model {model} --variants 0.5 --per-schema 12 --originals 0.25 "
+            "--spider-syn 0.2 --bird 0.08 --refine 0.06 --follow-ups 0.08 --seed 0",
+            "data/manifest.json",
+        ),
+        Stage(
+            "sft",
+            "train sft --data {out}/data/train.jsonl --model {model} --out {out}/sft --lr 1e-3 --warmup 0.04 "
+            "--pack-tokens 1024 --accumulate 1 --epochs 1 --minutes 150 --resume",
+            "sft/adapter",
+            processes=2,
+        ),
+        _jacobi("--pack-tokens 1024 --epochs 1 --minutes 90", processes=2),
+        _EXPORT,
+    ),
+    # All data, new schemas three times over.
+    "gpu": (
+        Stage(
+            "data",
+            "data build --data {data} --out {out}/data --model {model} --variants 3 --originals 1 --seed 0",
+            "data/manifest.json",
+        ),
+        Stage(
+            "sft",
+            "train sft --data {out}/data/train.jsonl --held-out {out}/data/held_back.jsonl --model {model} --out {out}/sft "
+            "--lr 1e-3 --warmup 0.04 --pack-tokens 8192 --accumulate 1 --epochs 2 --resume",
+            "sft/adapter",
+        ),
+        _jacobi("--pack-tokens 8192 --epochs 2"),
+        _EXPORT,
+    ),
+    "heads": (
+        Stage(
+            "responses",
+            "train head collect --data {out}/data/train.jsonl --model {model} --adapter {out}/shipped --samples 1 --limit 3000 "
+            "--out {out}/responses",
+            "responses/responses.jsonl",
+        ),
+        Stage(
+            "features",
+            "train head features --data {out}/responses/responses.jsonl --model {model} --adapter {out}/shipped "
+            "--out {out}/features",
+            "features/states.bf16",
+        ),
+        *(stage for kind in HEADS for stage in _head_stages(kind)),
+    ),
+}
+
+
+class StageError(Exception):
+    """A stage that did not come to its end; the message is one line that says which and what to do."""
+
+
+def train_all(
+    data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for every stage's results; a run there goes on.")],
+    recipe: Annotated[str, typer.Option("--recipe", help="What to run: cpu, gpu, or heads after one of them.")] = "cpu",
+    model: options.Model = "embedded",
+) -> None:
+    """Run every stage that has no result yet: data, training, export. Progress on stderr; the times on stdout as JSON.
+
+    Ctrl-C or SIGTERM ends the stage with a checkpoint; the same command goes on from there. The adapter lies in OUT/shipped.
+    """
+    if recipe not in RECIPES:
+        raise typer.BadParameter(
+            f"there is no recipe {recipe}: choose one of {', '.join(RECIPES)}", param_hint="--recipe"
+        )
+    with exit_codes.plain_errors():
+        places = {"data": str(data), "out": str(out), "model": model}
+        output.print_json(run_stages(RECIPES[recipe], places, out))
+
+
+def run_stages(stages: Sequence[Stage], places: Mapping[str, str], out: Path) -> dict[str, float]:
+    """Seconds per stage; a stage that is done is not run again. Raises StageError."""
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / RECORD
+    done: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    for stage in stages:
+        arguments = stage.arguments(places)
+        known = done.get(stage.name, {})
+        if known and known["command"] != arguments:
+            raise StageError(f"{out} holds {stage.name} by another command: choose another folder, or delete that one")
+        if known.get("finished") and (out / stage.result).exists():
+            output.report(f"{stage.name}: done before, in {_minutes(known['seconds'])}")
+            continue
+        output.report(f"{stage.name}: sqlagent {shlex.join(arguments)}")
+        start = monotonic()
+        finished, code = _run(stage, arguments)
+        seconds = known.get("seconds", 0.0) + monotonic() - start
+        done[stage.name] = {"command": arguments, "finished": finished, "seconds": round(seconds, 1)}
+        _write(file, done)
+        if not finished:
+            raise StageError(f"{stage.name} ended too soon (exit code {code}): the same command goes on from there")
+        output.report(
+            f"{stage.name}: {_minutes(seconds)}; {_minutes(sum(each['seconds'] for each in done.values()))} so far"
+        )
+    return {name: record["seconds"] for name, record in done.items()}
+
+
+def _run(stage: Stage, arguments: Sequence[str]) -> tuple[bool, int]:
+    """Whether the stage came to its end, as the last line on its stdout says, and its exit code."""
+    command, env = [*_ENTRY, *arguments], dict(os.environ)
+    if stage.processes > 1:
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--no-python", f"--nproc-per-node={stage.processes}"]
+        command, env = [sys.executable, *launcher, *command], env | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process, _passed_on(process):
+        said = process.communicate()[0].splitlines()
+    outcome = json.loads(said[-1]) if process.returncode == exit_codes.OK and said else {}
+    return process.returncode == exit_codes.OK and outcome.get("finished", True), process.returncode
+
+
+@contextmanager
+def _passed_on(process: "subprocess.Popen[str]") -> Iterator[None]:
+    """SIGTERM goes to the stage, and we wait for its checkpoint; Ctrl-C goes there by itself."""
+    previous = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM)),
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _write(file: Path, done: Mapping[str, Any]) -> None:
+    """Whole or not at all."""
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+    part.replace(file)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

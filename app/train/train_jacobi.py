@@ -1,0 +1,170 @@
+"""`sqlagent train jacobi` and `sqlagent train jacobi collect`: a model that answers many tokens ahead, and its data.
+
+sqlagent train jacobi collect --data GROUPS --adapter SFT --block-size 16 --out ROUND1
+sqlagent train jacobi --data ROUND1/trajectories.jsonl --init-adapter SFT --out JF1 --epochs 1
+sqlagent train jacobi collect --data GROUPS --adapter JF1/adapter --block-size 32 --out ROUND2
+sqlagent train jacobi --data ROUND2/trajectories.jsonl --init-adapter JF1/adapter --out JF2 --epochs 1
+
+Without a collection, where decoding is dear: sqlagent train jacobi --data GROUPS --sweeps 1 --init-adapter SFT --out JF
+"""
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from app.shared import exit_codes, options, output
+from app.shared.option_groups import spread
+from app.train.collect_options import Collection
+from app.train.run_options import Recipe, StopToken, run, stop_on_signals
+
+if TYPE_CHECKING:
+    from decoding.training.jacobi.config import JacobiConfig
+
+app = typer.Typer()
+
+Guess = Annotated[
+    Literal["prompt", "mask"],
+    typer.Option("--first-guess", help="What a block begins with (in training with --sweeps): see `jacobi`."),
+]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option("--data", help="Trajectories (JSON Lines); repeatable.", exists=True, dir_okay=False),
+]
+HeldOut = Annotated[
+    list[Path] | None,
+    typer.Option("--held-out", help="Trajectories to measure on; repeatable.", exists=True, dir_okay=False),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Jacobi:
+    """`JacobiConfig` on the command line."""
+
+    method: Annotated[Literal["cllm", "jacobi_forcing"], typer.Option("--method")] = "jacobi_forcing"
+    ar_weight: Annotated[
+        float, typer.Option("--ar-weight", min=0.0, help="Of the cross-entropy of the answers, own and gold.")
+    ] = 10.0
+    consistency_weight: Annotated[
+        float, typer.Option("--consistency-weight", min=0.0, help="Of the soft cross-entropy from noisy to clean.")
+    ] = 1.0
+    consistency_warmup: Annotated[
+        float, typer.Option("--consistency-warmup", min=0.0, max=0.9, help="Part of the run in which its weight rises.")
+    ] = 0.1
+    gold_share: Annotated[
+        float, typer.Option("--gold-share", min=0.0, help="Gold answers per trajectory, at most, of those in --gold.")
+    ] = 1.0
+    sweeps: Annotated[
+        int | None,
+        typer.Option(
+            "--sweeps",
+            min=0,
+            help="Make the noise while training, by 0 to N sweeps: --data then takes groups of pairs.",
+        ),
+    ] = None
+    block_size: Annotated[int, typer.Option("--block-size", min=2, help="Tokens of a block (with --sweeps).")] = 16
+    first_guess: Guess = "prompt"
+    draws: Annotated[int, typer.Option("--draws", min=1, help="Noisy chains per answer; its prompt is fed once.")] = 1
+    window: Annotated[int, typer.Option("--window", min=2, help="Blocks over which noise grows (jacobi_forcing).")] = 16
+    schedule: Annotated[
+        Literal["linear", "random", "reverse"], typer.Option("--schedule", help="Of the noise (jacobi_forcing).")
+    ] = "linear"
+    shift: Annotated[
+        bool, typer.Option("--shift/--no-shift", help="Begin each answer anywhere in the window (jacobi_forcing).")
+    ] = True
+    consistency: Annotated[
+        Literal["global", "local"], typer.Option("--consistency", help="With the fixed point or the next state (cllm).")
+    ] = "global"
+    half_correct: Annotated[
+        bool, typer.Option("--half-correct", help="Also states whose wrong tokens are half corrected (cllm).")
+    ] = False
+
+    def config(self) -> "JacobiConfig":
+        """Raises TrainingError."""
+        from decoding.training.jacobi.config import JacobiConfig
+
+        return JacobiConfig(**asdict(self))
+
+
+@app.callback(invoke_without_command=True)
+@spread
+def jacobi(
+    ctx: typer.Context,
+    how: Jacobi,
+    recipe: Recipe,
+    data: Files = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for adapter, checkpoint and log.")] = None,
+    held_out: HeldOut = None,
+    gold: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--gold",
+            help="Groups of pairs as `train sft` takes: their answers are learnt as well; repeatable.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    stop_token: StopToken = None,
+    model: options.Model = "embedded",
+) -> None:
+    """Train on trajectories (Consistency LLM or Jacobi Forcing). Options, signals and output are those of `train sft`."""
+    if ctx.invoked_subcommand:
+        return
+    if not data or out is None:
+        raise typer.BadParameter("training needs --data and --out; `collect` makes the data", ctx)
+    with exit_codes.plain_errors():
+        from decoding.training.data.groups import read_groups
+        from decoding.training.jacobi.objective import jacobi_objective
+        from decoding.training.jacobi.trajectory import read_trajectories
+
+        run(
+            recipe,
+            model,
+            data,
+            held_out or [],
+            out,
+            lambda path, base: read_groups(path) if how.sweeps is not None else read_trajectories(path, base.sha256),
+            stop_token=stop_token,
+            objective=partial(
+                jacobi_objective, how.config(), gold=(g for path in gold or [] for g in read_groups(path))
+            ),
+            notes={"jacobi": asdict(how) | {"gold": [path.name for path in gold or []]}},
+        )
+
+
+@app.command("collect")
+@spread
+def collect(
+    of: Collection,
+    block_size: Annotated[int, typer.Option("--block-size", min=2, help="Tokens of a block.")] = 16,
+    only_right: Annotated[
+        bool, typer.Option("--only-right", help="Leave out answers that are not the gold one.")
+    ] = False,
+    first_guess: Guess = "prompt",
+    ray: options.Ray = None,
+    ray_workers: options.RayWorkers = None,
+) -> None:
+    """Decode the prompts greedily with Jacobi's method and keep every state. Progress on stderr; counts on stdout.
+
+    Ctrl-C or SIGTERM ends it after a batch; the same command goes on from there.
+    """
+    with exit_codes.plain_errors(), stop_on_signals() as stopped:
+        from decoding.training.collect.collect import gather
+        from decoding.training.collect.ray_batches import ray_decoded
+        from decoding.training.jacobi.collect import Collecting, Trajectories
+        from decoding.training.jacobi.collect import collect as collect_trajectories
+        from decoding.training.jacobi.trajectory import TrajectoryLog
+        from decoding.training.model.base import load_base
+
+        states: dict[str, Any] = {"block_size": block_size, "only_right": only_right, "first_guess": first_guess}
+        how, base = Collecting(**states, **of.share()), load_base(of.model)
+        log = TrajectoryLog(of.out, of.origin() | states | {"adapter": of.adapter, "base": base.sha256})
+        if ray is None:
+            counts = collect_trajectories(of.load()(), of.groups(), log, how, output.report, stopped)
+        else:
+            decoded = partial(ray_decoded, ray, ray_workers, of.load(), partial(Trajectories, how=how))
+            counts = gather(base.tokenizer, of.groups(), log, how, decoded, "trajectories", output.report, stopped)
+        log.close()
+        output.print_json({"out": str(log.path), **counts, "finished": not counts["remaining"]})

@@ -1,0 +1,4 @@
+"""From a model's name to its files and tensors: embedded, folder, GGUF, hub.
+
+Start at `resolve`.
+"""

@@ -1,0 +1,4 @@
+"""Low-rank adapters and their files, ours and peft's.
+
+Start at `adapter`.
+"""

@@ -1,0 +1,112 @@
+"""Low-rank adapters: what they are and how they become part of a model's weights. Files:
+`decoding.checkpoints.adapters.adapter_files`.
+
+An adapter adds scale * B A to some weights W [out, in], with A [rank, in] and B [out, rank] (LoRA, arXiv 2106.09685).
+It is merged while weights are loaded, so that decoding costs what it costs without.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decoding.errors import ModelError
+
+
+class AdapterMismatch(ModelError):
+    """An adapter does not belong to the model that it is to be put on."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What an adapter says about itself."""
+
+    base: str  # name of the model that it was trained on
+    base_sha256: str  # of that model's weights, see `weight_files.base_sha256`
+    prompt_version: int | None = None  # of the prompts that it was trained on; None where it knows none
+    notes: Mapping[str, Any] = field(default_factory=dict)  # recipe, data, licence: JSON values
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """The change of one weight, less the adapter's scale."""
+
+    a: Tensor  # [rank, in]
+    b: Tensor  # [out, rank]
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """Factors by module, with transformers' names (`model.layers.0.self_attn.q_proj`)."""
+
+    factors: Mapping[str, Factors]
+    rank: int
+    alpha: float
+    about: About
+    rank_stabilised: bool = False  # rsLoRA, arXiv 2312.03732
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / (sqrt(self.rank) if self.rank_stabilised else self.rank)
+
+    def difference(self, module: str) -> Tensor:
+        """scale * B A [out, in], fp32."""
+        factors = self.factors[module]
+        return self.scale * (factors.b.float() @ factors.a.float())
+
+
+def check_base(adapter: Adapter, base_sha256: str, force: bool = False) -> None:
+    """Refuse a model that the adapter was not trained on, unless forced. Raises AdapterMismatch."""
+    if not force and adapter.about.base_sha256 != base_sha256:
+        raise AdapterMismatch(
+            f"the adapter was trained on {adapter.about.base} ({adapter.about.base_sha256[:12]}), and this model is another "
+            f"({base_sha256[:12]}): choose that model, or leave the adapter out"
+        )
+
+
+def merged_weights(weights: Iterable[tuple[str, Tensor]], adapter: Adapter | None) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors with the adapter's changes added in fp32; changed tensors come as fp32, the others as they are.
+
+    Without an adapter, `weights` as they are. Raises AdapterMismatch where a tensor is missing or of another shape.
+    """
+    changed = set(adapter.factors) if adapter else set()
+    for name, tensor in weights:
+        module = name.removesuffix(".weight")
+        if adapter and module in changed:
+            changed.remove(module)
+            yield name, _added(module, tensor, adapter.difference(module))
+        else:
+            yield name, tensor
+    if changed:
+        raise AdapterMismatch(f"the adapter changes {min(changed)}, which the model does not have")
+
+
+def _added(module: str, tensor: Tensor, difference: Tensor) -> Tensor:
+    if tensor.shape != difference.shape:
+        raise AdapterMismatch(
+            f"the adapter changes {module} of shape {list(difference.shape)}; the model's has {list(tensor.shape)}"
+        )
+    return tensor.float() + difference.to(tensor.device)
+
+
+def factorise(differences: Mapping[str, Tensor], rank: int) -> dict[str, Factors]:
+    """The best approximations of rank `rank` to differences [out, in] of weights (W_trained - W), balanced: |a_i| = |b_i|.
+
+    By the eigenvectors of D^T D in fp64, which is the truncated SVD of D without its cost for tall matrices.
+    """
+    return {module: _factors(difference.double(), rank) for module, difference in differences.items()}
+
+
+def _factors(difference: Tensor, rank: int) -> Factors:
+    if difference.shape[0] < difference.shape[1]:
+        turned = _factors(difference.T, rank)
+        return Factors(turned.b.T.contiguous(), turned.a.T.contiguous())
+    _, vectors = torch.linalg.eigh(difference.T @ difference)  # eigenvalues ascend
+    directions = vectors[:, -rank:].flip(1)
+    images = difference @ directions  # columns: singular value times left singular vector
+    root = images.norm(dim=0).sqrt()
+    b = images / root.clamp_min(torch.finfo(root.dtype).tiny)
+    return Factors((directions * root).T.float().contiguous(), b.float().contiguous())

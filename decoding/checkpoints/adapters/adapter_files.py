@@ -1,0 +1,163 @@
+"""Adapters on disk, in two formats, each a folder.
+
+Ours, in which adapters are shipped: `adapter.json` and `adapter.safetensors` with, per module, int8 `a` [rank, in] and `b`
+[rank, out] (B transposed), and fp32 scales per row: `a_scale`, `b_scale` [rank]. A row of both is one component of the
+change, so one component's size does not coarsen another's. About one byte a parameter.
+
+peft's: `adapter_config.json` and `adapter_model.safetensors`, fp32. What we say about an adapter lies beside them in
+`about.json`, where peft does not look.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from decoding.checkpoints.adapters.adapter import About, Adapter, Factors
+from decoding.checkpoints.model_config import read_json
+from decoding.errors import ModelUnavailable, UnsupportedModel
+
+FORMAT = 1
+_OURS, _PEFTS = "adapter.json", "adapter_config.json"
+_OUR_TENSORS, _PEFT_TENSORS = "adapter.safetensors", "adapter_model.safetensors"
+_ABOUT = "about.json"
+_PREFIX = "base_model.model."
+_UNSUPPORTED = {"use_dora": False, "bias": "none", "modules_to_save": None, "fan_in_fan_out": False}
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """An adapter of either format. Raises ModelUnavailable or UnsupportedModel."""
+    if (folder / _OURS).exists():
+        return _read_ours(folder)
+    if (folder / _PEFTS).exists():
+        return _read_peft(folder)
+    raise ModelUnavailable(f"{folder} holds no adapter: neither {_OURS} nor {_PEFTS}")
+
+
+def write_adapter(adapter: Adapter, folder: Path) -> int:
+    """Write our format; returns its bytes. Lossy: int8."""
+    tensors: dict[str, Tensor] = {}
+    for module, factors in adapter.factors.items():
+        for name, rows in (("a", factors.a), ("b", factors.b.T)):
+            tensors[f"{module}.{name}"], tensors[f"{module}.{name}_scale"] = _quantised(rows)
+    described = {
+        "format": FORMAT,
+        "rank": adapter.rank,
+        "alpha": adapter.alpha,
+        "rank_stabilised": adapter.rank_stabilised,
+        **asdict(adapter.about),
+    }
+    _write(folder, _OUR_TENSORS, tensors, {_OURS: described})
+    return sum((folder / name).stat().st_size for name in (_OURS, _OUR_TENSORS))
+
+
+def _quantised(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """int8 rows and their scales, rounded to the nearest; a row of zeros has scale 0."""
+    rows = rows.detach().float().cpu()
+    scale = rows.abs().amax(1) / 127
+    steps = rows / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
+    return steps.round().to(torch.int8).contiguous(), scale
+
+
+def _read_ours(folder: Path) -> Adapter:
+    told = read_json(folder / _OURS)
+    if told.get("format") != FORMAT:
+        raise UnsupportedModel(f"{folder} is an adapter of format {told.get('format')}; this version reads {FORMAT}")
+    stored = _tensors(folder / _OUR_TENSORS)
+    try:
+        factors = {
+            module: Factors(_restored(stored, f"{module}.a"), _restored(stored, f"{module}.b").T.contiguous())
+            for module in sorted({name.rsplit(".", 1)[0] for name in stored})
+        }
+        about = About(told["base"], told["base_sha256"], told["prompt_version"], told["notes"])
+        return Adapter(factors, int(told["rank"]), float(told["alpha"]), about, bool(told["rank_stabilised"]))
+    except KeyError as error:
+        raise ModelUnavailable(f"{folder} is damaged: it lacks {error}") from error
+
+
+def _restored(stored: Mapping[str, Tensor], name: str) -> Tensor:
+    return stored[name].float() * stored[f"{name}_scale"][:, None]
+
+
+def write_peft(adapter: Adapter, folder: Path, dropout: float = 0.0) -> None:
+    """Write peft's format, without loss. Raises UnsupportedModel for a change of the embedding, which has other names."""
+    if any("embed_tokens" in module for module in adapter.factors):
+        raise UnsupportedModel("peft's format for linear layers cannot hold a change of the embedding; write ours")
+    tensors: dict[str, Tensor] = {}
+    for module, factors in adapter.factors.items():
+        tensors[f"{_PREFIX}{module}.lora_A.weight"] = factors.a
+        tensors[f"{_PREFIX}{module}.lora_B.weight"] = factors.b
+    tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": adapter.about.base,
+        "inference_mode": True,
+        "r": adapter.rank,
+        "lora_alpha": adapter.alpha,
+        "lora_dropout": dropout,
+        "target_modules": sorted({module.rsplit(".", 1)[-1] for module in adapter.factors}),
+        "use_rslora": adapter.rank_stabilised,
+        **_UNSUPPORTED,
+    }
+    _write(folder, _PEFT_TENSORS, tensors, {_ABOUT: asdict(adapter.about), _PEFTS: config})
+
+
+def _read_peft(folder: Path) -> Adapter:
+    config = read_json(folder / _PEFTS)
+    for name, known in _UNSUPPORTED.items():
+        if config.get(name) not in (known, None, False, "none", []):
+            raise UnsupportedModel(f"{folder}: adapters with {name}={config[name]!r} are not supported")
+    if config.get("peft_type") != "LORA" or config.get("rank_pattern") or config.get("alpha_pattern"):
+        raise UnsupportedModel(
+            f"{folder}: only LoRA adapters with one rank and one alpha for all modules are supported"
+        )
+    stored = _tensors(folder / _PEFT_TENSORS)
+    about = About(str(config.get("base_model_name_or_path") or "an unnamed model"), "unknown")
+    try:
+        if (folder / _ABOUT).exists():
+            about = About(**read_json(folder / _ABOUT))
+        factors = {module: _peft_factors(stored, module) for module in _peft_modules(stored, folder)}
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    except (KeyError, TypeError) as error:
+        raise ModelUnavailable(f"{folder} is damaged: {error}") from error
+    return Adapter(factors, rank, alpha, about, bool(config.get("use_rslora", False)))
+
+
+def _peft_factors(stored: Mapping[str, Tensor], module: str) -> Factors:
+    a, b = (stored[f"{_PREFIX}{module}.lora_{part}.weight"].float() for part in "AB")
+    return Factors(a, b)
+
+
+def _peft_modules(stored: Mapping[str, Tensor], folder: Path) -> Iterator[str]:
+    for name in sorted(stored):
+        module, found, part = name.removeprefix(_PREFIX).rpartition(".lora_")
+        if not found or part not in ("A.weight", "B.weight"):
+            raise UnsupportedModel(f"{folder}: the tensor {name} is not one of a LoRA adapter on linear layers")
+        if part == "A.weight":
+            yield module
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise ModelUnavailable(f"{file} is missing or damaged ({error}); fetch the adapter again") from error
+
+
+def _write(folder: Path, file: str, tensors: Mapping[str, Tensor], documents: Mapping[str, Mapping[str, Any]]) -> None:
+    """Each file whole or not at all; the configuration last, for it is what readers look for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    staging = folder / f"{file}.unfinished"
+    save_file(dict(sorted(tensors.items())), staging, {"format": "pt"})
+    os.replace(staging, folder / file)
+    for name, content in documents.items():
+        staging.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(staging, folder / name)

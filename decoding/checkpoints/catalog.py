@@ -1,0 +1,115 @@
+"""Which models are at hand and what they are: the embedded one, converted GGUF files, checkpoints in the hub's cache."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from huggingface_hub import constants, scan_cache_dir
+from huggingface_hub.errors import CacheNotFound
+
+from decoding.checkpoints.embedded import EMBEDDED_NAMES, SMOLLM2, embedded_folder
+from decoding.checkpoints.fetch import hub
+from decoding.checkpoints.fetch.cache_folder import models_folder
+from decoding.checkpoints.fetch.progress import Progress, on_stderr
+from decoding.checkpoints.identity import is_whole, recorded
+from decoding.checkpoints.model_config import load_config
+from decoding.checkpoints.resolve import resolve
+from decoding.checkpoints.weight_files import base_sha256, read_weights
+from decoding.errors import UnsupportedModel
+
+Kind = Literal["embedded", "gguf", "hub", "folder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model as it lies on this machine."""
+
+    name: str  # what `--model` takes
+    kind: Kind
+    folder: Path | None  # None: not fetched yet
+    size_bytes: int  # on disk
+    base_sha256: str | None  # None: not recorded at conversion; `show_model` computes it
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "ready": self.folder is not None,
+            "size_mb": round(self.size_bytes / 1e6, 1),
+            "path": str(self.folder) if self.folder else None,
+            "base_sha256": self.base_sha256,
+        }
+
+
+def list_models() -> tuple[Model, ...]:
+    """The embedded model first, fetched or not, then what else lies in the caches, by name."""
+    folder = embedded_folder()
+    embedded = _model("embedded", "embedded", folder if is_whole(folder) else None)
+    converted = [path for path in sorted(models_folder().glob("gguf-*")) if is_whole(path)]
+    return (embedded, *(_model(str(path), "gguf", path) for path in converted), *_hub_models())
+
+
+def show_model(name: str, progress: Progress = on_stderr, *, revision: str | None = None) -> dict[str, Any]:
+    """What a model is, as plain JSON values; fetched first where need be, and all its weights are read.
+
+    `family` is None for an architecture that only transformers runs. Raises ModelUnavailable.
+    """
+    folder = resolve(name, progress, revision=revision)
+    tensors = dict(read_weights(folder))
+    at_hand = _model(name, _kind(name, folder), folder).to_dict() | {"base_sha256": base_sha256(folder)}
+    dtypes = Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())
+    weights = {
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        "dtype": dtypes.most_common(1)[0][0],
+    }
+    return at_hand | weights | _architecture(folder)
+
+
+def _architecture(folder: Path) -> dict[str, Any]:
+    try:
+        config = load_config(folder)
+    except UnsupportedModel:
+        return {"family": None}
+    names = ("family", "layers", "hidden_size", "heads", "kv_heads", "vocab_size", "max_positions")
+    return {name: getattr(config, name) for name in names}
+
+
+def pull(name: str, progress: Progress = on_stderr, *, revision: str | None = None) -> Model:
+    """Fetch a model; a hub id that is in the cache is brought up to date. Raises ModelUnavailable."""
+    if name not in EMBEDDED_NAMES and hub.is_id(name) and not Path(name).expanduser().exists():
+        progress(f"fetching {name} from the hub", 0, 0)
+        return _model(name, "hub", hub.snapshot(name, revision, refresh=True))
+    folder = resolve(name, progress, revision=revision)
+    return _model(name, _kind(name, folder), folder)
+
+
+def _kind(name: str, folder: Path) -> Kind:
+    if name in EMBEDDED_NAMES:
+        return "embedded"
+    if folder.parent == models_folder():
+        return "gguf"
+    return "folder" if Path(name).expanduser().exists() else "hub"
+
+
+def _model(name: str, kind: Kind, folder: Path | None) -> Model:
+    if folder is None:
+        return Model(name, kind, None, 0, None)
+    origin = recorded(folder)
+    return Model(name, kind, folder, _size_bytes(folder), origin.base_sha256 if origin else None)
+
+
+def _size_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+
+
+def _hub_models() -> list[Model]:
+    """Whole checkpoints in the hub's cache; single files fetched by other programs are none."""
+    try:
+        repos = scan_cache_dir(constants.HF_HUB_CACHE).repos
+    except CacheNotFound:
+        return []
+    names = sorted(repo.repo_id for repo in repos if repo.repo_type == "model" and repo.repo_id != SMOLLM2.hub_repo)
+    folders = [(name, hub.cached_snapshot(name)) for name in names]
+    return [_model(name, "hub", folder) for name, folder in folders if folder is not None]

@@ -1,0 +1,81 @@
+"""The user's cache folder: where models lie, how two processes share it, how files get there whole or not at all."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+from decoding.checkpoints.fetch.progress import Progress, silent
+from decoding.errors import ModelUnavailable
+
+_CHUNK_BYTES = 1 << 20
+
+
+def cache_root() -> Path:
+    """`$SQLAGENT_HOME`, else `$XDG_CACHE_HOME/sqlagent`, else the system's folder for caches; not created here.
+
+    On Linux that folder is `~/.cache/sqlagent`.
+    """
+    home = os.environ.get("SQLAGENT_HOME")
+    return Path(home).expanduser() if home else user_cache_path("sqlagent", appauthor=False)
+
+
+def models_folder() -> Path:
+    """Where converted models lie, one folder each."""
+    return cache_root() / "models"
+
+
+def downloads_folder() -> Path:
+    """Where files are fetched to; empty when nothing is under way."""
+    return cache_root() / "downloads"
+
+
+@contextmanager
+def exclusive(name: str) -> Iterator[None]:
+    """Let one process at a time work on `name`; others wait. Raises ModelUnavailable where the cache is not writable."""
+    locks = cache_root() / "locks"
+    try:
+        locks.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(locks / f"{name}.lock")
+        lock.acquire()
+    except OSError as error:
+        raise ModelUnavailable(
+            f"cannot write to {cache_root()} ({error.strerror or error}); set SQLAGENT_HOME to a folder you can write to"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A fresh folder that becomes `target` when the block ends without an error, and vanishes otherwise.
+
+    Not safe against a second writer of the same target: hold `exclusive`.
+    """
+    staging = target.with_name(f"{target.name}.unfinished")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        yield staging
+        shutil.rmtree(target, ignore_errors=True)
+        staging.rename(target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def sha256_of(path: Path, progress: Progress = silent, what: str = "checking") -> str:
+    """SHA-256 of a file as hexadecimal digits."""
+    digest, done, total = hashlib.sha256(), 0, path.stat().st_size
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            done += len(chunk)
+            progress(what, done, total)
+    return digest.hexdigest()

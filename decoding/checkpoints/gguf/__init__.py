@@ -1,0 +1,4 @@
+"""GGUF files become checkpoints in hub layout.
+
+Start at `convert`.
+"""

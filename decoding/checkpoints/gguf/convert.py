@@ -1,0 +1,260 @@
+"""GGUF -> an ordinary folder in hub layout: dequantised weights, config.json, tokenizer, chat template.
+
+The one place that knows llama.cpp's names and its order of rotary dimensions. Weights become bfloat16, as checkpoints
+are published; a file of nothing but float32 tensors keeps float32.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gguf import GGMLQuantizationType, GGUFReader
+from gguf.quants import dequantize
+from safetensors.torch import save_file
+from torch import Tensor
+
+from decoding.checkpoints.fetch.cache_folder import whole_folder
+from decoding.checkpoints.fetch.progress import Progress
+from decoding.checkpoints.gguf.gguf_tokenizer import write_tokenizer
+from decoding.checkpoints.identity import Origin, record, weights_sha256
+from decoding.checkpoints.model_config import FAMILIES
+from decoding.errors import ModelUnavailable, UnsupportedModel
+
+_CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_TOP = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+_IN_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+_ROPE_FACTORS = "rope_freqs.weight"
+_SHARD_BYTES = 2 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Gguf:
+    """An opened GGUF file of a supported architecture; its tensors stay on disk until read."""
+
+    reader: GGUFReader
+    family: str
+
+    def field(self, key: str, default: Any = None) -> Any:
+        """A metadata value; `{arch}` in the key stands for the architecture. KeyError when absent without default."""
+        field = self.reader.get_field(key.replace("{arch}", self.family))
+        if field is not None:
+            return field.contents()
+        if default is None:
+            raise KeyError(key)
+        return default
+
+    @property
+    def tensor_names(self) -> set[str]:
+        return {tensor.name for tensor in self.reader.tensors}
+
+
+def open_gguf(path: Path) -> Gguf:
+    """Raises ModelUnavailable for a damaged file, UnsupportedModel for another architecture."""
+    try:
+        reader = GGUFReader(path)
+        field = reader.get_field("general.architecture")
+        family = field.contents() if field is not None else "unknown"
+    except (ValueError, IndexError, OSError, KeyError) as error:
+        raise ModelUnavailable(f"{path} is no GGUF file, or a damaged one ({error})") from error
+    if family not in FAMILIES:
+        raise UnsupportedModel(f"{path} is a {family} model; supported here: {', '.join(FAMILIES)}")
+    return Gguf(reader, family)
+
+
+def convert_gguf(path: Path, folder: Path, progress: Progress, *, name: str, gguf_sha256: str) -> None:
+    """Write the checkpoint `folder` from the GGUF file `path`, whole or not at all.
+
+    Raises ModelUnavailable (damaged, no room) or UnsupportedModel. The caller keeps other writers away.
+    """
+    gguf = open_gguf(path)
+    try:
+        config = hub_config(gguf)
+        with whole_folder(folder) as staging:
+            write_tokenizer(gguf.field, staging)
+            weights = _read_all(gguf, progress, f"converting {path.name}")
+            files = _save_sharded(weights, staging)
+            _write_json(staging / "config.json", config)
+            _write_json(staging / "generation_config.json", _generation_config(gguf))
+            record(staging, Origin(name, gguf_sha256, weights_sha256(weights), files))
+    except KeyError as error:
+        raise ModelUnavailable(f"{path} lacks the metadata {error}; take a file made by a current llama.cpp") from error
+
+
+def hub_config(gguf: Gguf) -> dict[str, Any]:
+    """config.json of the model that a GGUF file describes."""
+    heads = int(gguf.field("{arch}.attention.head_count"))
+    hidden = int(gguf.field("{arch}.embedding_length"))
+    positions = int(gguf.field("{arch}.context_length"))
+    head_dim = int(gguf.field("{arch}.attention.key_length", hidden // heads))
+    config = {
+        "architectures": [_CLASSES[gguf.family]],
+        "model_type": gguf.family,
+        "vocab_size": len(gguf.field("tokenizer.ggml.tokens")),
+        "hidden_size": hidden,
+        "intermediate_size": int(gguf.field("{arch}.feed_forward_length")),
+        "num_hidden_layers": int(gguf.field("{arch}.block_count")),
+        "num_attention_heads": heads,
+        "num_key_value_heads": int(gguf.field("{arch}.attention.head_count_kv", heads)),
+        "head_dim": head_dim,
+        "hidden_act": "silu",
+        "max_position_embeddings": positions,
+        "rms_norm_eps": _decimal(gguf.field("{arch}.attention.layer_norm_rms_epsilon")),
+        "rope_theta": _decimal(gguf.field("{arch}.rope.freq_base", 10000.0)),
+        "rope_scaling": _rope_scaling(gguf, head_dim),
+        "tie_word_embeddings": "output.weight" not in gguf.tensor_names,
+        "torch_dtype": str(_dtype(gguf)).removeprefix("torch."),
+        "bos_token_id": gguf.field("tokenizer.ggml.bos_token_id", 1),
+        "eos_token_id": gguf.field("tokenizer.ggml.eos_token_id"),
+    }
+    if gguf.family != "qwen2":
+        config["attention_bias"] = "blk.0.attn_q.bias" in gguf.tensor_names
+    return config
+
+
+def _decimal(value: float) -> float:
+    """The short decimal that a float32 stands for: 9.999999747378752e-06 -> 1e-05."""
+    return float(str(np.float32(value)))
+
+
+def _rope_scaling(gguf: Gguf, head_dim: int) -> dict[str, Any] | None:
+    if _ROPE_FACTORS in gguf.tensor_names:
+        return _llama3_scaling(gguf, head_dim)
+    kind = gguf.field("{arch}.rope.scaling.type", "none")
+    if kind == "none":
+        return None
+    if kind != "linear":
+        raise UnsupportedModel(f"rope scaling {kind!r} is not supported in GGUF files; supported: linear, llama3")
+    return {"rope_type": "linear", "factor": float(gguf.field("{arch}.rope.scaling.factor"))}
+
+
+def _llama3_scaling(gguf: Gguf, head_dim: int) -> dict[str, Any]:
+    """Llama 3.1 and later: llama.cpp stores one divisor per frequency; the published models differ in `factor` alone."""
+    stored = _array(gguf, _ROPE_FACTORS).reshape(-1)
+    factor = float(stored.max())
+    theta = float(gguf.field("{arch}.rope.freq_base", 10000.0))
+    turns = 8192 * theta ** -(np.arange(0, head_dim, 2) / head_dim) / (2 * np.pi)
+    smooth = np.clip((turns - 1.0) / 3.0, 0.0, 1.0)
+    expected = 1.0 / ((1.0 - smooth) / factor + smooth)
+    if expected.shape != stored.shape or not np.allclose(stored, expected, rtol=1e-3):
+        raise UnsupportedModel("this file's rotary frequencies are not Llama 3's; take the checkpoint from the hub")
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+
+
+def _array(gguf: Gguf, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    tensor = next(tensor for tensor in gguf.reader.tensors if tensor.name == name)
+    return dequantize(tensor.data, tensor.tensor_type)
+
+
+def _generation_config(gguf: Gguf) -> dict[str, Any]:
+    eos = int(gguf.field("tokenizer.ggml.eos_token_id"))
+    end_of_turn = int(gguf.field("tokenizer.ggml.eot_token_id", eos))
+    return {
+        "bos_token_id": gguf.field("tokenizer.ggml.bos_token_id", 1),
+        "eos_token_id": sorted({eos, end_of_turn}),
+        "do_sample": False,
+    }
+
+
+def _dtype(gguf: Gguf) -> torch.dtype:
+    plain = all(tensor.tensor_type == GGMLQuantizationType.F32 for tensor in gguf.reader.tensors)
+    return torch.float32 if plain else torch.bfloat16
+
+
+def _read_all(gguf: Gguf, progress: Progress, what: str) -> dict[str, Tensor]:
+    """Every tensor by its hub name, dequantised."""
+    weights: dict[str, Tensor] = {}
+    total = sum(int(tensor.n_bytes) for tensor in gguf.reader.tensors)
+    for name, tensor, done in _dequantised(gguf, _dtype(gguf)):
+        weights[name] = tensor
+        progress(what, done, total)
+    return weights
+
+
+def _dequantised(gguf: Gguf, dtype: torch.dtype) -> Iterator[tuple[str, Tensor, int]]:
+    heads = int(gguf.field("{arch}.attention.head_count"))
+    kv_heads = int(gguf.field("{arch}.attention.head_count_kv", heads))
+    done = 0
+    for entry in gguf.reader.tensors:
+        done += int(entry.n_bytes)
+        if entry.name == _ROPE_FACTORS:
+            continue
+        tensor = torch.from_numpy(np.array(dequantize(entry.data, entry.tensor_type), dtype=np.float32))
+        if gguf.family == "llama" and ".attn_q." in entry.name:
+            tensor = _rotary_halves(tensor, heads)
+        elif gguf.family == "llama" and ".attn_k." in entry.name:
+            tensor = _rotary_halves(tensor, kv_heads)
+        yield hub_name(entry.name), tensor.to(dtype), done
+
+
+def _rotary_halves(tensor: Tensor, heads: int) -> Tensor:
+    """Undo llama.cpp's order of a Llama projection's rows: pairs (x0, y0, x1, y1, ...) back to halves (x..., y...)."""
+    rows = tensor.shape[0]
+    pairs = tensor.reshape(heads, rows // heads // 2, 2, *tensor.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(tensor.shape).contiguous()
+
+
+def hub_name(name: str) -> str:
+    """transformers' name of a llama.cpp tensor. Raises UnsupportedModel for one that has none."""
+    if name in _TOP:
+        return _TOP[name]
+    match = _LAYER.fullmatch(name)
+    if match is None or match[2] not in _IN_LAYER:
+        raise UnsupportedModel(f"tensor {name} is not part of a plain Llama, Qwen2 or Qwen3 model")
+    return f"model.layers.{match[1]}.{_IN_LAYER[match[2]]}.{match[3]}"
+
+
+def _save_sharded(weights: dict[str, Tensor], folder: Path) -> dict[str, int]:
+    """Write safetensors of at most 2 GiB (or one tensor) each; returns each file's size in bytes."""
+    shards: list[dict[str, Tensor]] = [{}]
+    used = 0
+    for name, tensor in weights.items():
+        if used and used + tensor.nbytes > _SHARD_BYTES:
+            shards.append({})
+            used = 0
+        shards[-1][name] = tensor
+        used += tensor.nbytes
+    names = _shard_names(len(shards))
+    for file, shard in zip(names, shards, strict=True):
+        save_file(shard, folder / file, metadata={"format": "pt"})
+    if len(shards) > 1:
+        weight_map = {name: file for file, shard in zip(names, shards, strict=True) for name in shard}
+        _write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
+    return {file: (folder / file).stat().st_size for file in names}
+
+
+def _shard_names(count: int) -> list[str]:
+    if count == 1:
+        return ["model.safetensors"]
+    return [f"model-{i:05d}-of-{count:05d}.safetensors" for i in range(1, count + 1)]
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,43 @@
+"""Which target a head belongs to: what is merged into the weights counts as much as the weights."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from decoding.checkpoints.adapters.adapter import Adapter
+from decoding.checkpoints.identity import weights_sha256
+
+
+@dataclass(frozen=True, slots=True)
+class TargetIdentity:
+    """The target that a head was trained on: weights, adapter, and the prompts whose answers it learned from."""
+
+    base_sha256: str
+    adapter_sha256: str | None = None  # None: no adapter
+    prompt_hash: str | None = None  # None: no prompts of ours
+
+    def difference(self, other: "TargetIdentity") -> str | None:
+        """What is not the same, in words; None where both are one target."""
+        pairs = {
+            "base": (self.base_sha256, other.base_sha256),
+            "adapter": (self.adapter_sha256, other.adapter_sha256),
+            "prompts": (self.prompt_hash, other.prompt_hash or self.prompt_hash),  # a decoder knows no prompts
+        }
+        parts = [
+            f"{name} {(mine or 'none')[:12]} and not {(theirs or 'none')[:12]}"
+            for name, (mine, theirs) in pairs.items()
+            if mine != theirs
+        ]
+        return ", ".join(parts) or None
+
+
+def target_identity(base_sha256: str, adapter: Adapter | None, prompts: object = None) -> TargetIdentity:
+    """prompts: anything that names the prompts' wording (a version, a hash), as JSON takes it; None: no prompts of ours."""
+    told = None if prompts is None else hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
+    return TargetIdentity(base_sha256, adapter_sha256(adapter) if adapter else None, told)
+
+
+def adapter_sha256(adapter: Adapter) -> str:
+    """Of the changes that it makes, whichever format it was read from."""
+    factors = {f"{m}.{part}": getattr(f, part).float() for m, f in adapter.factors.items() for part in "ab"}
+    return hashlib.sha256(f"{weights_sha256(factors)} {adapter.scale!r}".encode()).hexdigest()

@@ -1,0 +1,67 @@
+"""The tensors of a checkpoint folder, read from (sharded) safetensors or pickles as they are stored."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from pickle import UnpicklingError
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from decoding.checkpoints.identity import recorded, weights_sha256
+from decoding.checkpoints.model_config import read_json
+from decoding.errors import ModelUnavailable
+
+
+def weight_files(path: Path) -> tuple[Path, ...]:
+    """The files that hold a checkpoint's weights, safetensors preferred. Raises ModelUnavailable when one is missing."""
+    for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
+        index, single = path / f"{stem}.{suffix}.index.json", path / f"{stem}.{suffix}"
+        if index.exists():
+            files = tuple(path / file for file in sorted(set(read_json(index).get("weight_map", {}).values())))
+        elif single.exists():
+            files = (single,)
+        else:
+            continue
+        if missing := [file.name for file in files if not file.exists()]:
+            raise ModelUnavailable(f"{path} lacks the weight file {missing[0]}; fetch the model again")
+        return files
+    raise ModelUnavailable(
+        f"{path} holds no weights: neither model.safetensors nor pytorch_model.bin, whole or sharded"
+    )
+
+
+def read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors of a checkpoint folder, as stored, one file at a time. Raises ModelUnavailable.
+
+    Pickles are read with `weights_only=True`: they cannot run code.
+    """
+    for file in weight_files(path):
+        try:
+            yield from _read_safetensors(file) if file.suffix == ".safetensors" else _read_pickle(file)
+        except UnpicklingError as error:
+            raise ModelUnavailable(
+                f"{file} holds more than tensors; use a checkpoint with safetensors files"
+            ) from error
+        except (SafetensorError, OSError, RuntimeError, EOFError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelUnavailable(f"{file} is damaged ({reason}); fetch the model again") from error
+
+
+def _read_safetensors(file: Path) -> Iterator[tuple[str, Tensor]]:
+    with safe_open(file, framework="pt") as tensors:
+        for name in tensors.keys():  # noqa: SIM118  (no mapping: it has no __iter__)
+            yield name, tensors.get_tensor(name)
+
+
+def _read_pickle(file: Path) -> Iterator[tuple[str, Tensor]]:
+    yield from torch.load(file, map_location="cpu", weights_only=True).items()
+
+
+def base_sha256(path: Path) -> str:
+    """Identity of a checkpoint's weights: adapters and heads name the one that they were trained on.
+
+    See `identity.weights_sha256`. Recorded at conversion, else computed from all weights. Raises ModelUnavailable.
+    """
+    origin = recorded(path)
+    return origin.base_sha256 if origin else weights_sha256(dict(read_weights(path)))

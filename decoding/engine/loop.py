@@ -1,0 +1,244 @@
+"""The decode loop: one for every method, for one sequence or several. Knows no model and no text.
+
+Invariant between rounds: the target's cache holds every committed token but the last ones, which are pending. Every
+round commits at least one token.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import Any, TypeVar
+
+from decoding.checkpoints.target_identity import TargetIdentity
+from decoding.engine.constraint import Constraint, ConstraintError
+from decoding.engine.draft import ROOT, Draft
+from decoding.engine.method import Context, Method
+from decoding.engine.place import Place
+from decoding.engine.recall import Recall
+from decoding.engine.records.rounds import Finish, Round
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import AnyTarget, Scores, TargetSequence
+from decoding.engine.verify import Verdict, verify
+
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One text to be decoded. A method instance serves one request at a time."""
+
+    prompt: tuple[int, ...]
+    method: Method
+    max_new_tokens: int
+    sampler: Sampler = Sampler()
+    stop: frozenset[int] = frozenset()  # stop tokens end the text and are its last token
+    constraint: Constraint[Any] | None = None
+    recall: Recall = field(default_factory=Recall)
+    likelihood: bool = False  # whether the rounds tell how likely their tokens are
+    identity: Callable[[], TargetIdentity] | None = None  # who the target is, for methods whose heads belong to one
+
+
+class PromptTooLong(ValueError):
+    """The prompt leaves no room for a single new token."""
+
+
+def decode(
+    target: AnyTarget, requests: Sequence[Request], *, cancelled: Callable[[int], bool] = lambda sequence: False
+) -> Iterator[Round]:
+    """Decode all requests together, one target forward per round for those still unfinished.
+
+    Yields a `Round` per sequence and forward. `cancelled(sequence)` is asked between rounds for each unfinished one.
+    Closing the iterator, too, ends the decode and closes its sequences. Raises PromptTooLong before anything is computed.
+    """
+    with ExitStack() as opened:
+        live = [Decoding(index, target, request, opened) for index, request in enumerate(requests)]
+        while live := [one for one in live if one.room > 0 and not cancelled(one.index)]:
+            for outcome in advance(target, live):
+                if isinstance(outcome, Exception):
+                    raise outcome
+                yield outcome
+
+
+def advance(target: AnyTarget, live: Sequence["Decoding"]) -> Iterator[Round | Exception]:
+    """One round of sequences of one target, in one forward. Yields, in their order, each one's record, or what went wrong
+    with that one alone; it must then be dropped.
+    """
+    drafts = [_attempt(one.propose) for one in live]
+    work = [one.work(draft) for one, draft in zip(live, drafts, strict=True) if isinstance(draft, Draft)]
+    start = perf_counter()
+    scores = iter(target.score(work) if work else ())
+    target_ms = 1e3 * (perf_counter() - start)
+    for one, draft in zip(live, drafts, strict=True):
+        if isinstance(draft, Draft):
+            yield _attempt(partial(one.settle, draft, next(scores), target_ms, len(work)))
+        else:
+            yield draft
+
+
+def _attempt(do: Callable[[], Done]) -> Done | Exception:
+    try:
+        return do()
+    except Exception as error:
+        return error
+
+
+class Decoding:
+    """One sequence on its way: owner of its committed tokens, its pending tokens and its constraint states.
+
+    It is closed with `opened`. Raises PromptTooLong.
+    """
+
+    def __init__(self, index: int, target: AnyTarget, request: Request, opened: ExitStack) -> None:
+        self.index, self._target, self._request = index, target, request
+        self._tokens = list(request.prompt)
+        if not 0 < len(self._tokens) < target.max_length:
+            raise PromptTooLong(
+                f"the prompt has {len(self._tokens)} tokens; the model takes 1 to {target.max_length - 1}"
+            )
+        self.room = min(request.max_new_tokens, target.max_length - len(self._tokens))
+        self._sequence = target.open(self._tokens, request.sampler, request.method.taps)
+        opened.callback(target.close, self._sequence)
+        self._pending = self._tokens[self._sequence.cached :]
+        self._places: dict[int, Place | None] = {}
+        if request.constraint:
+            self._places[ROOT] = Place.beginning(request.constraint, request.stop)
+        self._rounds = 0
+        self._draft_ms = 0.0
+        context = Context(
+            request.sampler, target.embedding, target.lm_head, request.recall, request.identity, self._standing
+        )
+        request.method.begin(request.prompt, self._sequence.hidden, context)
+
+    def propose(self) -> Draft:
+        """The method's draft, without what cannot become text (too deep, below a stop token, forbidden), its context apart."""
+        start = perf_counter()
+        method = self._request.method
+        unseen = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
+        propose = method.propose_unseen if unseen else method.propose
+        draft = self._prune(propose(self._tokens, self.room - 1))
+        self._draft_ms = 1e3 * (perf_counter() - start)
+        return draft
+
+    def work(self, draft: Draft) -> tuple[TargetSequence, list[int], Draft]:
+        return self._sequence, self._pending, draft
+
+    def settle(self, draft: Draft, scores: Scores, target_ms: float, batch: int) -> Round:
+        """Verify the draft, commit what the target agrees with, and report it."""
+        start = perf_counter()
+        verdict = verify(draft, lambda node: self._choice(draft, scores, node))
+        committed, finish = self._cut([*(draft.tokens[node] for node in verdict.path), verdict.bonus])
+        verdict = Verdict(verdict.path[: len(committed) - 1], committed[-1])
+        self._target.commit(self._sequence, verdict.path)
+        self._request.method.observe(draft, scores, verdict)
+        fed = len(self._pending)
+        self._append(committed)
+        forced: list[int] = []
+        if finish is None:
+            forced, finish = self._force(draft, verdict)
+        self._pending = [committed[-1], *forced]
+        if finish:
+            self.room = 0
+        self._rounds += 1
+        return Round(
+            index=self._rounds - 1,
+            sequence=self.index,
+            batch=batch,
+            pending=fed,
+            draft_tokens=draft.tokens,
+            draft_parents=draft.parents,
+            accepted=verdict.path,
+            committed=tuple(committed),
+            forced=tuple(forced),
+            draft_ms=self._draft_ms,
+            target_ms=target_ms,
+            verify_ms=1e3 * (perf_counter() - start),
+            finish=finish,
+            log_prob=_log_prob(scores, draft, verdict) if self._request.likelihood else None,
+        )
+
+    def _choice(self, draft: Draft, scores: Scores, node: int) -> int:
+        """The target's own token after `node`: its raw keyed choice, or the best allowed one where that is forbidden."""
+        if node != ROOT and draft.tokens[node] in self._request.stop:
+            return draft.tokens[node]  # nothing follows a stop token: `_cut` drops this
+        token = scores.choice(node)
+        if ROOT not in self._places:
+            return token
+        place = self._place(draft, node)
+        if place.run:
+            return place.run[0]
+        if place.takes(token):
+            return token
+        mask = place.allowed()
+        if not mask.any():
+            raise ConstraintError("the constraint allows no token here")
+        logits = scores.logits[node + 1].masked_fill(~mask.to(scores.logits.device), float("-inf"))
+        return self._request.sampler.pick(logits, len(self._tokens) + draft.depth(node))
+
+    def _standing(self) -> Place | None:
+        """Of the last committed token; None without a constraint."""
+        return self._places.get(ROOT)
+
+    def _place(self, draft: Draft, node: int) -> Place:
+        """Of a node that can become text."""
+        if (found := self._places.get(node)) is None:
+            before = self._place(draft, draft.parents[node])
+            found = self._places[node] = before.after(draft.tokens[node])
+        return found
+
+    def _prune(self, draft: Draft) -> Draft:
+        new_index = {ROOT: ROOT}
+
+        def keep(node: int) -> bool:
+            if not self._possible(draft, node):
+                return False
+            new_index[node] = len(new_index) - 1
+            return True
+
+        pruned = draft.pruned(keep)
+        self._places = {new_index[node]: place for node, place in self._places.items() if node in new_index}
+        return pruned
+
+    def _possible(self, draft: Draft, node: int) -> bool:
+        parent = draft.parents[node]
+        if draft.depths[node] >= self.room or (parent != ROOT and draft.tokens[parent] in self._request.stop):
+            return False
+        if ROOT not in self._places:
+            return True
+        dead = parent in self._places and self._places[parent] is None
+        if not dead and self._place(draft, parent).takes(draft.tokens[node]):
+            return True
+        self._places[node] = None  # nothing below it can become text
+        return node < draft.context
+
+    def _cut(self, tokens: list[int]) -> tuple[list[int], Finish | None]:
+        """Tokens up to the first stop token or the length limit, and why they end there if they do."""
+        for count, token in enumerate(tokens[: self.room], 1):
+            if token in self._request.stop:
+                return tokens[:count], "stop"
+        return tokens[: self.room], "length" if len(tokens) >= self.room else None
+
+    def _force(self, draft: Draft, verdict: Verdict) -> tuple[list[int], Finish | None]:
+        """Advance the constraint over the bonus, then append the tokens that must follow."""
+        if ROOT not in self._places:
+            return [], None
+        last = verdict.path[-1] if verdict.path else ROOT
+        place = self._place(draft, last).after(verdict.bonus)
+        forced, finish = self._cut(list(place.run))
+        for token in forced:
+            place = place.after(token)
+        self._places = {ROOT: place}
+        self._append(forced)
+        return forced, finish
+
+    def _append(self, tokens: list[int]) -> None:
+        self._tokens += tokens
+        self.room -= len(tokens)
+
+
+def _log_prob(scores: Scores, draft: Draft, verdict: Verdict) -> float:
+    """The target's log probability of what it committed."""
+    tokens = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
+    rows = scores.logits[[0, *(node + 1 for node in verdict.path)]].float().log_softmax(-1)
+    return float(sum(row[token] for row, token in zip(rows, tokens, strict=True)))

@@ -1,0 +1,4 @@
+"""What a round leaves behind, and the figures that follow from it.
+
+Start at `rounds`.
+"""

@@ -1,0 +1,86 @@
+"""Choosing one token from the target's logits, as a pure function of (logits, seed, position).
+
+Gumbel noise is keyed by (seed, position, token), never drawn from a running generator (drafter-invariant sampling,
+arXiv 2408.07978): in fp32 the text depends on target, temperature and seed only, whatever method drafts.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from decoding.engine.sampling.numpy_choice import argmax_rows, keyed_argmax
+from kernels.available import runs_kernels
+from kernels.philox import GUMBEL_MAX, GUMBEL_MIN, gumbel
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Temperature 0 takes the arg max (the first of equals); above, argmax(logits / T + keyed Gumbel noise)."""
+
+    temperature: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0.0:
+            raise ValueError(f"temperature must be 0 or more, not {self.temperature}")
+
+    def pick(self, logits: Tensor, position: int) -> int:
+        """The token for `position` (index into prompt + text) from logits [vocab]."""
+        if self.temperature == 0.0:
+            return argmax_rows(logits[None])[0]
+        if logits.device.type == "cpu":
+            return keyed_argmax(logits, self.temperature, self.seed, position)
+        if runs_kernels(logits.device):
+            return self._chosen_on_gpu(logits[None], [position])[0]
+        return reference_pick(logits, self.temperature, self.seed, position)
+
+    def rank(self, log_probs: Tensor, position: int | Tensor, tokens: Tensor | None = None) -> Tensor:
+        """Scores by which a drafter should rank its guesses for `position`: with the target's own noise.
+
+        log_probs [..., vocab], or of the ids `tokens` [...] alone; positions [..., 1] rank several places at once.
+        """
+        if self.temperature == 0.0:
+            return log_probs.float()
+        if tokens is None:
+            tokens = torch.arange(log_probs.shape[-1], device=log_probs.device)
+        return log_probs.float() / self.temperature + gumbel(self.seed, position, tokens)
+
+    def chooser(self, logits: Tensor, positions: Callable[[int], int]) -> Callable[[int], int]:
+        """The target's choice per row of logits [rows, vocab], each made when first asked for.
+
+        `positions(row)` is the position of the token that the row predicts.
+        """
+        if self.temperature == 0.0:
+            return argmax_rows(logits).__getitem__
+        if runs_kernels(logits.device):
+            return self._chosen_on_gpu(logits, [positions(row) for row in range(len(logits))]).__getitem__
+        made: dict[int, int] = {}
+
+        def choice(row: int) -> int:
+            if row not in made:
+                made[row] = self.pick(logits[row], positions(row))
+            return made[row]
+
+        return choice
+
+    def _chosen_on_gpu(self, logits: Tensor, positions: Sequence[int]) -> list[int]:
+        from decoding.engine.sampling.cuda_choice import chosen_tokens
+
+        return chosen_tokens(logits, self.temperature, self.seed, positions)
+
+    def derive(self, *labels: str | int) -> "Sampler":
+        """The same temperature under another seed, fixed by the labels (request, step, vote, ...)."""
+        text = repr((self.seed, *labels)).encode()
+        return replace(self, seed=int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big"))
+
+
+def reference_pick(logits: Tensor, temperature: float, seed: int, position: int) -> int:
+    """argmax(logits / temperature + noise) of a row [vocab] on any device, with noise for those tokens only that could win: it
+    is bounded on both sides. `decoding.engine.sampling.numpy_choice` does the same faster on a processor.
+    """
+    scaled = logits.float() / temperature
+    tokens = torch.nonzero(scaled >= scaled.max() - (GUMBEL_MAX - GUMBEL_MIN)).squeeze(-1)
+    return int(tokens[(scaled[tokens] + gumbel(seed, position, tokens)).argmax()])

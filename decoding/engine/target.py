@@ -1,0 +1,103 @@
+"""The model being accelerated, and the sole owner of its KV cache.
+
+Two implementations: `decoding.targets.hf_target` (any transformers causal LM; the reference) and
+`decoding.targets.fast_target`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from decoding.engine.draft import Draft
+from decoding.engine.sampling.sampler import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What one forward says about one sequence's pending tokens and draft."""
+
+    logits: Tensor  # [1 + nodes, vocab]; row 0: after the last pending token (the root), row 1 + i: after draft node i
+    hidden: Tensor | None  # [pending + nodes, taps, hidden] in the order fed; None when nothing is tapped
+    choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
+
+
+Opened = TypeVar("Opened", bound="TargetSequence")
+
+
+class TargetSequence(Protocol):
+    """An open sequence; belongs to the target that opened it."""
+
+    @property
+    def cached(self) -> int:
+        """Tokens whose keys, values and tapped hidden states the target holds."""
+        ...
+
+    @property
+    def hidden(self) -> Tensor | None:
+        """Tapped hidden states of the cached tokens [cached, taps, hidden]; None when nothing is tapped."""
+        ...
+
+
+class Target(Protocol[Opened]):
+    """Scores drafts for several sequences in one forward, and keeps what was accepted.
+
+    Contract per sequence: `open`, then `score` and `commit` in turn, then `close`. The cache holds every committed token
+    but the last. The sampler is fixed at `open`, because `Scores.choice` is the target's own choice.
+    A tap is an index into transformers' `hidden_states`: 0 the embeddings, i the output of the i-th layer, and the number
+    of layers the output of the final norm.
+    """
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def max_length(self) -> int:
+        """Longest sequence in tokens, the deepest draft node included; a tree may have more nodes than that."""
+        ...
+
+    @property
+    def embedding(self) -> Tensor:
+        """Input embedding [vocab, hidden]."""
+        ...
+
+    @property
+    def lm_head(self) -> Tensor:
+        """Output projection [vocab, hidden]."""
+        ...
+
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """Of the matrices; int8 ones stand beside an embedding in fp32."""
+        ...
+
+    def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> Opened:
+        """A new sequence that reuses the longest cached prefix of `prompt[:-1]`; `sequence.cached` says how long it is.
+
+        A cached prefix that lacks one of `taps` is a miss.
+        """
+        ...
+
+    def score(self, work: Sequence[tuple[Opened, Sequence[int], Draft]]) -> list[Scores]:
+        """One forward over (sequence, pending, draft) triples; pending = every committed token not yet cached.
+
+        Stages keys and values; commits nothing.
+        """
+        ...
+
+    def commit(self, sequence: Opened, path: Sequence[int]) -> None:
+        """Keep what was staged for the pending tokens and for the draft nodes of `path`; drop the rest."""
+        ...
+
+    def fork(self, sequence: Opened, sampler: Sampler) -> Opened:
+        """An independent copy of a sequence with nothing staged, under another sampler."""
+        ...
+
+    def close(self, sequence: Opened) -> None:
+        """End a sequence; its committed prefix may stay in the prefix cache for later ones."""
+        ...
+
+
+AnyTarget = Target[Any]

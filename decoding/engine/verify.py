@@ -1,0 +1,28 @@
+"""Lossless verification: the one place where a draft becomes output. No tensors, no model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from decoding.engine.draft import ROOT, Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    path: tuple[int, ...]  # accepted draft nodes, depth 1 first
+    bonus: int  # the token that the target itself adds after the path
+
+
+def verify(draft: Draft, choice: Callable[[int], int]) -> Verdict:
+    """Follow, from the root down, the child that the target itself would have produced.
+
+    `choice(node)` is the target's own next token after `node` (`ROOT`: after the last committed token). It is asked for
+    accepted nodes only, in path order, so a constraint may advance with it.
+    """
+    children = draft.children
+    path: list[int] = []
+    while True:
+        node = path[-1] if path else ROOT
+        token = choice(node)
+        if (node, token) not in children:
+            return Verdict(tuple(path), token)
+        path.append(children[node, token])

@@ -1,0 +1,114 @@
+"""The block head of DFlash (arXiv 2602.06036) and JetSpec (arXiv 2606.18394): one pass guesses a whole block of tokens.
+
+A block is the last committed token followed by masks. Queries come from the block alone; keys and values are projections of the
+context's fused hidden states and of the block, so the context goes through no layer and its keys and values are computed
+once per committed token. Inside, the block sees itself whole (DFlash) or causally (JetSpec). Weights have the published names.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from decoding.heads.head import Head, HeadConfig
+from decoding.heads.modules.last_state import LastState
+from decoding.heads.modules.layer import LAYER_SIZES, DecoderLayer, KeysValues, LayerShape, RmsNorm
+
+
+class BlockHead(Head):
+    """One or two transformer layers at the target's width.
+
+    block_size: the anchor and the masks behind it, in training. causal: whether a place of the block sees only those before it.
+    shift: whether a place guesses the token after it, so that the anchor's place counts too (Domino); else it guesses its own.
+    mask_token: the token whose embedding stands for a mask; None: a vector of the head's own. carry: whether every place of
+    the block begins with the features of the last context token, as Medusa's heads do; attention alone takes long to find it.
+    skip_places: of `LastState`, which reads the last tap, there the output of the target's last norm; 0: none.
+    """
+
+    sizes: ClassVar[Mapping[str, Any]] = {
+        **LAYER_SIZES,
+        "layers": 1,
+        "block_size": 8,
+        "causal": False,
+        "shift": False,
+        "mask_token": None,
+        "carry": False,
+        "qk_norm": True,
+        "skip_places": 0,
+        "skip_rank": 32,
+    }
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__(config)
+        self.causal, self.shift = bool(self.size("causal")), bool(self.size("shift"))
+        width, eps = config.hidden, self.size("eps")
+        shared = {name: self.size(name) for name in ("heads", "kv_heads", "head_dim", "intermediate", "rope_theta")}
+        shape = LayerShape(width=width, inputs=width, eps=eps, qk_norm=self.size("qk_norm"), **shared)
+        self.fc = nn.Linear(len(config.taps) * width, width, bias=False)
+        self.hidden_norm = RmsNorm(width, eps)
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(self.size("layers")))
+        self.norm = RmsNorm(width, eps)
+        if self.size("mask_token") is None:
+            self.mask = nn.Parameter(0.02 * torch.randn(width))
+        places = self.size("skip_places")
+        self.skip = LastState(width, places, self.size("skip_rank")) if places else None
+        self.carry = nn.Linear(width, width, bias=False) if self.size("carry") else None
+
+    def features(self, hidden: Tensor) -> Tensor:
+        """Fused features [tokens, hidden] of tapped states [tokens, taps, hidden]."""
+        fused: Tensor = self.hidden_norm(self.fc(hidden.flatten(1)))
+        return fused
+
+    def context(self, hidden: Tensor, positions: Tensor) -> list[KeysValues]:
+        """Each layer's keys and values of tokens with tapped states `hidden` [tokens, taps, hidden] at `positions` [tokens]."""
+        features = self.features(hidden)
+        return [layer.self_attn.keys_values(features, positions) for layer in self._layers]
+
+    def forward(
+        self,
+        known: Tensor,
+        positions: Tensor,
+        masks: int,
+        embedding: Tensor,
+        context: Sequence[KeysValues],
+        seen: Tensor | None = None,
+        last: Tensor | None = None,
+    ) -> Tensor:
+        """States [blocks, guesses, hidden]; `state @ lm_head.T` guesses the 1st, 2nd, ... token behind a block's known ones.
+
+        known [blocks, count]: the tokens with which the blocks begin, the first at `positions` [blocks]; the last of them is
+        the anchor, and in decoding those before it, if any, are forced tokens without hidden states. `masks` follow, and
+        as many guesses; one more with `shift`. context: from `context`, of the same sequence or forest. seen [blocks, tokens]:
+        which of its tokens stand before each block; None: all. last [blocks, taps, hidden]: tapped states of the token before
+        each block; None where nothing stands before.
+        """
+        count = known.shape[1]
+        token = self.size("mask_token")
+        mask = self.mask if token is None else embedding[token]
+        x = torch.cat([functional.embedding(known, embedding), mask.expand(len(known), masks, -1)], 1)
+        if self.carry is not None and last is not None:
+            x = x + self.carry(self.features(last))[:, None]
+        places = positions[:, None] + torch.arange(count + masks, device=known.device)
+        visible = self._visible(len(known), count + masks, context[0][0].shape[1], seen, known.device)
+        for layer, before in zip(self._layers, context, strict=True):
+            x, _ = layer(x, places, [before], visible)
+        states: Tensor = self.norm(x)[:, count - self.shift :]
+        if self.skip is not None and last is not None:
+            states = states + self.skip(last[:, -1], count - 1, states.shape[1])
+        return states
+
+    @property
+    def _layers(self) -> list[DecoderLayer]:
+        return list(self.layers)  # type: ignore[arg-type]
+
+    def _visible(self, blocks: int, size: int, tokens: int, seen: Tensor | None, device: torch.device) -> Tensor | None:
+        """Boolean mask [blocks, size, tokens + size]; None where everything is seen."""
+        if seen is None and not self.causal:
+            return None
+        before = torch.ones(blocks, tokens, dtype=torch.bool, device=device) if seen is None else seen
+        inside = torch.ones(size, size, dtype=torch.bool, device=device)
+        inside = inside.tril() if self.causal else inside
+        parts = [before[:, None].expand(-1, size, -1), inside.expand(blocks, -1, -1)]
+        return torch.cat(parts, 2)

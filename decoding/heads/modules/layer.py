@@ -1,0 +1,178 @@
+"""A decoder layer as heads use it: Llama's, with keys and values kept by the caller, and with inputs as wide as one likes.
+
+Rows are of one sequence or of one forest; which rows see which is a boolean mask, so that one forward serves a prompt, the
+nodes of a draft tree, and all anchors of a training text alike. Rows may also come in batches ("..." below), say the blocks
+of several anchors, which share what they know and do not see each other. Weights have transformers' names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from decoding.checkpoints.model_config import Rope
+from decoding.targets.fast_ops import inverse_frequencies
+
+KeysValues = tuple[Tensor, Tensor]  # [kv_heads, rows, head_dim] each, keys rotated
+
+# The embedded model's own layer.
+LAYER_SIZES: Mapping[str, Any] = {
+    "heads": 9,
+    "kv_heads": 3,
+    "head_dim": 64,
+    "intermediate": 1536,
+    "rope_theta": 1e5,
+    "eps": 1e-5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """Sizes of a layer. `inputs`: what queries, keys and values are projected from."""
+
+    width: int
+    inputs: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    rope_theta: float
+    eps: float
+    bias: bool = False  # of queries, keys and values
+    qk_norm: bool = False
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [..., rows, head_dim] of positions [..., rows]."""
+        frequencies = inverse_frequencies(Rope(self.rope_theta), self.head_dim).to(positions.device)
+        angles = positions[..., None].float() * frequencies
+        angles = torch.cat([angles, angles], -1)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+class RmsNorm(nn.RMSNorm):
+    """In the type of its input, so that half precision stays half."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary positions."""
+
+    def __init__(self, shape: LayerShape) -> None:
+        super().__init__()
+        self._shape = shape
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.q_proj = nn.Linear(shape.inputs, queries, bias=shape.bias)
+        self.k_proj = nn.Linear(shape.inputs, keys, bias=shape.bias)
+        self.v_proj = nn.Linear(shape.inputs, keys, bias=shape.bias)
+        self.o_proj = nn.Linear(queries, shape.width, bias=False)
+        if shape.qk_norm:
+            self.q_norm = RmsNorm(shape.head_dim, shape.eps)
+            self.k_norm = RmsNorm(shape.head_dim, shape.eps)
+
+    def keys_values(self, x: Tensor, positions: Tensor) -> KeysValues:
+        """Of x [..., rows, inputs] at positions [..., rows]."""
+        keys, values = self._split(self.k_proj(x)), self._split(self.v_proj(x))
+        keys = self.k_norm(keys) if self._shape.qk_norm else keys
+        return self._rotated(keys, positions), values
+
+    def forward(
+        self, x: Tensor, positions: Tensor, known: Sequence[KeysValues], visible: Tensor | None
+    ) -> tuple[Tensor, KeysValues]:
+        """(mixed [..., rows, width], the rows' own keys and values).
+
+        x [..., rows, inputs]; positions [..., rows]. known: keys and values [kv_heads, rows, head_dim] that go before the rows'
+        own, one after another. visible [..., rows, known + rows]: what each row sees; None: everything.
+        """
+        own = self.keys_values(x, positions)
+        queries = self._split(self.q_proj(x))
+        queries = self._rotated(self.q_norm(queries) if self._shape.qk_norm else queries, positions)
+        attend = attend_shared if known and x.dim() > 2 else attend_all
+        out = attend(queries, known, own, visible)
+        mixed: Tensor = self.o_proj(out.transpose(-3, -2).flatten(-2))
+        return mixed, own
+
+    def _split(self, x: Tensor) -> Tensor:
+        """[..., rows, n * head_dim] -> [..., n, rows, head_dim]."""
+        dim = self._shape.head_dim
+        return x.reshape(*x.shape[:-1], x.shape[-1] // dim, dim).transpose(-3, -2)
+
+    def _rotated(self, x: Tensor, positions: Tensor) -> Tensor:
+        cos, sin = (part.unsqueeze(-3) for part in self._shape.rotation(positions, x.dtype))
+        left, right = x.chunk(2, -1)
+        return x * cos + torch.cat([-right, left], -1) * sin
+
+
+def attend_all(queries: Tensor, known: Sequence[KeysValues], own: KeysValues, visible: Tensor | None) -> Tensor:
+    """Attention of rows to what they know and to themselves, any batch dimensions: [..., heads, rows, dim] as the queries."""
+    keys, values = (_four(torch.cat(part, -2)) for part in zip(*known, own, strict=True))
+    mask = None if visible is None else _four(visible.unsqueeze(-3))
+    grouped = queries.shape[-3] != keys.shape[-3]
+    return functional.scaled_dot_product_attention(_four(queries), keys, values, mask, enable_gqa=grouped).view_as(
+        queries
+    )
+
+
+def _four(x: Tensor) -> Tensor:
+    """All batch dimensions as one, which is what fused attention takes."""
+    return x.reshape(-1, *x.shape[-3:])
+
+
+def attend_shared(queries: Tensor, known: Sequence[KeysValues], own: KeysValues, visible: Tensor | None) -> Tensor:
+    """Attention of batches that know the same: its keys and values are read where they are, not copied for every batch.
+
+    queries [batch, heads, rows, dim]; known: keys and values [kv_heads, tokens, dim]; own: those of the rows [batch, kv_heads,
+    rows, dim]; visible [batch, rows, tokens + rows], None: everything. Returns [batch, heads, rows, dim].
+    """
+    batch, heads, _, dim = queries.shape
+    shared_keys, shared_values = (torch.cat(part, -2) for part in zip(*known, strict=True))
+    keys, values = (part.transpose(0, 1) for part in own)
+    kv_heads, tokens, _ = shared_keys.shape
+    grouped = queries.reshape(batch, kv_heads, -1, dim).transpose(0, 1) * dim**-0.5  # heads of one key head, row by row
+    before = (grouped.flatten(1, 2) @ shared_keys.mT).view(kv_heads, batch, -1, tokens)
+    scores = torch.cat([before, grouped @ keys.mT], -1)
+    if visible is not None:
+        scores = scores.masked_fill(~visible.repeat(1, heads // kv_heads, 1), float("-inf"))
+    weights = scores.softmax(-1)
+    mixed = (weights[..., :tokens].flatten(1, 2) @ shared_values).view_as(grouped)
+    out: Tensor = (mixed + weights[..., tokens:] @ values).transpose(0, 1).reshape(queries.shape)
+    return out
+
+
+class GatedMlp(nn.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(width, inner, bias=False)
+        self.up_proj = nn.Linear(width, inner, bias=False)
+        self.down_proj = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., width] -> [..., width]."""
+        out: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class DecoderLayer(nn.Module):
+    """Attention and MLP with their norms. first_norm: whether the input is normed before attention."""
+
+    def __init__(self, shape: LayerShape, first_norm: bool = True) -> None:
+        super().__init__()
+        self.input_layernorm = RmsNorm(shape.inputs, shape.eps) if first_norm else None
+        self.self_attn = Attention(shape)
+        self.post_attention_layernorm = RmsNorm(shape.width, shape.eps)
+        self.mlp = GatedMlp(shape.width, shape.intermediate)
+
+    def forward(
+        self, x: Tensor, positions: Tensor, known: Sequence[KeysValues], visible: Tensor | None
+    ) -> tuple[Tensor, KeysValues]:
+        """See `Attention.forward`; returns the layer's output [rows, width] in the place of what attention mixed."""
+        normed = x if self.input_layernorm is None else self.input_layernorm(x)
+        mixed, own = self.self_attn(normed, positions, known, visible)
+        x = x + mixed
+        return x + self.mlp(self.post_attention_layernorm(x)), own

@@ -1,0 +1,4 @@
+"""Methods whose head fills a whole block of tokens in one pass.
+
+Start at `block_method`.
+"""

@@ -1,0 +1,20 @@
+"""DFlash (arXiv 2602.06036): one pass of a bidirectional block head guesses a chain."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+
+from decoding.engine.draft import Draft
+from decoding.engine.place import Place
+from decoding.methods.blocks.block_method import BlockMethod
+from decoding.methods.drafting.trees import chain, offered
+
+
+class DFlash(BlockMethod):
+    """The best token of every place."""
+
+    kind: ClassVar[str] = "dflash"
+
+    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
+        return chain(self.levels(states, tokens, offered(1, place)), place)

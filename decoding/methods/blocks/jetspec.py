@@ -1,0 +1,34 @@
+"""JetSpec (arXiv 2606.18394): one pass of a causal block head, and a tree that is grown best first within a budget."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+
+from decoding.engine.draft import Draft
+from decoding.engine.place import Place
+from decoding.heads.head import Head
+from decoding.methods.blocks.block_method import BlockMethod
+from decoding.methods.drafting.trees import LEAST, Bounds, fanned_out, offered
+
+
+class JetSpec(BlockMethod):
+    """budget, least: see `Bounds`. width: children of a node that has any.
+
+    All children come at once when their parent is the best node so far, as in the released tree builder. head, block_size:
+    see `BlockMethod`; a causal head may guess further than the block that it was trained on.
+    """
+
+    kind: ClassVar[str] = "jetspec"
+
+    def __init__(
+        self, head: Head | str = "auto", block_size: int = 0, budget: int = 24, width: int = 3, least: float = LEAST
+    ) -> None:
+        super().__init__(head, block_size)
+        if width < 1:
+            raise ValueError(f"width must be 1 or more, not {width}")
+        self._bounds, self._width = Bounds(budget, least), width
+
+    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
+        levels = self.levels(states, tokens, offered(self._width, place))
+        return fanned_out(levels, self._width, self._bounds, place)

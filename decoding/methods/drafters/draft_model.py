@@ -1,0 +1,133 @@
+"""Draft-model speculation (arXiv 2211.17192, 2302.01318): a smaller language model with the same tokenizer drafts a chain.
+
+It ranks its guesses under the target's own keyed noise, so that at T > 0 two equal models write the same chain; what is
+accepted is decided by equality, as for every method here, not by rejection sampling.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import exp
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decoding.checkpoints.model_config import load_config
+from decoding.checkpoints.weight_files import read_weights
+from decoding.engine.draft import Draft
+from decoding.engine.method import Context, Method
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.heads.head import Head, HeadMismatch, find_head, to_target
+from decoding.heads.modules.small_lm import SmallLm
+from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
+from decoding.methods.drafting.trees import Level, admitted, offered
+from decoding.targets.fast_model import FastModel
+
+
+class DraftModel(Method):
+    """head: "auto" for the shipped drafter, or a folder: one that `sqlagent train head` left, or any small model's checkpoint.
+
+    draft_tokens: of a chain, at most. threshold: drafting stops behind a guess that is less probable than this; the
+    released implementation in transformers has 20 and 0.4.
+    """
+
+    kind: ClassVar[str] = "draft_model"
+
+    def __init__(self, head: Head | str = "auto", draft_tokens: int = 6, threshold: float = 0.3) -> None:
+        if draft_tokens < 1 or not 0.0 <= threshold <= 1.0:
+            raise ValueError("draft_tokens must be 1 or more, and threshold lie between 0 and 1")
+        self._draft_tokens, self._threshold = draft_tokens, threshold
+        checkpoint = isinstance(head, str) and head != "auto" and _is_checkpoint(Path(head).expanduser())
+        self._source: Head | Path = Path(str(head)).expanduser() if checkpoint else find_head(self.kind, head)
+
+    @torch.inference_mode()
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        if isinstance(self._source, SmallLm):
+            model = _small_model(to_target(self._source, context), context.embedding)
+            frequent, lm_head = self._source.config.frequent, context.lm_head
+        else:
+            model = _other_model(self._source, context.embedding.dtype, context.embedding.device)
+            frequent, lm_head = (), model.lm_head
+            _check_vocabulary(model, context)
+        ranking = Context(context.sampler, context.embedding, lm_head[: len(context.lm_head)], context.recall)
+        self._vocabulary = DraftVocabulary.for_prompt(ranking, frequent, prompt)
+        self._reader, self._place = _Reader(model), context.place
+
+    @torch.inference_mode()
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        guesses: list[int] = []
+        state, unread = self._reader.read(tokens[self._reader.kept :], keep=True), 0
+        place, most = self._place(), min(room, self._draft_tokens)
+        while len(guesses) < most:
+            forced = place is not None and place.run
+            if unread and not forced:
+                state, unread = self._reader.read(guesses[-unread:], keep=False), 0
+            # a forced token needs no guess
+            level = Level((), ()) if forced else self._level(state, len(tokens) + len(guesses), offered(1, place))
+            token, score = next(admitted(level, place), (None, 0.0))
+            if token is None:
+                break
+            guesses.append(token)
+            unread += 1
+            place = place and place.after(token)
+            if exp(score) < self._threshold:
+                break
+        return Draft.chain(guesses)
+
+    def _level(self, state: Tensor, position: int, count: int) -> Level:
+        """The best `count` guesses for `position` from the state [1, hidden] before it."""
+        positions = torch.tensor([position], device=state.device)
+        return self._vocabulary.levels(self._vocabulary.ranked(self._vocabulary.logits(state), positions), count)[0]
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """The text itself is all that it reads."""
+
+
+class _Reader:
+    """The drafter's keys and values of one text. Rows of guesses lie behind those that are kept, and are written over."""
+
+    def __init__(self, model: FastModel) -> None:
+        self._model, self._table = model, model.new_table()
+        self.kept = 0  # tokens of the text that were read
+        self._rows = 0
+
+    def read(self, tokens: Sequence[int], keep: bool) -> Tensor:
+        """The normed state [1, hidden] after `tokens`, which follow what was read before; keep: they are text."""
+        start = self.kept if keep else self._rows
+        end, device = start + len(tokens), self._model.device
+        self._table.reserve(end, start)
+        span = self._model.span(slice(0, len(tokens)), self._table, start, None)
+        ids, positions = torch.tensor(list(tokens), device=device), torch.arange(start, end, device=device)
+        none = torch.empty(0, dtype=torch.long, device=device)
+        _, hidden = self._model.forward(ids, positions, end, [span], (self._model.config.layers,), none)
+        assert hidden is not None
+        self._rows = end
+        self.kept = end if keep else self.kept
+        return hidden[0, -1:]
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """Whether a folder holds a language model, and no head."""
+    return (folder / "config.json").exists() and not (folder / "head.safetensors").exists()
+
+
+@lru_cache(maxsize=2)
+def _small_model(head: SmallLm, embedding: Tensor) -> FastModel:
+    return FastModel(head.model_config(), head.weights(embedding), embedding.dtype, embedding.device)
+
+
+@lru_cache(maxsize=2)
+def _other_model(folder: Path, dtype: torch.dtype, device: torch.device) -> FastModel:
+    """Raises ModelUnavailable, UnsupportedModel."""
+    return FastModel(load_config(folder), read_weights(folder), dtype, device)
+
+
+def _check_vocabulary(model: FastModel, context: Context) -> None:
+    """Models of one family differ in how far their matrices are padded, never in what a token means."""
+    mine, theirs = model.config.vocab_size, len(context.lm_head)
+    if mine < theirs:
+        raise HeadMismatch(
+            f"the draft model has {mine} tokens and the model {theirs}: choose one with the same tokenizer"
+        )

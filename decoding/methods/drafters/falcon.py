@@ -1,0 +1,201 @@
+"""Falcon (arXiv 2412.12639): a drafter that gives k levels of the tree per pass.
+
+The released code has fixed trees of 106 to 168 nodes; here the tree is made of the `budget` most probable paths found, by a
+beam over whole glances. It re-runs k - 1 committed tokens in the target to learn their features; here the features of all
+committed tokens are at hand.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from decoding.engine.draft import ROOT, Draft
+from decoding.engine.method import Context, Method
+from decoding.engine.place import Place
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
+from decoding.heads.modules.falcon import FalconHead, pairs_of, windows_of
+from decoding.methods.drafters.branches import Branches, joined, no_rows
+from decoding.methods.drafting.committed_states import committed_hidden
+from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
+from decoding.methods.drafting.trees import LEAST, Bounds, Level, admitted, budgeted, offered
+
+
+class Falcon(Method):
+    """head: a folder, or "auto" for the shipped one; its k is the tokens of a glance. budget, least: see `Bounds`. width: paths
+    that go on into the next pass. passes: of the drafter, so that paths are at most k * passes long. top_k: guesses a place.
+    """
+
+    kind: ClassVar[str] = "falcon"
+
+    def __init__(
+        self,
+        head: Head | str = "auto",
+        budget: int = 16,
+        width: int = 3,
+        passes: int = 3,
+        top_k: int = 4,
+        least: float = LEAST,
+    ) -> None:
+        found = find_head(self.kind, head)
+        if not isinstance(found, FalconHead):
+            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        if min(width, passes, top_k) < 1:
+            raise ValueError("width, passes and top_k must be 1 or more")
+        self._head, self._bounds = found, Bounds(budget, least)
+        self._width, self._passes, self._top_k = width, passes, top_k
+        self.taps = found.config.taps
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        to_target(self._head, context)
+        self._embedding, self._standing = context.embedding, context.place
+        self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
+        self._text = _Text(self._head)
+        if hidden is not None:
+            self._text.read(hidden[:, -1])
+
+    @torch.inference_mode()
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        k, text = self._head.k, self._text
+        text.pair(tokens, self._embedding)
+        if text.pairs < k or room < 1:
+            return Draft()
+        standing = self._standing()
+        paths, guesses = _Paths(tokens, room, self._bounds, self._top_k), offered(self._top_k, standing)
+        branches, line, glances = text.branches(), text.line()[None], [_Glance(0.0, standing)]
+        place = text.pairs - k + 1  # of the first token of the glance
+        late = len(tokens) - 1 - text.pairs  # forced tokens, which the target has not read yet
+        for _ in range(self._passes + -(-late // k)):
+            features = self._pass(branches, line, [glance.row for glance in glances], place)
+            place += k
+            ends = [
+                replace(end, row=row)
+                for row, glance in enumerate(glances)
+                for end in paths.grow(glance, place, self._levels(features[row], place, guesses))
+            ]
+            glances = heapq.nlargest(self._width, ends, key=lambda glance: glance.score)
+            if not glances:
+                break
+            line = self._next(line, features, glances)
+        return paths.draft()
+
+    @torch.inference_mode()
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        self._text.read(committed_hidden(draft, scores, verdict)[:, -1])
+
+    def _pass(self, branches: Branches, line: Tensor, parents: Sequence[int], place: int) -> Tensor:
+        """Features [glances, k, hidden] of the places behind each glance; parents: in the level before."""
+        k, head = self._head.k, self._head
+        x = head.read(windows_of(line, head.memory).flatten(0, 1))
+        positions = torch.arange(place, place + k, device=x.device).repeat(len(line))
+        known = [branches.known(layer) for layer in range(head.size("layers"))]
+        features, own = head(x, positions, known, branches.visible(parents))
+        branches.grow(own)
+        states: Tensor = features.view(len(line), k, -1)
+        return states
+
+    def _levels(self, features: Tensor, place: int, count: int) -> list[Level]:
+        """The best `count` guesses from features [k, hidden], the first for `place`."""
+        positions = torch.arange(place, place + len(features), device=features.device)
+        ranked = self._vocabulary.ranked(self._vocabulary.logits(features), positions)
+        return self._vocabulary.levels(ranked, count)
+
+    def _next(self, line: Tensor, features: Tensor, glances: Sequence["_Glance"]) -> Tensor:
+        """The pairs of each path's last glance, and so many before it as the LSTM reads."""
+        rows = [glance.row for glance in glances]
+        tokens = torch.tensor([glance.tokens for glance in glances], device=line.device)
+        new = pairs_of(functional.embedding(tokens, self._embedding), features[rows])
+        return torch.cat([line[rows][:, self._head.k :], new], 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Glance:
+    """A path that goes on. standing: in its constraint; row: of its parent; node: its last; tokens: its last k."""
+
+    score: float
+    standing: Place | None
+    row: int = 0
+    node: int = ROOT
+    tokens: tuple[int, ...] = ()
+
+
+class _Paths:
+    """The tree of one round under construction. Places that are text already hold what stands there."""
+
+    def __init__(self, text: Sequence[int], room: int, bounds: Bounds, most: int) -> None:
+        self._text, self._end, self._bounds, self._most = text, len(text) + room, bounds, most
+        self._tokens: list[int] = []
+        self._parents: list[int] = []
+        self._scores: list[float] = []
+
+    def grow(self, glance: _Glance, place: int, levels: Sequence[Level]) -> list[_Glance]:
+        """Add the best paths over the levels behind a glance; returns those that reach the last level."""
+        paths = [replace(glance, tokens=())]
+        for position, level in enumerate(levels, place):
+            if position >= self._end:
+                return []
+            if position < len(self._text):
+                paths = [replace(path, tokens=(*path.tokens, self._text[position])) for path in paths]
+                continue
+            paths = [each for path in paths for each in self._children(path, level)]
+            best = heapq.nlargest(self._bounds.budget, paths, key=lambda path: path.score)
+            paths = [replace(path, standing=path.standing and path.standing.after(path.tokens[-1])) for path in best]
+        return paths
+
+    def draft(self) -> Draft:
+        return budgeted(self._tokens, self._parents, self._scores, self._bounds.budget)
+
+    def _children(self, path: _Glance, level: Level) -> Iterator[_Glance]:
+        """They stand where the path stands: few of them go on."""
+        for token, score in islice(admitted(level, path.standing, self._bounds.floor - path.score), self._most):
+            self._tokens.append(token)
+            self._parents.append(path.node)
+            self._scores.append(path.score + score)
+            yield replace(path, score=self._scores[-1], node=len(self._tokens) - 1, tokens=(*path.tokens, token))
+
+
+class _Text:
+    """What the drafter keeps of the committed text: the last pairs, and every pair's keys and values."""
+
+    def __init__(self, head: FalconHead) -> None:
+        self._head, width, like = head, head.config.hidden, next(head.parameters())
+        self._features = like.new_empty(0, width)  # of tokens without a pair so far
+        self._line = like.new_zeros(head.memory + head.k - 1, 2 * width)  # before a text's beginning stand zeros
+        self._known = [no_rows(head.size("kv_heads"), head.size("head_dim"), like) for _ in head.layers]
+        self.pairs = 0
+
+    def read(self, features: Tensor) -> None:
+        """Features [new, hidden] of the next tokens."""
+        self._features = torch.cat([self._features, features])
+
+    def pair(self, tokens: Sequence[int], embedding: Tensor) -> None:
+        """Feed every feature with the token behind it; each once."""
+        count, head = len(self._features), self._head
+        if not count:
+            return
+        place, device = self.pairs + 1, embedding.device
+        ids = torch.tensor(tokens[place : place + count], device=device)
+        self._line = torch.cat([self._line, pairs_of(functional.embedding(ids, embedding), self._features)])
+        windows = windows_of(self._line[head.k :], head.memory)
+        visible = torch.ones(count, self.pairs + count, dtype=torch.bool, device=device).tril(self.pairs)
+        positions = torch.arange(place, place + count, device=device)
+        _, own = head(head.read(windows), positions, [[each] for each in self._known], visible)
+        self._known = [joined(before, new) for before, new in zip(self._known, own, strict=True)]
+        self._line = self._line[count:]
+        self._features, self.pairs = self._features[:0], self.pairs + count
+
+    def line(self) -> Tensor:
+        """The last k pairs and so many before them as the LSTM reads."""
+        return self._line
+
+    def branches(self) -> Branches:
+        """What the last k pairs see beside each other."""
+        before = self.pairs - self._head.k
+        return Branches([(keys[:, :before], values[:, :before]) for keys, values in self._known], self._head.k)

@@ -1,0 +1,65 @@
+"""Medusa (arXiv 2401.10774): guesses for several places at once from the last hidden state, without a pass of a drafter.
+
+The released code verifies one fixed tree of 63 nodes; here the tree is made of the `budget` most probable paths of each round,
+which holds whatever fixed tree of that size is best for it. Typical acceptance is left out: it is not lossless.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decoding.engine.draft import Draft
+from decoding.engine.method import Context, Method
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
+from decoding.heads.modules.medusa import MedusaHead
+from decoding.methods.drafting.committed_states import committed_hidden
+from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
+from decoding.methods.drafting.trees import LEAST, Bounds, best_first, offered
+
+
+class Medusa(Method):
+    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses that each place offers."""
+
+    kind: ClassVar[str] = "medusa"
+
+    def __init__(self, head: Head | str = "auto", budget: int = 16, top_k: int = 10, least: float = LEAST) -> None:
+        found = find_head(self.kind, head)
+        if not isinstance(found, MedusaHead):
+            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        if top_k < 1:
+            raise ValueError(f"top_k must be 1 or more, not {top_k}")
+        self._head, self._bounds, self._top_k = found, Bounds(budget, least), top_k
+        self.taps = found.config.taps
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        to_target(self._head, context)
+        self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
+        self._place = context.place
+        self._seen = 0  # tokens whose states were read
+        self._last: Tensor | None = None  # the last one's state [hidden]
+        if hidden is not None:
+            self._read(hidden)
+
+    @torch.inference_mode()
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        if self._last is None or room < 1:
+            return Draft()
+        late = len(tokens) - 1 - self._seen  # forced tokens, which the target has not read yet
+        logits = self._head.logits(self._head(self._last[None]), self._vocabulary.rows, self._vocabulary.ids)
+        logits = logits[0, late : late + room]
+        positions = torch.arange(len(tokens), len(tokens) + len(logits), device=logits.device)
+        place = self._place()
+        levels = self._vocabulary.levels(self._vocabulary.ranked(logits, positions), offered(self._top_k, place))
+        return best_first(levels, self._bounds, place)
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        self._read(committed_hidden(draft, scores, verdict))
+
+    def _read(self, hidden: Tensor) -> None:
+        """States [new, taps, hidden] of the next tokens."""
+        if len(hidden):
+            self._seen, self._last = self._seen + len(hidden), hidden[-1, -1]

@@ -1,0 +1,21 @@
+"""Which tapped hidden states a round leaves behind: those of the tokens that became text, in their order."""
+
+from torch import Tensor
+
+from decoding.engine.draft import Draft
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+
+
+def committed_hidden(draft: Draft, scores: Scores, verdict: Verdict) -> Tensor:
+    """States [new, taps, hidden] of the round's pending tokens and accepted nodes: every committed token but the bonus.
+
+    Call it from `Method.observe`, with what that is given. Over a whole text each token's states come exactly once.
+    """
+    if scores.hidden is None:
+        raise ValueError("nothing was tapped: the method declares no taps")
+    pending = len(scores.hidden) - len(draft)
+    path = list(verdict.path)
+    if path == list(range(len(path))):
+        return scores.hidden[: pending + len(path)]
+    return scores.hidden[[*range(pending), *(pending + node for node in path)]]

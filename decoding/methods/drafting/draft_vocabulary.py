@@ -1,0 +1,88 @@
+"""The tokens that a head may draft for one prompt: the frequent ones and those of the prompt, not all that the target has.
+
+The LM head is the largest matrix of a small target. The 500 most frequent tokens of the training answers and the prompt's own
+cover nearly all that is written (FR-Spec, arXiv 2502.14856, keeps 32,768 of 128,256; here they follow the prompt as well).
+A token outside costs acceptance, never correctness.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from decoding.engine.method import Context
+from decoding.methods.drafting.trees import Level
+
+LIKELY = 256  # tokens of a place whose noise is worth computing
+
+
+def log_probabilities(scores: Tensor) -> Tensor:
+    """Over the last dimension; -inf for what is no number, so that a head that overflows costs speed alone."""
+    return scores.log_softmax(-1).nan_to_num(nan=float("-inf"), neginf=float("-inf"))
+
+
+class DraftVocabulary:
+    """Token ids, and the LM head's rows for them.
+
+    ids: [size] ascending; None drafts the target's whole vocabulary. Everything of shape [..., size] is indexed by place.
+    """
+
+    def __init__(self, context: Context, ids: Iterable[int] | None = None) -> None:
+        self._sampler = context.sampler
+        device = context.lm_head.device
+        whole = ids is None
+        self.ids = torch.arange(len(context.lm_head)) if ids is None else torch.tensor(sorted(set(ids)))
+        self.ids = self.ids.to(device)
+        self.rows = context.lm_head if whole else context.lm_head[self.ids]  # [size, hidden]
+
+    @classmethod
+    def for_prompt(cls, context: Context, frequent: Iterable[int], prompt: Iterable[int]) -> "DraftVocabulary":
+        """Frequent tokens, the prompt's and the recall's; the whole vocabulary where `frequent` is empty."""
+        always = set(frequent)
+        if not always:
+            return cls(context)
+        recalled = (token for sequence in context.recall.sequences for token in sequence)
+        return cls(context, always.union(prompt, recalled))
+
+    def logits(self, states: Tensor) -> Tensor:
+        """[..., hidden] -> [..., size]."""
+        return states @ self.rows.T
+
+    def ranked(self, logits: Tensor, positions: Tensor) -> Tensor:
+        """Log-probabilities [places, size], fp32, that a token will be the target's choice at `positions` [places].
+
+        At T > 0 the target's choice is an arg max over logits / T + keyed noise, and the noise is known: only the target's
+        logits are uncertain. With an error of Gumbel's law in them, the softmax of the noisy guesses is exact.
+        """
+        return log_probabilities(self.noisy(logits, positions))
+
+    def noisy(self, logits: Tensor, positions: Tensor) -> Tensor:
+        """`ranked` before it is normalised: linear in the logits, with the factor `sharpness`."""
+        return self._sampler.rank(logits, positions[:, None], self.ids)
+
+    def likely(self, logits: Tensor, positions: Tensor, count: int) -> list[Level]:
+        """`levels` of `ranked` for a large vocabulary: noise is computed for each place's likeliest tokens alone."""
+        most = logits.topk(min(max(count, LIKELY), logits.shape[-1]), dim=-1)
+        ids = self.ids[most.indices]
+        scores = log_probabilities(self._sampler.rank(most.values, positions[:, None], ids))
+        best = scores.topk(min(count, scores.shape[-1]), dim=-1)
+        return _levels(ids.gather(-1, best.indices), best.values)
+
+    @property
+    def sharpness(self) -> float:
+        """1 / T; 1 at T = 0."""
+        return 1.0 / (self._sampler.temperature or 1.0)
+
+    def best(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The best `count` per place, best first: token ids and scores, each [places, count]."""
+        top = scores.topk(min(count, scores.shape[-1]), dim=-1)
+        return self.ids[top.indices], top.values
+
+    def levels(self, scores: Tensor, count: int) -> list[Level]:
+        """`best` as one level of a tree per place."""
+        return _levels(*self.best(scores, count))
+
+
+def _levels(tokens: Tensor, scores: Tensor) -> list[Level]:
+    """A level of a tree per row."""
+    return [Level(row, values) for row, values in zip(tokens.tolist(), scores.tolist(), strict=True)]

@@ -1,0 +1,232 @@
+"""Token trees from a drafter's guesses, as pure functions: static, best-first, fanned out, beam.
+
+Scores are log-probabilities, so a path's score is a sum that never grows with its depth. Every builder returns a `Draft`
+within `Bounds`. `place` is where the root stands in its constraint: the tree is grown among what that allows.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from math import exp, inf, log
+
+from torch import Tensor
+
+from decoding.engine.draft import ROOT, Draft
+from decoding.engine.place import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Guesses for one depth, best first."""
+
+    tokens: Sequence[int]
+    scores: Sequence[float]  # log-probabilities, none above 0, descending
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a tree may cost.
+
+    budget: nodes, the root not counted. least: a path that is less probable is not worth its rows; on a processor, where a
+    row has its price, about the share of a forward that a row costs; 0 where only the budget counts. Raises ValueError.
+    """
+
+    budget: int
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.budget < 1 or not 0.0 <= self.least < 1.0:
+            raise ValueError(
+                f"budget must be 1 or more and least from 0 to below 1, not {self.budget} and {self.least}"
+            )
+
+    @property
+    def floor(self) -> float:
+        """The lowest score of a path."""
+        return log(self.least) if self.least else -inf
+
+
+def static(shape: Iterable[Sequence[int]], levels: Sequence[Level]) -> Draft:
+    """A tree of fixed shape (Medusa, arXiv 2401.10774): each path of `shape` names the rank of its token at each depth.
+
+    A path ends where there is no level or no guess of its rank.
+    """
+    return Draft.trie(_tokens(path, levels) for path in shape)
+
+
+def _tokens(path: Sequence[int], levels: Sequence[Level]) -> list[int]:
+    out: list[int] = []
+    for rank, level in zip(path, levels, strict=False):
+        if rank >= len(level.tokens):
+            break
+        out.append(level.tokens[rank])
+    return out
+
+
+OFFERED = 16
+"""Guesses of a place that a constraint is asked about, where the builder wants fewer: it may forbid the best."""
+
+LEAST = 0.05
+"""The default of `Bounds.least` for drafters whose guesses have probabilities."""
+
+
+def offered(wanted: int, place: Place | None) -> int:
+    """How many guesses of a place a builder should be given that takes `wanted` of them."""
+    return wanted if place is None else max(wanted, OFFERED)
+
+
+def admitted(level: Level, place: Place | None, floor: float = -inf) -> Iterator[tuple[int, float]]:
+    """The guesses of a level that may stand at `place`, best first: tokens and log-probabilities, none below `floor`.
+
+    What is forbidden leaves its probability to the others; a forced token is certain. Asks no further than it is read.
+    """
+    if place is not None and place.run:
+        yield place.run[0], 0.0
+        return
+    left, better = 1.0, 0.0
+    for token, score in zip(level.tokens, level.scores, strict=True):
+        score_here = min(score - log(left), better)
+        if score_here < floor:
+            return
+        if place is None or place.takes(token):
+            better = score_here
+            yield token, score_here
+        else:
+            left = max(left - exp(score), 1e-6)
+
+
+def chain(levels: Sequence[Level], place: Place | None = None) -> Draft:
+    """The best guess of every level that may stand behind the best ones before it."""
+    return fanned_out(levels, 1, Bounds(len(levels)), place) if levels else Draft()
+
+
+def best_first(levels: Sequence[Level], bounds: Bounds, place: Place | None = None) -> Draft:
+    """The most probable prefixes under the product of the levels' probabilities (DDTree, arXiv 2604.12989).
+
+    A popped node offers its next sibling and its first child, so the heap never holds more than twice the budget.
+    """
+    tokens: list[int] = []
+    parents: list[int] = []
+    heap: list[
+        tuple[float, int, int, int, _Family]
+    ] = []  # cost, depth, number of the offer, token, where it comes from
+    offers = count()
+
+    def offer(family: _Family) -> None:
+        for token, score in islice(family.guesses, 1):
+            heapq.heappush(heap, (family.cost - score, family.depth, next(offers), token, family))
+
+    def open_family(parent: int, depth: int, cost: float, place: Place | None) -> None:
+        if depth < len(levels):
+            offer(_Family(parent, depth, cost, place, admitted(levels[depth], place, bounds.floor + cost)))
+
+    open_family(ROOT, 0, 0.0, place)
+    while heap and len(tokens) < bounds.budget:
+        cost, depth, _, token, family = heapq.heappop(heap)
+        offer(family)
+        open_family(len(tokens), depth + 1, cost, family.place and family.place.after(token))
+        tokens.append(token)
+        parents.append(family.parent)
+    return Draft(tuple(tokens), tuple(parents))
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """The children of a node, as far as they were asked for. cost and place: of the node; depth: of the children."""
+
+    parent: int
+    depth: int
+    cost: float
+    place: Place | None
+    guesses: Iterator[tuple[int, float]]
+
+
+def fanned_out(levels: Sequence[Level], width: int, bounds: Bounds, place: Place | None = None) -> Draft:
+    """The tree of JetSpec (arXiv 2606.18394, its builder `accum_logp`): the best node gets all its `width` children at once."""
+    tokens: list[int] = []
+    parents: list[int] = []
+    heap = [(0.0, ROOT, 0, place)]  # cost, node, its children's depth, the place above it
+    while heap and len(tokens) < bounds.budget:
+        cost, parent, depth, place = heapq.heappop(heap)
+        if depth == len(levels):
+            continue
+        if parent != ROOT and place is not None:
+            place = place.after(tokens[parent])
+        children = admitted(levels[depth], place, bounds.floor + cost)
+        for token, score in islice(children, min(width, bounds.budget - len(tokens))):
+            heapq.heappush(heap, (cost - score, len(tokens), depth + 1, place))
+            tokens.append(token)
+            parents.append(parent)
+    return Draft(tuple(tokens), tuple(parents))
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """The nodes of one depth that are expanded next."""
+
+    depth: int  # 0: the root alone
+    tokens: Sequence[int]  # of the nodes; the root's is not known here and left out
+    rows: Sequence[int]  # each node's parent, as its place in the frontier before
+
+
+Expand = Callable[[Frontier], tuple[Tensor, Tensor]]
+"""The best children of a frontier's nodes: tokens [nodes, children] and log-probabilities [nodes, children]."""
+
+
+def beam(
+    expand: Expand, width: int, depth: int, bounds: Bounds, children: int | None = None, place: Place | None = None
+) -> Draft:
+    """The best nodes of a beam search (EAGLE-2's dynamic tree, arXiv 2406.16858).
+
+    Every level's best `width` nodes are expanded, to at most `depth`; all children are candidates. A level that can no
+    longer enter the tree is not computed. children: below a node at most, of those that `expand` gives and that may stand
+    there; None: all.
+    """
+    tree = _Candidates(bounds)
+    frontier, nodes, places = Frontier(0, (), (0,)), [ROOT], [place]
+    while nodes and frontier.depth < depth:
+        levels = (Level(*row) for row in zip(*(each.tolist() for each in expand(frontier)), strict=True))
+        first = len(tree.tokens)
+        families = enumerate(zip(nodes, levels, places, strict=True))
+        came_from = [row for row, family in families for _ in range(tree.add(*family, children))]
+        nodes = tree.worth_expanding(first, width)
+        rows = tuple(came_from[node - first] for node in nodes)
+        frontier = Frontier(frontier.depth + 1, tuple(tree.tokens[node] for node in nodes), rows)
+        above = (places[row] for row in rows)
+        places = [each and each.after(token) for each, token in zip(above, frontier.tokens, strict=True)]
+    return budgeted(tree.tokens, tree.parents, tree.scores, bounds.budget)
+
+
+class _Candidates:
+    """The nodes of a beam search so far."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.scores: list[float] = []
+
+    def add(self, node: int, level: Level, place: Place | None, most: int | None) -> int:
+        """A node's children; how many they are."""
+        above, before = self.scores[node] if node != ROOT else 0.0, len(self.tokens)
+        for token, score in islice(admitted(level, place, self._bounds.floor - above), most):
+            self.tokens.append(token)
+            self.parents.append(node)
+            self.scores.append(above + score)
+        return len(self.tokens) - before
+
+    def worth_expanding(self, first: int, width: int) -> list[int]:
+        """The best `width` nodes from `first` on, without those below which nothing can enter the tree."""
+        budget = self._bounds.budget
+        bar = heapq.nlargest(budget, self.scores)[-1] if len(self.scores) >= budget else -inf
+        level = (node for node in range(first, len(self.tokens)) if self.scores[node] > bar)
+        return heapq.nlargest(width, level, key=self.scores.__getitem__)
+
+
+def budgeted(tokens: Sequence[int], parents: Sequence[int], scores: Sequence[float], budget: int) -> Draft:
+    """The `budget` best nodes of a tree in topological order in which no child scores above its parent."""
+    best = heapq.nsmallest(budget, range(len(tokens)), key=lambda node: (-scores[node], node))
+    order = sorted(best)
+    kept = {node: index for index, node in enumerate(order)} | {ROOT: ROOT}
+    return Draft(tuple(tokens[node] for node in order), tuple(kept[parents[node]] for node in order))

@@ -1,0 +1,123 @@
+"""Jacobi Forcing's decoder: several blocks under Jacobi iteration at once, and rejected n-grams tried again.
+
+arXiv 2512.14681, as the authors describe it. Their released code differs: it throws a promoted block away, and verifies
+candidates as a batch of rows, each with its own copy of the cache; here they are branches of one tree. Any checkpoint
+will do; one trained on its own Jacobi trajectories is fast.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from math import ceil
+
+from torch import Tensor
+
+from decoding.engine.draft import Draft
+from decoding.engine.method import Context, Method
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.methods.drafting.ngram_pool import NgramPool, different
+from decoding.methods.jacobi.first_guess import FirstGuess, first_guesses, known
+from decoding.methods.jacobi.window import answers, block_range, next_state
+
+
+class JacobiForcing(Method):
+    """The real-active block, pseudo-active blocks behind its tail in the same chain, and candidates beside it.
+
+    block_size: n. The real-active block is what is left of the n positions that hold the next token.
+    blocks: K, blocks in flight at most. A pseudo-active block is iterated below unverified guesses. Once the text reaches
+        it, it is the real-active block, and its guesses are verified like any others: promotion needs no code. One small
+        block is the default, as a processor pays for each guess; the paper's GPU has room for 2 blocks of 64.
+    spawn_ratio: r. A pseudo-active block is begun when ceil(r * n) leading tokens of the newest block are accepted or
+        were left as they are by the last sweep; 0 keeps K blocks in flight always. Its first guess is the target's
+        answer to the last guess before it, what followed elsewhere, and draws from the prompt (the released code copies the
+        real block's tail).
+    pool_size: rejected guesses that are remembered, one sequence a round; 0 turns candidates off.
+    candidates: branches beside the block's own guess. candidate_tokens: their length at most; per_matched: and at most so
+        many for each token that agrees before them, so that a chance match costs little.
+    first_guess: what is drawn where nothing is known: see `Jacobi`. The embedded model is trained on masks, published ones on
+        draws from the prompt.
+    from_recall, from_prompt: look for candidates in the conversation's earlier texts and identifiers, in the prompt, too.
+    """
+
+    def __init__(
+        self,
+        block_size: int = 2,
+        blocks: int = 1,
+        spawn_ratio: float = 0.85,
+        pool_size: int = 8,
+        candidates: int = 2,
+        candidate_tokens: int = 16,
+        per_matched: int = 3,
+        first_guess: FirstGuess = "mask",
+        from_recall: bool = True,
+        from_prompt: bool = True,
+    ) -> None:
+        if block_size < 1 or blocks < 1 or not 0 <= spawn_ratio <= 1:
+            raise ValueError("need block_size >= 1, blocks >= 1 and spawn_ratio from 0 to 1")
+        if min(pool_size, candidates, candidate_tokens, per_matched) < 0:
+            raise ValueError("pool_size, candidates, candidate_tokens and per_matched must be 0 or more")
+        self._block_size, self._blocks, self._spawn_at = block_size, blocks, ceil(spawn_ratio * block_size)
+        self._pool_size, self._candidates = pool_size, candidates
+        self._first = known(first_guess)
+        self._candidate_tokens, self._per_matched = candidate_tokens, per_matched
+        self._from_recall, self._from_prompt = from_recall, from_prompt
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        self._draws = first_guesses(self._first, prompt)
+        self._pool = NgramPool(self._pool_size, context.recall.sequences if self._from_recall else ())
+        self._prompt_length = len(prompt)
+        self._guess: list[int] = []
+        self._start = 0  # generated position of the first guess
+        self._end = 0  # generated position after the newest block
+        self._settled = 0  # generated position up to which the newest block was left as it was
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        generated = len(tokens) - self._prompt_length
+        self._guess = self._guess[generated - self._start :]
+        self._start = generated
+        self._promote_and_spawn()
+        width = self._end - generated
+        self._guess += self._first_guesses(tokens, width - len(self._guess))
+        own = tuple(self._guess[: min(width, room)])
+        return Draft.trie([own, *self._recycled(own, tokens, room)], context=len(own))
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        accepted = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
+        sweep = answers(draft, scores, verdict)
+        old = self._guess[len(accepted) :]
+        self._guess = next_state(old, sweep)
+        self._start += len(accepted)
+        newest = max(self._end - self._block_size - self._start, 0)  # index of the newest block's first guess
+        self._settled = self._start + newest + _agreeing(old[newest:], sweep[newest:])
+        self._pool.add([*accepted, *sweep])
+
+    def _promote_and_spawn(self) -> None:
+        """The window's end: at least the end of the block that the text has reached, at most K blocks from its start."""
+        real = block_range(self._start, self._block_size)
+        self._end = max(self._end, real.stop)
+        settled = max(self._settled, self._start)
+        while self._end < real.start + self._blocks * self._block_size:
+            if max(settled - (self._end - self._block_size), 0) < self._spawn_at:
+                break
+            self._end += self._block_size
+
+    def _first_guesses(self, tokens: Sequence[int], count: int) -> list[int]:
+        """Guesses to append: what the pool has after text and guesses, then draws."""
+        if not count:
+            return []
+        known = next(self._following([*tokens, *self._guess], count), ())
+        return [*known, *self._draws.take(count - len(known))]
+
+    def _recycled(self, own: tuple[int, ...], tokens: Sequence[int], room: int) -> list[tuple[int, ...]]:
+        """Candidates that say something else than the block's own guess and than each other."""
+        return different(self._following(tokens, min(room, self._candidate_tokens)), self._candidates, [own])
+
+    def _following(self, tokens: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
+        if not self._pool_size:
+            return iter(())
+        text = tokens if self._from_prompt else tokens[self._prompt_length - 1 :]
+        return self._pool.following(text, length, per_agreed=self._per_matched)
+
+
+def _agreeing(old: Sequence[int], new: Sequence[int]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))

@@ -1,0 +1,96 @@
+"""Mask tokens beside the draft: the target itself answers several places ahead, in the forward that verifies.
+
+Behind the root and the most probable guesses hang a few mask tokens. The target's logits below those at the end of the
+accepted path are marginals of the places behind the bonus token, seen from clean text; the next draft is the tree of their
+most probable prefixes, and beside it what followed the last tokens elsewhere. PaSS (arXiv 2311.13581) and BiTA
+(arXiv 2401.12522) train embeddings for such tokens; here a checkpoint learns one token of its vocabulary
+(`train jacobi --sweeps 0 --first-guess mask`), and no parameter is added.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from decoding.engine.draft import ROOT, Draft
+from decoding.engine.method import Context, Method
+from decoding.engine.place import Place
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
+from decoding.methods.drafting.ngram_pool import NgramPool, different
+from decoding.methods.drafting.trees import LEAST, Bounds, Level, best_first, offered
+from decoding.methods.jacobi.first_guess import mask_token
+
+
+class MaskTokens(Method):
+    """masks: places that are looked ahead. masked: guesses that have masks behind them, beside the root and the copies, the
+    most probable first. budget, least: of the guesses, see `Bounds`. top_k: guesses that each place offers.
+    copies, copied_tokens, per_matched: prompt lookup's `matches`, `draft_tokens` and `per_matched`; 0 copies nothing.
+    sure: a copy of so many tokens (its context agreed long) is drafted alone, with masks behind its end only; 0: never.
+    """
+
+    def __init__(
+        self,
+        masks: int = 3,
+        masked: int = 3,
+        budget: int = 6,
+        top_k: int = 8,
+        least: float = LEAST,
+        copies: int = 1,
+        copied_tokens: int = 16,
+        per_matched: int = 3,
+        sure: int = 6,
+    ) -> None:
+        if min(masks, top_k) < 1 or min(masked, copies, copied_tokens, per_matched, sure) < 0:
+            raise ValueError("masks and top_k must be 1 or more, masked, sure, copies and what is copied not negative")
+        self._masks, self._masked, self._top_k = masks, masked, top_k
+        self._copies, self._copied_tokens, self._per_matched = copies, copied_tokens, per_matched
+        self._bounds, self._sure = Bounds(budget, least), sure
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        self._mask = mask_token(prompt)
+        self._vocabulary, self._place = DraftVocabulary(context), context.place
+        self._pool = NgramPool(0, context.recall.sequences)
+        self._length = 0  # of the text before the draft
+        self._first = 0  # position of the first level
+        self._levels: list[Level] = []
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        self._length, place = len(tokens), self._place()
+        following = self._pool.following(tokens, min(room, self._copied_tokens), per_agreed=self._per_matched)
+        copies = [_standing(copy, place) for copy in different(following, self._copies)]
+        if self._sure and copies and len(copies[0]) >= self._sure:
+            return self._tree(copies[:1], copies[:1])
+        levels = self._levels[max(len(tokens) - self._first, 0) :][:room]  # forced tokens took the places of some
+        tree = best_first(levels, self._bounds, place) if levels else Draft()
+        guesses = [tuple(tree.tokens[i] for i in tree.path(node)) for node in range(len(tree))]
+        return self._tree([*guesses, *copies], [(), *guesses[: self._masked], *copies])
+
+    def _tree(self, paths: Sequence[tuple[int, ...]], masked: Sequence[tuple[int, ...]]) -> Draft:
+        """`paths`, and masks behind the ends of those that are `masked`."""
+        masks = (self._mask,) * self._masks
+        drafted = Draft.trie([*paths, *(path + masks for path in masked)])
+        return Draft(drafted.tokens, drafted.parents, context=len(drafted))
+
+    @torch.inference_mode()
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        node, children = verdict.path[-1] if verdict.path else ROOT, draft.children
+        found: list[int] = []
+        while len(found) < self._masks and (node := children.get((node, self._mask), ROOT)) != ROOT:
+            found.append(node + 1)  # the root's row comes first
+        self._first = self._length + len(verdict.path) + 1
+        positions = torch.arange(self._first, self._first + len(found), device=scores.logits.device)
+        count = offered(self._top_k, self._place())
+        self._levels = self._vocabulary.likely(scores.logits[found], positions, count) if found else []
+
+
+def _standing(path: tuple[int, ...], place: Place | None) -> tuple[int, ...]:
+    """The path as far as it may stand."""
+    if place is None:
+        return path
+    for count, token in enumerate(path):
+        if not place.takes(token):
+            return path[:count]
+        place = place.after(token)
+    return path

@@ -1,9 +1,0 @@
-"""How a person names a value: `name=value`. What the value means is for `decoding.method.option_value`, or for the caller."""
-
-
-def name_and_value(text: str) -> tuple[str, str]:
-    """The name and the value, without white space around them. Raises ValueError, whose one line says what is wrong."""
-    name, found, value = (part.strip() for part in text.partition("="))
-    if not found or not name:
-        raise ValueError(f"{text!r} is not of the form name=value")
-    return name, value

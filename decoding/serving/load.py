@@ -1,0 +1,134 @@
+"""From a model's name to a running `TextDecoder`: the composition of checkpoint, target and tokenizer."""
+
+from collections.abc import Iterable
+from functools import cache, partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from decoding.checkpoints.adapters.adapter import Adapter, check_base, merged_weights
+from decoding.checkpoints.adapters.adapter_files import read_adapter
+from decoding.checkpoints.embedded import EMBEDDED_NAMES
+from decoding.checkpoints.fetch.progress import Progress, on_stderr
+from decoding.checkpoints.resolve import base_sha256, load_config, read_weights, resolve, weight_files
+from decoding.checkpoints.target_identity import TargetIdentity, adapter_sha256, target_identity
+from decoding.engine.target import AnyTarget
+from decoding.errors import UnsupportedModel
+from decoding.serving.text import TextDecoder
+from decoding.targets.fast_ops import computes_bf16
+from decoding.targets.int8.quantize import has_fbgemm, kept, rounded_model
+from decoding.targets.own_thread import apart
+from decoding.tokenizer.tokenizer import Tokenizer
+from kernels.available import runs_kernels
+
+Kind = Literal["auto", "fast", "hf"]
+SHIPPED_ADAPTER = Path(__file__).parents[1] / "weights" / "sqlagent-135m"
+DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+
+
+def load_text_decoder(
+    name: str = "embedded",
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    target: Kind = "auto",
+    adapter: Path | Literal["auto", "none"] = "auto",
+    any_base: bool = False,
+    prefix_cache_mb: int = 1024,
+    progress: Progress = on_stderr,
+) -> TextDecoder:
+    """Fetch (once), load and ready a model.
+
+    target "auto" takes `fast_target` where it knows the architecture, else transformers. dtype "auto": see `auto_dtype`;
+    "int8" is matrices of 8 bits and fp32 for the rest, with `fast_target` on a processor.
+    device "auto" is CUDA where there is one. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
+    weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even where it
+    was trained on another model. prefix_cache_mb 0 turns the prefix cache off.
+    Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype.
+    """
+    weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
+    path = resolve(name, progress)
+    merged = apart(lambda: chosen_adapter(name, path, adapter, any_base))
+    running = apart(lambda: _target(path, weights, where, target, merged, prefix_cache_mb << 20))
+    return TextDecoder(running, Tokenizer(path), name, merged, cache(partial(_identity, path, merged)))
+
+
+def chosen_adapter(
+    name: str, path: Path, wanted: Path | Literal["auto", "none"], any_base: bool = False
+) -> Adapter | None:
+    """What `adapter` means for the model `name` in `path`: see `load_text_decoder`."""
+    if wanted == "none" or (wanted == "auto" and not (name in EMBEDDED_NAMES and SHIPPED_ADAPTER.is_dir())):
+        return None
+    found = read_adapter(SHIPPED_ADAPTER if wanted == "auto" else Path(wanted))
+    check_base(found, base_sha256(path), force=any_base)
+    return found
+
+
+def _target(
+    path: Path, dtype: torch.dtype, device: str, kind: Kind, adapter: Adapter | None, cache_bytes: int
+) -> AnyTarget:
+    if dtype == torch.int8 and (device != "cpu" or kind == "hf"):
+        raise UnsupportedModel("int8 weights run on a processor, in our own forward: --device cpu")
+    if kind != "hf" and _known(path, must=kind == "fast" or dtype == torch.int8):
+        from decoding.targets.fast_model import FastModel
+        from decoding.targets.fast_target import FastTarget
+
+        weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
+        if runs_kernels(device):
+            from decoding.targets.cuda.cuda_model import CudaModel
+            from decoding.targets.cuda.cuda_target import CudaTarget
+
+            return CudaTarget(CudaModel(load_config(path), weights, dtype, device), cache_bytes)
+        if dtype == torch.int8:
+            weights = _rounded(path, weights, adapter)
+        return FastTarget(FastModel(load_config(path), weights, dtype, device), cache_bytes)
+    from decoding.targets.hf_target import HfTarget
+
+    target = HfTarget.load(path, dtype=dtype, device=device, keep_prefixes=cache_bytes > 0)
+    if adapter:
+        weights = merged_weights(read_weights(path), adapter)
+        changed = {name: tensor for name, tensor in weights if name.removesuffix(".weight") in adapter.factors}
+        target.model.load_state_dict(changed, strict=False)
+    return target
+
+
+def _rounded(
+    path: Path, weights: Iterable[tuple[str, Tensor]], adapter: Adapter | None
+) -> Iterable[tuple[str, Tensor]]:
+    """The same in 8 bits, from the cache where they are."""
+    key = adapter_sha256(adapter) if adapter else None
+    return kept(weight_files(path), key, lambda: rounded_model(load_config(path), weights)).items()
+
+
+def _known(path: Path, must: bool) -> bool:
+    """Whether `fast_target` knows the architecture."""
+    try:
+        load_config(path)
+    except UnsupportedModel:
+        if must:
+            raise
+        return False
+    return True
+
+
+def _identity(path: Path, adapter: Adapter | None) -> TargetIdentity:
+    return target_identity(base_sha256(path), adapter)
+
+
+def chosen_dtype(dtype: str, device: str, model: str = "") -> tuple[torch.dtype, str]:
+    """What the names mean on this machine: type of the weights, and device. Raises ValueError for an unknown dtype."""
+    if dtype not in DTYPES:
+        raise ValueError(f"unknown dtype {dtype!r}; choose one of: {', '.join(DTYPES)}")
+    where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    return DTYPES[dtype] or auto_dtype(where, model), where
+
+
+def auto_dtype(device: str, model: str = "") -> torch.dtype:
+    """bf16 on CUDA. On a processor int8 for the embedded model, whose accuracy in it was measured; for others bf16 where that
+    is computed natively (AVX-512 bf16, AMX), else fp32.
+    """
+    if device == "cpu" and model in EMBEDDED_NAMES and has_fbgemm():
+        return torch.int8
+    return torch.bfloat16 if device != "cpu" or computes_bf16() else torch.float32

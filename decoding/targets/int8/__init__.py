@@ -1,0 +1,4 @@
+"""Linear layers in eight-bit integers: rotation, quantization, products.
+
+Start at `linear`.
+"""

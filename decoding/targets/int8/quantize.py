@@ -1,0 +1,108 @@
+"""A model's matrices as integers of 8 bits, and the file in the user's cache that keeps them, so that they are made once."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from decoding.checkpoints.fetch.cache_folder import cache_root
+from decoding.checkpoints.model_config import ModelConfig
+from decoding.errors import UnsupportedModel
+from decoding.targets.int8.rotation import block_turn, turned, turned_layers
+
+HEAD = "lm_head.weight"
+_FORMAT = 1  # raised when the integers change, so that older files are made anew
+_KEPT = 3  # files: models, and adapters on them
+
+
+class Rounded(NamedTuple):
+    """A weight in 8 bits: steps * scale[:, None]."""
+
+    steps: Tensor  # int8 [out, in]
+    scale: Tensor  # fp32 [out], of values that bf16 can hold
+
+
+def levels() -> int:
+    """Steps of a weight's magnitude. FBGEMM's products clip on processors without VNNI, where two neighbouring weights and
+    inputs are nearly the largest: 63 steps are never clipped, and lose twice as much. torch's other kernel takes all 127.
+    """
+    return 95 if has_fbgemm() else 127
+
+
+def has_fbgemm() -> bool:
+    """Whether torch has FBGEMM's products here. Its makers announce that quantised tensors, which they need, will go."""
+    return "fbgemm" in torch.backends.quantized.supported_engines and hasattr(torch, "quantize_per_channel")
+
+
+def rounded(weight: Tensor, most: int) -> Rounded:
+    """At most `most` (127 or less) steps up and down in every row; they are chosen for the scale as rounded to bf16."""
+    scale = (weight.float().abs().amax(1) / most).clamp_min(torch.finfo(torch.bfloat16).tiny)
+    scale = scale.to(torch.bfloat16).float()
+    return Rounded((weight.float() / scale[:, None]).round_().clamp_(-127, 127).to(torch.int8), scale)
+
+
+def rounded_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """`weights` with transformers' names, but that the layers are turned (see `decoding.targets.int8.rotation`) and their
+    matrices, and the LM head beside itself, are there as NAME.steps and NAME.scale. Whose inputs are turned at every product,
+    is turned for that. Raises UnsupportedModel where the weights do not match the configuration.
+    """
+    try:
+        return dict(_rounded(config, weights))
+    except (KeyError, RuntimeError) as error:
+        raise UnsupportedModel(f"the checkpoint's config.json and weights do not match: {error}") from error
+
+
+def _rounded(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    head = None
+    for name, tensor in turned_layers(config, weights):
+        if name == HEAD or (name == "model.embed_tokens.weight" and config.tie_embeddings):
+            head = tensor
+        if tensor.dim() == 2 and name.startswith("model.layers."):
+            yield from _named(name, _turning(tensor) if ".down_proj." in name else tensor)
+        else:
+            yield name, tensor
+    if head is not None:
+        yield from _named(HEAD, _turning(head.float()))
+
+
+def _turning(weight: Tensor) -> Tensor:
+    return turned(weight, block_turn(weight.shape[1]))
+
+
+def _named(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:
+    for part, tensor in rounded(weight, levels())._asdict().items():
+        yield f"{name}.{part}", tensor
+
+
+def kept(
+    files: Iterable[Path], adapter_sha256: str | None, make: Callable[[], Mapping[str, Tensor]]
+) -> Mapping[str, Tensor]:
+    """The rounded weights of these files with this adapter, from the cache; else made and left there if it can be written."""
+    path = cache_root() / "int8" / f"{_key(files, adapter_sha256)}.safetensors"
+    try:
+        found = load_file(path)
+        os.utime(path)  # used last
+        return found
+    except (OSError, SafetensorError):
+        made = {name: tensor.contiguous() for name, tensor in make().items()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+        save_file(made, unfinished)
+        unfinished.replace(path)
+        for old in sorted(path.parent.glob("*.safetensors"), key=lambda file: -file.stat().st_mtime)[_KEPT:]:
+            old.unlink(missing_ok=True)
+    except OSError:  # no room, or not ours to write: it goes without
+        pass
+    return made
+
+
+def _key(files: Iterable[Path], adapter_sha256: str | None) -> str:
+    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr((_FORMAT, levels(), stats, adapter_sha256)).encode()).hexdigest()[:32]

@@ -1,0 +1,26 @@
+"""What a measured time belongs to: a model in a number format on a device of this machine, with so many threads."""
+
+import os
+import platform
+
+import torch
+
+from decoding.serving.load import chosen_dtype
+from decoding.serving.text import TextDecoder
+
+
+def running_as(decoder: TextDecoder) -> str:
+    """A loaded model's key, fit for a file's name."""
+    target = decoder.target
+    return _key(decoder.name, target.weight_dtype, target.lm_head.device.type)
+
+
+def would_run_as(model: str, dtype: str = "auto", device: str = "auto") -> str:
+    """The same key before anything is loaded, from the names that `load_text_decoder` takes. Raises ValueError."""
+    weights, where = chosen_dtype(dtype, device, model)
+    return _key(model, weights, torch.device(where).type)
+
+
+def _key(model: str, dtype: torch.dtype, device: str) -> str:
+    parts = (model.replace(os.sep, "_"), str(dtype).removeprefix("torch."), device, str(torch.get_num_threads()))
+    return "-".join((*parts, platform.node()))

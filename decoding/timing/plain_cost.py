@@ -1,0 +1,74 @@
+"""What plain decoding would have taken: an estimate from plain steps timed on this machine for this model.
+
+Timed once at two context lengths (well under a second for the embedded model), then kept in the cache; between and
+beyond them a step's time is linear in the context, because only attention grows with it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from decoding.checkpoints.fetch.cache_folder import cache_root
+from decoding.engine.records.rounds import Round
+from decoding.serving.text import TextDecoder
+from decoding.timing.forward_timing import time_forward
+from decoding.timing.machine_key import running_as
+
+_CONTEXTS = (128, 768)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Milliseconds of a plain step: `base_ms` + `per_token_ms` x context length."""
+
+    base_ms: float
+    per_token_ms: float
+
+    def at(self, context: int) -> float:
+        return self.base_ms + self.per_token_ms * context
+
+
+class PlainCost:
+    """The plain-step cost of one loaded model, measured when first asked for."""
+
+    def __init__(self, decoder: TextDecoder) -> None:
+        self._decoder = decoder
+        self._cost: StepCost | None = None
+
+    def estimate_ms(self, rounds: Sequence[Round], prompt_tokens: int) -> float:
+        """Plain decoding's time for the text of one sequence's `rounds`.
+
+        The first round holds the prefill, the same under every decoder; each further token that was decoded (not forced)
+        costs one step at its context length.
+        """
+        first, cost = rounds[0], self.step_cost()
+        tokens = sum(len(r.committed) for r in rounds)
+        contexts = range(prompt_tokens + 1, prompt_tokens + tokens)
+        return first.target_ms + first.verify_ms + sum(cost.at(context) for context in contexts)
+
+    def step_cost(self) -> StepCost:
+        """From memory, from the cache, or by measuring."""
+        if self._cost is None:
+            self._cost = self._load() or self._measure()
+        return self._cost
+
+    def _load(self) -> StepCost | None:
+        try:
+            return StepCost(**json.loads(self._path().read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _measure(self) -> StepCost:
+        longest = self._decoder.target.max_length - 1
+        near, far = (min(context, longest) for context in _CONTEXTS)
+        times = self._decoder.alone(lambda target: time_forward(target, contexts=(near, far), nodes=(0,)))
+        slope = max(times[far, 0] - times[near, 0], 0.0) / (far - near) if far > near else 0.0
+        cost = StepCost(times[near, 0] - slope * near, slope)
+        path = self._path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(cost)))
+        return cost
+
+    def _path(self) -> Path:
+        return cache_root() / "costs" / f"{running_as(self._decoder)}.json"

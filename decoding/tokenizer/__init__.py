@@ -1,0 +1,4 @@
+"""Text to token ids and back, and chat templates.
+
+Start at `tokenizer`.
+"""

@@ -1,0 +1,246 @@
+"""Answers of a model to the prompts of training data, decoded by the real loop: in batches, in shards, resumable.
+
+What is asked for each prompt, and what is kept of it, is the caller's: Jacobi's trajectories, or texts for draft heads.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from decoding.engine.loop import Request, decode
+from decoding.engine.records.rounds import Round
+from decoding.methods.registry import load_method
+from decoding.serving.text import TextDecoder
+from decoding.targets.prefix_cache import common_length
+from decoding.tokenizer.tokenizer import Tokenizer
+from decoding.training.data.groups import Group, Pair
+from decoding.training.run.report import duration
+
+# An answer repeats itself where a period of up to 16 tokens goes on for three more times, and for 10 tokens at least. Of
+# 18,198 gold answers built from Spider, Spider-Syn and BIRD two do: plans with five equal conditions in a row.
+_LONGEST_PERIOD, _MORE_TIMES, _LEAST_REPEATED = 16, 3, 10
+_REPORT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt, its tokens, and how many of them its group shares."""
+
+    pair: Pair
+    prompt: str
+    ids: tuple[int, ...]
+    prefix: int
+
+
+class Share(Protocol):
+    """Which prompts are this collection's, and how many are decoded together."""
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def limit(self) -> int | None:
+        """Prompts tried, those of earlier runs included."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Order of the groups."""
+        ...
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """(i, n), i from 1: every n-th group from the i-th on, so that n processes share the work."""
+        ...
+
+
+Record = TypeVar("Record")
+Record_out = TypeVar("Record_out", covariant=True)
+Record_in = TypeVar("Record_in", contravariant=True)
+
+
+class Log(Protocol[Record_in]):
+    """What is there already, and where the rest goes."""
+
+    @property
+    def done(self) -> Set[str]:
+        """Prompts that were tried."""
+        ...
+
+    def append(self, record: Record_in) -> None: ...
+
+    def leave_out(self, prompt: str, reason: str) -> None: ...
+
+
+class Kind(Protocol[Record_out]):
+    """What is collected."""
+
+    def requests(self, asked: Asked) -> list[Request]:
+        """The decodes of a prompt; at least one."""
+        ...
+
+    def record(self, asked: Asked, requests: Sequence[Request], rounds: Sequence[Sequence[Round]]) -> Record_out | str:
+        """What to keep, or why the prompt is left out."""
+        ...
+
+
+def collect_answers(
+    decoder: TextDecoder,
+    groups: Iterable[Group],
+    log: Log[Record],
+    share: Share,
+    kind: Kind[Record],
+    what: str,
+    report: Callable[[str], None] = lambda line: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> dict[str, int]:
+    """Decode the groups' prompts that are not in `log` yet, append what comes out, and return counts.
+
+    `prompts`: tried now; `remaining`: not tried yet; `kept`; and by reason those left out (`too_long` for the model, and the
+    kind's own). `stopped` is asked after every batch. A prompt that stands in the data twice is decoded once.
+    """
+    return gather(decoder.tokenizer, groups, log, share, partial(map, Batches(decoder, kind)), what, report, stopped)
+
+
+def gather(
+    tokenizer: Tokenizer,
+    groups: Iterable[Group],
+    log: Log[Record],
+    share: Share,
+    decoded: Callable[[Sequence[Sequence[Asked]]], Iterator[list[Record | str]]],
+    what: str,
+    report: Callable[[str], None] = lambda line: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> dict[str, int]:
+    """`collect_answers` with the decoding elsewhere. `decoded`: batches in, what `Batches` makes of each out, in order."""
+    listed = [asked for asked in _prompts(tokenizer, groups, share) if asked.prompt not in log.done]
+    counts, progress = Counter({"prompts": 0, "kept": 0}), _Progress(len(listed), what, report)
+    batches = [listed[start : start + share.batch] for start in range(0, len(listed), share.batch)]
+    results = decoded(batches)
+    for batch in batches:
+        if stopped():
+            break
+        for asked, found in zip(batch, next(results), strict=True):
+            counts["prompts"] += 1
+            if isinstance(found, str):
+                counts[found] += 1
+                log.leave_out(asked.prompt, found)
+            else:
+                counts["kept"] += 1
+                log.append(found)
+        progress.tell(counts)
+    return {**counts, "remaining": len(listed) - counts["prompts"]}
+
+
+class Batches(Generic[Record]):
+    """Decodes batches of prompts here, one after another: per prompt what is kept of it, or why nothing is."""
+
+    def __init__(self, decoder: TextDecoder, kind: Kind[Record]) -> None:
+        self._decoder, self._kind = decoder, kind
+        self._warm: set[tuple[int, ...]] = set()
+
+    def __call__(self, batch: Sequence[Asked]) -> list[Record | str]:
+        self._warm = _warmed(self._decoder, batch, self._warm)
+        return _decoded(self._decoder, batch, self._kind)
+
+
+def _prompts(tokenizer: Tokenizer, groups: Iterable[Group], share: Share) -> list[Asked]:
+    """All prompts of the shard in order, groups shuffled by the seed, each once, up to the limit."""
+    listed, (number, shards) = list(groups), share.shard
+    asked: dict[str, Asked] = {}
+    for index in np.random.default_rng(share.seed).permutation(len(listed))[number - 1 :: shards]:
+        group = listed[index]
+        prefix = tokenizer.encode(group.prefix)
+        for pair in group.pairs:
+            if share.limit is not None and len(asked) >= share.limit:
+                return list(asked.values())
+            prompt = group.prefix + pair.prompt
+            ids = tuple(tokenizer.encode(prompt))
+            asked.setdefault(prompt, Asked(pair, prompt, ids, common_length(prefix, ids)))
+    return list(asked.values())
+
+
+def _warmed(decoder: TextDecoder, batch: Sequence[Asked], warm: set[tuple[int, ...]]) -> set[tuple[int, ...]]:
+    """Put the batch's shared prefixes into the prefix cache, once each; returns them."""
+    shared = {asked.ids[: asked.prefix] for asked in batch if asked.prefix}
+    for prefix in sorted(shared - warm):
+        if len(prefix) < decoder.target.max_length:
+            list(decode(decoder.target, [Request(prefix, load_method("plain"), max_new_tokens=1)]))
+    return shared
+
+
+def _decoded(decoder: TextDecoder, batch: Sequence[Asked], kind: Kind[Record]) -> list[Record | str]:
+    """Per prompt what is kept of it, or why nothing is."""
+    fitting = [asked for asked in batch if 0 < len(asked.ids) < decoder.target.max_length]
+    wanted = [kind.requests(asked) for asked in fitting]
+    requests = [request for each in wanted for request in each]
+    rounds: list[list[Round]] = [[] for _ in requests]
+
+    def cut(sequence: int) -> bool:
+        return "\n" in decoder.tokenizer.decode(answer_of(rounds[sequence]))
+
+    for r in decode(decoder.target, requests, cancelled=cut):
+        rounds[r.sequence].append(r)
+    found: dict[str, Record | str] = {}
+    for asked, own in zip(fitting, wanted, strict=True):
+        mine, rounds = rounds[: len(own)], rounds[len(own) :]
+        found[asked.prompt] = kind.record(asked, own, mine)
+    return [found.get(asked.prompt, "too_long") for asked in batch]
+
+
+def answer_of(rounds: Iterable[Round]) -> tuple[int, ...]:
+    """The tokens of a decode, its stop token included."""
+    return tuple(token for r in rounds for token in r.committed)
+
+
+def fault(tokenizer: Tokenizer, rounds: Sequence[Round]) -> str | None:
+    """Why nothing can be learnt from an answer: `newline` (where the agent would cut it), `unfinished` within the limit,
+    `empty`, `repeats`; None where something can."""
+    answer = answer_of(rounds)
+    faults = {
+        "newline": "\n" in tokenizer.decode(answer),
+        "unfinished": rounds[-1].finish != "stop",
+        "empty": len(answer) == 1,
+        "repeats": repeats(answer),
+    }
+    return next((name for name, found in faults.items() if found), None)
+
+
+def repeats(tokens: Sequence[int]) -> bool:
+    """Whether a token or a longer sequence stands there again and again, with nothing between."""
+    return any(
+        _longest_run(tokens, period) >= max(_MORE_TIMES * period, _LEAST_REPEATED)
+        for period in range(1, _LONGEST_PERIOD + 1)
+    )
+
+
+def _longest_run(tokens: Sequence[int], period: int) -> int:
+    """Tokens in a row that equal the one `period` before."""
+    longest = run = 0
+    for token, before in zip(tokens[period:], tokens, strict=False):
+        run = run + 1 if token == before else 0
+        longest = max(longest, run)
+    return longest
+
+
+class _Progress:
+    """A line now and then: how many are done, how fast, and how long the others will take."""
+
+    def __init__(self, total: int, what: str, report: Callable[[str], None]) -> None:
+        self._total, self._report = total, report
+        self._began_at = self._told_at = monotonic()
+        report(f"collecting {what} of {total:,} prompts")
+
+    def tell(self, counts: Mapping[str, int]) -> None:
+        now, done = monotonic(), counts["prompts"]
+        if now - self._told_at < _REPORT_S and done < self._total:
+            return
+        self._told_at = now
+        rate = done / max(now - self._began_at, 1e-3)
+        left = duration((self._total - done) / rate)
+        self._report(f"{done:,} of {self._total:,} prompts  {counts['kept']:,} kept  {rate:.2f} prompts/s  {left} left")

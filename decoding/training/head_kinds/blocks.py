@@ -1,0 +1,142 @@
+"""How block heads learn: from random anchors, each with a block of masks behind it and its context strictly before it.
+
+Losses are means over a block's guesses, weighted by depth: exp(-i / gamma) for guess i = 0, 1, ... (DFlash, arXiv 2602.06036).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decoding.checkpoints.model_config import ModelConfig
+from decoding.heads.head import Head, HeadConfig, new_head
+from decoding.heads.modules.block import BlockHead
+from decoding.heads.taps import spread_taps
+from decoding.training.heads.objective import HeadBatch
+from decoding.training.heads.sizes import attention_sizes
+from decoding.training.heads.vocabulary import (
+    batch_vocabulary,
+    cross_entropy,
+    frequent_tokens,
+    places,
+    soft_cross_entropy,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """What a head says behind its anchors, and what is true there."""
+
+    states: Tensor  # [blocks, guesses, hidden]
+    anchors: Tensor  # [blocks] token ids
+    index: Tensor  # [blocks, guesses] into the batch's `targets`: what each guess should be
+    valid: Tensor  # [blocks, guesses] whether the answer reaches so far
+
+
+@dataclass(frozen=True, slots=True)
+class BlockObjective:
+    """What the kinds of block heads share.
+
+    block_size: the anchor and the masks. layers, intermediate (0: about 1.8 times the target's width), taps: sizes of the
+    head. causal: the mask inside the block. carry: see `BlockHead`; the target's last state is tapped, too. anchors: blocks per
+    batch, drawn at random. gamma: of the weights by depth; 0: all alike. distribution: learn the target's distribution
+    (forward KL) and not its token. known: half of the packs' blocks begin with 1 to so many known tokens, as after forced
+    tokens, the others with the anchor alone. skip: see `BlockHead`. frequent:
+    size of the draft vocabulary beside each prompt's own tokens; 0: all tokens of the target.
+    """
+
+    block_size: int = 8
+    layers: int = 1
+    intermediate: int = 0
+    taps: int = 3
+    causal: bool = False
+    carry: bool = True
+    skip: bool = True
+    anchors: int = 256
+    gamma: float = 4.0
+    distribution: bool = False
+    known: int = 4
+    frequent: int = 512
+    kind: ClassVar[str]
+
+    def new(self, target: ModelConfig, counts: Tensor) -> Head:
+        taps = {*spread_taps(target.layers, self.taps), *([target.layers] if self.carry or self.skip else [])}
+        return new_head(
+            HeadConfig(
+                self.kind,
+                target.hidden_size,
+                target.vocab_size,
+                taps=tuple(sorted(taps)),
+                sizes={
+                    **attention_sizes(target),
+                    "layers": self.layers,
+                    "intermediate": self.intermediate or target.hidden_size * 16 // 9,
+                    "block_size": self.block_size,
+                    "causal": self.causal,
+                    "carry": self.carry,
+                    "skip_places": self.block_size - 1 if self.skip else 0,
+                    **self.more_sizes(),
+                },
+                frequent=frequent_tokens(counts, self.frequent),
+            )
+        )
+
+    def more_sizes(self) -> dict[str, Any]:
+        """What a kind has beside the block."""
+        return {}
+
+    def loss(self, head: Any, batch: HeadBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Of the guesses as they are."""
+        blocks = self.blocks(head, batch)
+        ids = batch_vocabulary(head.config, batch)
+        logits = blocks.states @ batch.lm_head[ids].T
+        return self.weighted(logits, blocks, batch, ids), figures(logits, blocks, batch, ids)
+
+    def blocks(self, head: BlockHead, batch: HeadBatch) -> Blocks:
+        """One pass of the head over blocks behind randomly drawn anchors."""
+        device = batch.targets.device
+        drawn = torch.randperm(len(batch.targets))[: self.anchors].to(device)
+        forced = int(torch.randint(2, ()) * torch.randint(self.known, ()))  # known tokens that are drafted in no round
+        masks = self.block_size - 1
+        index, valid = (each[drawn] for each in batch.ahead(forced + masks + head.shift))
+        rows = batch.sources[drawn]
+        known = torch.cat([batch.tokens[rows, None], batch.targets[index[:, :forced]]], 1)
+        seen = batch.sees[rows]
+        seen[torch.arange(len(rows), device=device), rows] = False
+        context = head.context(batch.hidden, batch.positions)
+        before = batch.parents[rows]
+        last = batch.hidden[before.clamp_min(0)] * (before >= 0)[:, None, None]
+        states = head(known, batch.positions[rows], masks, batch.embedding, context, seen, last)
+        return Blocks(states, known[:, -1], index[:, forced:], valid[:, forced:])
+
+    def weighted(self, logits: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor) -> Tensor:
+        """The mean loss of logits [blocks, guesses, size] over the draft vocabulary `ids`."""
+        losses, counted = self._losses(logits, blocks, batch, ids)
+        depths = torch.arange(logits.shape[1], device=logits.device)
+        weights = counted * (torch.exp(-depths / self.gamma) if self.gamma else torch.ones_like(depths))
+        return (losses * weights).sum() / weights.sum().clamp_min(1e-6)
+
+    def _losses(self, logits: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses [blocks, guesses], and which of them count."""
+        if self.distribution:
+            teacher = batch.logits(batch.sources, ids)
+            return soft_cross_entropy(logits, teacher[blocks.index]), blocks.valid
+        labels, inside = places(ids, batch.targets[blocks.index])
+        return cross_entropy(logits, labels), blocks.valid & inside
+
+
+def figures(logits: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor) -> dict[str, Tensor]:
+    """`right_k`: guesses of depth k that are true; `accepted`: tokens per block up to the first that is not; `faithful`: blocks
+    that are true to the answer's or their own end (JetSpec's rank-1 branch faithfulness).
+    """
+    right = (ids[logits.argmax(-1)] == batch.targets[blocks.index]) & blocks.valid
+    share = right.sum(0) / blocks.valid.sum(0).clamp_min(1)
+    accepted = right.int().cumprod(1).sum(1)
+    faithful = accepted == blocks.valid.sum(1)
+    return {
+        "accepted": accepted.float().mean(),
+        "faithful": faithful.float().mean(),
+        **{f"right_{i + 1}": value for i, value in enumerate(share.unbind())},
+    }

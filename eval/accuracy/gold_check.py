@@ -1,0 +1,45 @@
+"""The harness checked against itself: every gold query scored as if it were the prediction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eval.accuracy.run import task_for
+from eval.datasets.official import Example
+from eval.scoring.referee import Benchmark
+from eval.scoring.referee_pool import WorkerPool
+
+
+@dataclass(frozen=True, slots=True)
+class GoldCheck:
+    """`n` questions, `executed` of them with a gold query that runs, `agreed` of these judged right.
+
+    `unrunnable` are (id, db_id, reason); `disagreed` the ids of gold queries that their own rules call wrong.
+    """
+
+    n: int
+    executed: int
+    agreed: int
+    unrunnable: tuple[tuple[str, str, str], ...]
+    disagreed: tuple[str, ...]
+
+
+def check_gold(
+    examples: Sequence[Example], dataset: Benchmark, *, workers: int = 2, timeout_s: float = 30.0
+) -> GoldCheck:
+    """Run every gold query against itself on SQLite and say which could not be run and why."""
+    runnable = [example for example in examples if example.executable]
+    pool = WorkerPool(workers)
+    try:
+        tasks = [task_for(example, example.gold, dataset, "sqlite", timeout_s) for example in runnable]
+        judged = list(zip(runnable, pool.judge_all(tasks), strict=True))
+    finally:
+        pool.close()
+    failed = {example.id: verdict.gold_error for example, verdict in judged if verdict.gold_error}
+    reasons = {example.id: "the database is not there" for example in examples if not example.executable} | failed
+    return GoldCheck(
+        n=len(examples),
+        executed=len(runnable) - len(failed),
+        agreed=sum(verdict.correct for _, verdict in judged),
+        unrunnable=tuple((e.id, e.db_id, reasons[e.id]) for e in examples if e.id in reasons),
+        disagreed=tuple(e.id for e, verdict in judged if not verdict.correct and not verdict.gold_error),
+    )

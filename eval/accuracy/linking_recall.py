@@ -1,0 +1,132 @@
+"""What schema linking loses: of the tables and columns that gold SQL needs, those that a prompt under a budget shows.
+
+No model. The prompt's schema is cut by `agent.graph.prompt_slots.shown`, as in a conversation.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlglot import exp
+
+from agent.graph.prompt_slots import shown
+from eval.datasets.golds.databases import open_training
+from eval.datasets.golds.gold_sql import GoldError, Place, normalise, place_of, real_tables
+from eval.datasets.golds.sources import load_dev, load_questions, without_dev
+from eval.datasets.held_back import load_held_back
+from eval.datasets.official import Example, load_spider
+from eval.datasets.registry import sampled
+from tools.databases.open_database import open_database
+from tools.linking.link_schema import Link, link
+from tools.linking.match_values import ValueMatch, match_values
+from tools.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A question's schema and links, and what its gold SQL needs."""
+
+    schema: Schema
+    links: tuple[Link, ...]
+    tables: frozenset[str]
+    columns: frozenset[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`n` questions, `cut` of them on a schema of more than `budget` columns, `losing` of them without a table or column
+    that they need. The recalls are over all needed tables, and columns, of the `n`.
+    """
+
+    dataset: str
+    n: int
+    budget: int
+    cut: int
+    table_recall: float
+    column_recall: float
+    losing: int
+
+
+def measure(dataset: str, cases: Sequence[Case], budget: int) -> Row:
+    """One line of the table."""
+    prompts = [shown(case.schema, case.links, budget) for case in cases]
+    tables = columns = losing = 0
+    for case, prompt in zip(cases, prompts, strict=True):
+        kept_tables = sum(prompt.table(name) is not None for name in case.tables)
+        kept_columns = sum(prompt.table(name) is not None for name, _ in case.columns)  # a table is shown whole
+        tables, columns = tables + kept_tables, columns + kept_columns
+        losing += kept_tables < len(case.tables)
+    cut = sum(len(case.schema.tables) > len(prompt.tables) for case, prompt in zip(cases, prompts, strict=True))
+    of_tables, of_columns = sum(len(case.tables) for case in cases), sum(len(case.columns) for case in cases)
+    return Row(dataset, len(cases), budget, cut, _share(tables, of_tables), _share(columns, of_columns), losing)
+
+
+def needed(gold: str, schema: Schema) -> tuple[frozenset[str], frozenset[Place]]:
+    """The tables and columns of SQLite's SQL, as the schema spells them. Raises GoldError."""
+    tree = normalise(gold, schema)
+    places = (place_of(column, schema) for column in tree.find_all(exp.Column))
+    columns = frozenset(place for place in places if place is not None)
+    return frozenset(name for _, name in real_tables(tree, schema)) | {table for table, _ in columns}, columns
+
+
+def spider_dev(data: Path, sample: int | None) -> Iterator[Case]:
+    """Spider's dev questions whose database is there. `data` holds spider/. Raises DatasetError."""
+    return _on_files(_chosen([each for each in load_spider(data / "spider") if each.executable], sample))
+
+
+def held_back(data: Path, sample: int | None) -> Iterator[Case]:
+    """The questions on held-back databases. Raises DatasetError."""
+    return _on_files(_chosen(load_held_back(data, "spider"), sample))
+
+
+def bird_train(data: Path, sample: int | None) -> Iterator[Case]:
+    """BIRD's training questions, on schemas without rows: no value can be matched. Raises DatasetError."""
+    questions, _ = without_dev(load_questions(data), load_dev(data))
+    own = [question for question in questions if question.source == "bird"]
+    for db_id, asked in _by_database(_chosen([Example(q.id, q.db_id, q.text, q.gold) for q in own], sample)):
+        with TemporaryDirectory() as scratch:
+            database = open_training(data, [q for q in own if q.db_id == db_id], Path(scratch))
+            database.close()
+        for example in asked:
+            yield from _case(database.schema, example, ())
+
+
+CASES: Mapping[str, Callable[[Path, int | None], Iterator[Case]]] = {
+    "spider dev": spider_dev,
+    "held back": held_back,
+    "bird train": bird_train,
+}
+
+
+def _chosen(examples: Sequence[Example], sample: int | None) -> Sequence[Example]:
+    return examples if sample is None else sampled(examples, sample)
+
+
+def _by_database(examples: Iterable[Example]) -> Iterator[tuple[str, Iterator[Example]]]:
+    return groupby(sorted(examples, key=lambda example: example.db_id), key=lambda example: example.db_id)
+
+
+def _on_files(examples: Iterable[Example]) -> Iterator[Case]:
+    for _, asked in _by_database(examples):
+        own = list(asked)
+        assert own[0].database is not None
+        database = open_database(own[0].database, engine="sqlite")
+        try:
+            for example in own:
+                yield from _case(database.schema(), example, match_values(database, example.question))
+        finally:
+            database.close()
+
+
+def _case(schema: Schema, example: Example, values: Sequence[ValueMatch]) -> Iterator[Case]:
+    """The case, unless its gold SQL cannot be read."""
+    with suppress(GoldError):
+        tables, columns = needed(example.gold, schema)
+        yield Case(schema, link(schema, example.question, values), tables, columns)
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 1.0

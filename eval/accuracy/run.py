@@ -1,0 +1,194 @@
+"""Runs a benchmark: asks for a prediction, has it scored, keeps the record. What answers is a callable from outside.
+
+With one question at a time, scoring waits for the prediction and the other way round, so that neither disturbs the other's
+time on a small machine. With several at once, the answers come sooner and each one's time says little.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eval.accuracy.accuracy_bar import AccuracyBar
+from eval.accuracy.summary import summarise
+from eval.datasets.official import Example
+from eval.datasets.registry import by_database
+from eval.datasets.registry import shard as part
+from eval.predict.asking import answered
+from eval.predict.predictions import bird_text, spider_line, write_bird, write_spider
+from eval.predict.record import Predict, Prediction, Record, RecordLog
+from eval.scoring.referee import Benchmark, Engine, Task, Verdict
+from eval.scoring.referee_pool import Worker
+from eval.scoring.spider.clauses import UnreadableError
+from eval.scoring.spider.exact_match import SpiderSchema, exact_match, load_schemas
+
+_NO_DATABASE = "the database is not there"
+# DuckDB reserves far more address space than it uses; its own memory limit is what holds it.
+_MEMORY_MB: Mapping[Engine, int] = {"sqlite": 2048, "duckdb": 16384}
+
+
+def evaluate(
+    examples: Sequence[Example],
+    predict: Predict,
+    engine: Engine,
+    out: Path,
+    *,
+    dataset: str,
+    rules: Benchmark,
+    tables: Path | None = None,
+    model: str = "",
+    decoder: str = "",
+    settings: Mapping[str, Any] | None = None,
+    timeout_s: float = 30.0,
+    timed_runs: int = 100,
+    shard: tuple[int, int] | None = None,
+    at_once: int = 1,
+    recall: Callable[[Sequence[Record]], None] | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Score `predict` on the examples and return the summary; `out` gets records.jsonl, settings.json, summary.json
+    and the prediction files of the benchmark by whose `rules` it goes.
+
+    Called again on the same `out` it goes on with what has no record yet. `settings` (JSON values) are whatever else the
+    predictions depend on. `tables` is Spider's tables.json, without which there is no exact match. `timed_runs` > 0
+    measures BIRD's R-VES on SQLite. An example without database is recorded as not executed and not asked.
+
+    `shard` (number from 1, count): only that part of the examples (`eval.datasets.registry.shard`), in a folder of its own
+    inside `out`, so that processes share the work; a call without it takes over all parts' records. `at_once` > 1: so many
+    threads call `predict`. `recall` is given where an answer depends on those before it on the same database: these questions
+    are then asked strictly in order by one thread, and it is told the records that are there already before the first one is
+    asked.
+
+    Raises `ResumeError` when `out` holds another run, `WorkerError` when scoring cannot start; what `predict`
+    raises passes.
+    """
+    timed_runs = timed_runs if rules == "bird" and engine == "sqlite" else 0
+    names = {"dataset": dataset, "engine": engine, "model": model, "decoder": decoder}
+    figures = {"timeout_s": timeout_s, "timed_runs": timed_runs, "questions": fingerprint(examples)}
+    every_setting = {**(settings or {}), **names, **figures}
+    asked = part(examples, *shard) if shard else examples
+    folder = out / f"shard-{shard[0]}-of-{shard[1]}" if shard else out
+    log = RecordLog(folder, every_setting, Record)
+    try:
+        shards = log.take_over(sorted(folder.glob("shard-*")))
+        scorer = Scorer(rules, engine, tables, timeout_s, timed_runs)
+        if recall:
+            recall(log.records)
+        _ask(asked, predict, log, scorer, at_once, progress, in_order=recall is not None)
+    finally:
+        log.close()
+    records = log.in_order([example.id for example in asked])
+    summary = summarise(records, **names) | {"shards": shards, "settings": every_setting}
+    _write(summary, records, rules, folder)
+    return summary
+
+
+def _ask(
+    examples: Sequence[Example],
+    predict: Predict,
+    log: RecordLog[Record],
+    scorer: "Scorer",
+    at_once: int,
+    progress: bool,
+    in_order: bool,
+) -> None:
+    """Ask, score and record every example that has no record."""
+    done = {record.id for record in log.records}
+    missing = [example for example in examples if example.id not in done]
+    lines = list(by_database(missing).values()) if in_order else [[example] for example in missing]
+    try:
+        with AccuracyBar(len(examples), progress) as bar:
+            bar.show(len(log.records), _verdicts(log.records))
+            for example, prediction in answered(lines, predict, at_once):
+                log.append(_record(example, prediction, scorer))
+                bar.show(len(log.records), _verdicts(log.records))
+    finally:
+        scorer.close()
+
+
+def _verdicts(records: Sequence[Record]) -> list[bool]:
+    return [record.correct for record in records if record.executed]
+
+
+def task_for(
+    example: Example, sql: str, rules: Benchmark, engine: Engine, timeout_s: float, timed_runs: int = 0
+) -> Task:
+    """What the scoring process is asked. Spider's questions run on every *.sqlite file beside the database's own: in the
+    test-suite folders these make the test suite. The example must have a database.
+    """
+    if example.database is None:
+        raise ValueError(f"question {example.id} has no database")
+    spider = rules == "spider"
+    databases = sorted(example.database.parent.glob("*.sqlite")) if spider else [example.database]
+    text = spider_line(sql) if spider else bird_text(sql)
+    return Task(rules, engine, example.gold, text, tuple(map(str, databases)), timeout_s, timed_runs)
+
+
+class Scorer:
+    """Gives one prediction its verdict and its exact match."""
+
+    def __init__(
+        self, rules: Benchmark, engine: Engine, tables: Path | None, timeout_s: float, timed_runs: int
+    ) -> None:
+        self._rules, self._engine, self._timeout_s, self._timed_runs = rules, engine, timeout_s, timed_runs
+        self._schemas = load_schemas(tables) if rules == "spider" and tables else {}
+        self._worker = Worker(_MEMORY_MB[engine])
+
+    def verdict(self, example: Example, sql: str) -> Verdict:
+        """The verdict on execution; an empty prediction is wrong, whatever the gold query gives."""
+        return self._worker.judge(task_for(example, sql, self._rules, self._engine, self._timeout_s, self._timed_runs))
+
+    def exact_match(self, example: Example, sql: str) -> bool | None:
+        """Spider's exact match; None for BIRD, without tables.json, and where the gold query cannot be read."""
+        schema: SpiderSchema | None = self._schemas.get(example.db_id)
+        try:
+            return exact_match(example.gold, spider_line(sql), schema) if schema else None
+        except UnreadableError:
+            return None
+
+    def close(self) -> None:
+        """End the scoring process."""
+        self._worker.close()
+
+
+def _record(example: Example, prediction: Prediction | None, scorer: Scorer) -> Record:
+    if prediction is None:
+        return _make_record(example, Prediction(""), Verdict(gold_error=_NO_DATABASE), None)
+    verdict = scorer.verdict(example, prediction.sql)
+    return _make_record(example, prediction, verdict, scorer.exact_match(example, prediction.sql))
+
+
+def _make_record(example: Example, prediction: Prediction, verdict: Verdict, em: bool | None) -> Record:
+    return Record(
+        id=example.id,
+        db_id=example.db_id,
+        question=example.question,
+        gold=example.gold,
+        sql=prediction.sql,
+        executed=verdict.gold_error is None,
+        correct=verdict.correct,
+        em=em,
+        error=verdict.error if prediction.sql.strip() or verdict.gold_error else "no prediction",
+        difficulty=example.difficulty,
+        wall_ms=prediction.wall_ms,
+        new_tokens=prediction.new_tokens,
+        target_forwards=prediction.target_forwards,
+        steps=prediction.steps,
+        prediction_error=prediction.error,
+        continues=prediction.continues,
+        gold_error=verdict.gold_error,
+        soft_f1=verdict.soft_f1,
+        ves_reward=verdict.ves_reward,
+    )
+
+
+def fingerprint(examples: Sequence[Example]) -> str:
+    """Number and digest of the questions, so that a run goes on only with the same ones in the same order."""
+    keys = [[example.id, example.db_id, example.gold] for example in examples]
+    return f"{len(examples)}:{hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]}"
+
+
+def _write(summary: Mapping[str, Any], records: Sequence[Record], rules: Benchmark, out: Path) -> None:
+    (write_spider if rules == "spider" else write_bird)(records, out)
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,110 @@
+"""A run's figures as pure functions of its records. All accuracies are fractions of 1.
+
+`n` counts the questions, `executed` those that could be scored: every accuracy is over the latter.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from eval.predict.record import Record
+from eval.scoring.bird_score import r_ves
+
+_Z_95 = 1.959963984540054
+
+
+def summarise(records: Sequence[Record], *, dataset: str, engine: str, model: str, decoder: str) -> dict[str, Any]:
+    """What summary.json holds; figures without data are None. `tokens_per_s` is over the time to the SQL; `ex_of_all` counts
+    the questions that could not be scored as wrong; `continued` are the answers that say that they go on from an earlier one.
+    """
+    scored = [record for record in records if record.executed]
+    seconds = sum(record.wall_ms for record in records) / 1e3
+    tokens, forwards = sum(r.new_tokens for r in records), sum(r.target_forwards for r in records)
+    correct = sum(record.correct for record in scored)
+    return {
+        "dataset": dataset,
+        "engine": engine,
+        "model": model,
+        "decoder": decoder,
+        "n": len(records),
+        "executed": len(scored),
+        "ex": share(correct, len(scored)),
+        "ex_ci95": wilson_95(correct, len(scored)),
+        "ex_of_all": share(correct, len(records)),
+        "em": mean([float(record.em) for record in scored if record.em is not None]),
+        "soft_f1": mean([record.soft_f1 for record in scored if record.soft_f1 is not None]),
+        "r_ves": _r_ves(scored),
+        "invalid_sql_rate": share(sum(record.error is not None for record in scored), len(scored)),
+        "mean_tokens_per_forward": share(tokens, forwards),
+        "tokens_per_s": share(tokens, seconds),
+        "mean_ms": mean([record.wall_ms for record in scored]),
+        "p50_ms": percentile([record.wall_ms for record in scored], 50),
+        "p95_ms": percentile([record.wall_ms for record in scored], 95),
+        "continued": sum(record.continues is not None for record in records),
+        "by_difficulty": {level: _level(scored, level) for level in _levels(scored)},
+        "unrunnable_gold": [
+            {"id": record.id, "db_id": record.db_id, "error": record.gold_error}
+            for record in records
+            if not record.executed
+        ],
+    }
+
+
+def wilson_95(hits: int, n: int) -> list[float] | None:
+    """Wilson's 95 % score interval of hits/n (Wilson 1927), which stays inside [0, 1]; None for n = 0."""
+    if n == 0:
+        return None
+    share, z2 = hits / n, _Z_95**2
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = _Z_95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return [round(max(0.0, middle - half), 4), round(min(1.0, middle + half), 4)]
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """The value that `percent` % of the values do not exceed (nearest rank); None for no values."""
+    rank = math.ceil(percent / 100 * len(values))
+    return round(sorted(values)[max(0, rank - 1)], 3) if values else None
+
+
+def _levels(records: Sequence[Record]) -> list[str]:
+    """Levels in the order of the benchmarks' own tables, others after them."""
+    known = ["easy", "medium", "hard", "extra", "simple", "moderate", "challenging"]
+    present = {record.difficulty for record in records} - {""}
+    return [level for level in known if level in present] + sorted(present.difference(known))
+
+
+def _level(records: Sequence[Record], level: str) -> dict[str, Any]:
+    at_level = [record for record in records if record.difficulty == level]
+    correct = sum(record.correct for record in at_level)
+    return {
+        "n": len(at_level),
+        "ex": share(correct, len(at_level)),
+        "em": mean([float(record.em) for record in at_level if record.em is not None]),
+    }
+
+
+def _r_ves(records: Sequence[Record]) -> float | None:
+    rewards = [record.ves_reward for record in records if record.ves_reward is not None]
+    return round(r_ves(rewards), 4) if rewards else None
+
+
+def share(part: float, whole: float) -> float | None:
+    """To four decimals; None of nothing."""
+    return round(part / whole, 4) if whole else None
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """To four decimals; None for no values."""
+    return share(sum(values), len(values))
+
+
+def paired_difference(pairs: Sequence[tuple[bool, bool]]) -> tuple[float, float, float]:
+    """(difference of the shares, lower, upper end of its 95 % interval) from (ours, theirs) on the same questions.
+
+    The interval is Agresti and Min's (Statistics in Medicine 2005): Wald's, with half a question added to each of the four
+    cells, so that it is no point where the two never differ.
+    """
+    ours, theirs = (sum(pair[i] and not pair[1 - i] for pair in pairs) for i in (0, 1))
+    n, b, c = len(pairs) + 2, ours + 0.5, theirs + 0.5
+    middle, half = (b - c) / n, _Z_95 * math.sqrt(b + c - (b - c) ** 2 / n) / n
+    return (ours - theirs) / max(len(pairs), 1), max(middle - half, -1.0), min(middle + half, 1.0)

@@ -1,0 +1,157 @@
+"""The databases behind the training questions: real ones, and empty ones made from names alone. Opens, reads, closes."""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from sqlglot import exp
+
+from eval.datasets.golds.gold_sql import GoldError, Place, parse, place_of
+from eval.datasets.golds.sources import Question
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
+from tools.schema import Column, ForeignKey, Schema, Table
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingDatabase:
+    """`sqlite` runs SQLite's dialect; without rows it only binds, and there is no `duckdb`."""
+
+    db_id: str
+    schema: Schema
+    sqlite: Database
+    duckdb: Database | None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether execution says anything here."""
+        return self.duckdb is not None
+
+    def close(self) -> None:
+        """Close both engines."""
+        for database in (self.sqlite, self.duckdb):
+            if database is not None:
+                database.close()
+
+
+def open_training(data: Path, questions: Sequence[Question], scratch: Path) -> TrainingDatabase:
+    """The database of these questions, which share one. `scratch` holds the empty ones until the build is over."""
+    db_id, source = questions[0].db_id, questions[0].source
+    file = data / "spider" / "database" / db_id / f"{db_id}.sqlite"
+    if source == "bird" or not file.is_file():
+        schema = _bird_schema(data, db_id, questions) if source == "bird" else described_schema(data, db_id)
+        return _opened(db_id, empty_database(schema, scratch), None)
+    native = open_database(file, engine="sqlite")
+    full = any(table.row_count for table in native.schema().tables)
+    return _opened(db_id, native, open_database(file) if full else None)
+
+
+def _opened(db_id: str, native: Database, duckdb: Database | None) -> TrainingDatabase:
+    return TrainingDatabase(db_id, native.schema(), native, duckdb)
+
+
+def empty_database(schema: Schema, scratch: Path) -> Database:
+    """A database of this schema without rows, on which SQL binds and fails as on a full one."""
+    file = scratch / f"{uuid4().hex}.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(
+            "PRAGMA synchronous = OFF;\nBEGIN;\n" + "\n".join(map(_create, schema.tables)) + "\nCOMMIT;"
+        )
+    opened = open_database(file, engine="sqlite")
+    opened.schema()
+    return opened
+
+
+def _create(table: Table) -> str:
+    keys = [column.name for column in table.columns if column.primary_key]
+    parts = [f"{_quoted(column.name)} {column.type}".rstrip() for column in table.columns]
+    parts += [f"PRIMARY KEY ({_listed(keys)})"] if keys else []
+    parts += [
+        f"FOREIGN KEY ({_listed(key.columns)}) REFERENCES {_quoted(key.ref_table)} ({_listed(key.ref_columns)})"
+        for key in table.foreign_keys
+    ]
+    return f"CREATE TABLE {_quoted(table.name)} ({', '.join(parts)});"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(_quoted, names))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def described_schema(data: Path, db_id: str) -> Schema:
+    """A Spider database as tables.json describes it: names, types and keys, no rows."""
+    entry = _described(data / "spider" / "tables.json")[db_id]
+    names: list[str] = entry["table_names_original"]
+    columns: list[list[Any]] = entry["column_names_original"]
+    keys = {key for part in entry["primary_keys"] for key in (part if isinstance(part, list) else [part])}
+    tables = []
+    for number, name in enumerate(names):
+        own = [i for i, (table, _) in enumerate(columns) if table == number]
+        listed = tuple(Column(columns[i][1], _TYPES.get(entry["column_types"][i], "TEXT"), i in keys) for i in own)
+        foreign = tuple(
+            ForeignKey((columns[a][1],), names[columns[b][0]], (columns[b][1],))
+            for a, b in entry["foreign_keys"]
+            if a in own
+        )
+        tables.append(Table(name, listed, foreign))
+    own_book = "sqlite_sequence"  # SQLite's, listed for databases with AUTOINCREMENT; no database shows it
+    return Schema(tuple(table for table in tables if table.name != own_book), "sqlite")
+
+
+@cache
+def _described(file: Path) -> dict[str, dict[str, Any]]:
+    return {entry["db_id"]: entry for entry in json.loads(file.read_text(encoding="utf-8"))}
+
+
+_TYPES = {"number": "NUMERIC", "text": "TEXT", "time": "DATE", "boolean": "BOOLEAN"}
+
+
+def _bird_schema(data: Path, db_id: str, questions: Sequence[Question]) -> Schema:
+    """From the column descriptions, which have names alone. Keys are the joins that gold queries make at least twice: the
+    side that is its table's first column is referred to."""
+    described = json.loads((data / "bird" / "train" / "train_descriptions.json").read_text(encoding="utf-8"))[db_id]
+    tables = tuple(
+        Table(name.strip(), tuple(Column(column, "") for column in dict.fromkeys(c.strip() for c in columns)))
+        for name, columns in described.items()
+    )
+    schema = Schema(tables, "sqlite")
+    joins = Counter(join for question in questions for join in _joins(question.gold, schema))
+    keys = [_directed(join, schema) for join, count in joins.items() if count > 1]
+    return replace(schema, tables=tuple(_with_keys(table, keys) for table in tables))
+
+
+def _joins(gold: str, schema: Schema) -> set[tuple[Place, Place]]:
+    try:
+        conditions = list(parse(gold, "sqlite").find_all(exp.EQ))
+    except GoldError:
+        return set()
+    pairs = ((equal.this, equal.expression) for equal in conditions)
+    ends = [
+        sorted(place for side in pair if (place := place_of(side, schema)) is not None)
+        for pair in pairs
+        if isinstance(pair[0], exp.Column) and isinstance(pair[1], exp.Column)
+    ]
+    return {(pair[0], pair[1]) for pair in ends if len(pair) == 2 and pair[0][0] != pair[1][0]}
+
+
+def _directed(join: tuple[Place, Place], schema: Schema) -> tuple[Place, Place]:
+    first = {(table.name, table.columns[0].name) for table in schema.tables}
+    return join[::-1] if join[0] in first and join[1] not in first else join
+
+
+def _with_keys(table: Table, keys: Sequence[tuple[Place, Place]]) -> Table:
+    referred = {there for _, there in keys}
+    first = table.columns[0].name
+    columns = tuple(replace(c, primary_key=c.name == first and (table.name, first) in referred) for c in table.columns)
+    foreign = tuple(ForeignKey((a[1],), b[0], (b[1],)) for a, b in keys if a[0] == table.name)
+    return replace(table, columns=columns, foreign_keys=foreign)

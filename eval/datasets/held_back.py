@@ -1,0 +1,93 @@
+"""What is measured on the training databases that no training sees: their questions, and follow-ups made from them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from math import ceil
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from eval.datasets.golds.gold_sql import GoldError, normalise, sql_text
+from eval.datasets.golds.sources import HELD_BACK, Question, spider_questions, syn_questions
+from eval.datasets.golds.verify import run
+from eval.datasets.official import Example, database_file, spider_difficulty
+from eval.datasets.variants.follow_ups import follow_up
+from eval.scoring.spider.exact_match import load_schemas
+from eval.scoring.spider.execution_match import plug_in_value
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
+
+FOLLOW_UPS = 100
+CHOICE = 2  # follow-ups made for each one that is asked, so that there is one of every kind to choose
+_READERS = {"spider": spider_questions, "spider_syn": syn_questions}
+
+
+def load_held_back(data: Path, wording: Literal["spider", "spider_syn"]) -> list[Example]:
+    """The questions on the held-back databases. `data` holds spider/ and spider_syn/. Raises DatasetError."""
+    schemas = load_schemas(data / "spider" / "tables.json")
+    return [
+        Example(
+            id=question.id.split("/")[1],
+            db_id=question.db_id,
+            question=question.text,
+            gold=question.gold,
+            difficulty=spider_difficulty(question.gold, schemas.get(question.db_id)),
+            database=database_file(data / "spider" / "database", question.db_id),
+        )
+        for question in _READERS[wording](data)
+        if question.db_id in HELD_BACK
+    ]
+
+
+def load_follow_ups(data: Path, count: int = FOLLOW_UPS) -> list[Example]:
+    """Second questions on the held-back databases, made as those of the training data are: always the same ones.
+
+    `history` is the first question; `difficulty` is the kind of change. Spread over the databases, and inside each over the
+    kinds. Raises DatasetError.
+    """
+    by_database: dict[str, list[Question]] = defaultdict(list)
+    for question in spider_questions(data):
+        if question.db_id in HELD_BACK:
+            by_database[question.db_id].append(question)
+    share = ceil(count / len(by_database)) if by_database else 0
+    made = [islice(_made(data, questions), CHOICE * share) for _, questions in sorted(by_database.items())]
+    return [example for own in made for example in _spread(list(own), share)][:count]
+
+
+def _made(data: Path, questions: Sequence[Question]) -> Iterator[Example]:
+    """A follow-up of every gold query that has one which gives rows, in random order."""
+    db_id, golds = questions[0].db_id, {question.gold: question for question in questions}
+    chance, file = Random(f"follow-ups/{db_id}"), database_file(data / "spider" / "database", db_id)
+    if file is None:
+        return
+    database = open_database(file, engine="sqlite")
+    try:
+        for question in chance.sample(list(golds.values()), len(golds)):
+            with suppress(GoldError):
+                yield from _second(question, database, file, chance)
+    finally:
+        database.close()
+
+
+def _second(question: Question, database: Database, file: Path, chance: Random) -> Iterator[Example]:
+    """The question's follow-up, if one applies, gives rows, and is right by Spider's rules. Raises GoldError."""
+    first = normalise(question.gold, database.schema())
+    made = follow_up(first, database.schema(), chance)
+    gold = sql_text(made.tree, "sqlite") if made else ""
+    if made is None or plug_in_value(gold) != gold or not run(gold, database).rows:
+        return
+    number = question.id.split("/")[1]
+    history = ((question.text, sql_text(first, "sqlite")),)
+    yield Example(f"{number}/{made.kind}", question.db_id, made.text, gold, "", made.kind, file, history)
+
+
+def _spread(made: Sequence[Example], count: int) -> list[Example]:
+    """The first `count`, taking of each kind in turn."""
+    seen, turns = Counter[str](), []
+    for example in made:
+        turns.append(seen[example.difficulty])
+        seen[example.difficulty] += 1
+    ranked = sorted(zip(turns, range(len(made)), strict=True))[:count]
+    return [made[place] for _, place in sorted(ranked, key=lambda entry: entry[1])]

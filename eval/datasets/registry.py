@@ -1,0 +1,95 @@
+"""Every set of questions that `sqlagent eval` knows, by name, and which of them are asked: all, the first, a sample."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from eval.datasets.held_back import load_follow_ups, load_held_back
+from eval.datasets.official import DatasetError, Example, load_bird, load_spider
+from eval.scoring.referee import Benchmark
+
+Order = Literal["given", "shuffled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """How a folder is read, by whose rules its questions are scored, and where Spider's tables.json lies in it."""
+
+    load: Callable[[Path], list[Example]]
+    rules: Benchmark
+    tables: str | None = None
+
+
+DATASETS: Mapping[str, Dataset] = {
+    "spider": Dataset(load_spider, "spider", "tables.json"),
+    "bird": Dataset(load_bird, "bird"),
+    "held_back": Dataset(lambda data: load_held_back(data, "spider"), "spider", "spider/tables.json"),
+    "held_back/spider_syn": Dataset(lambda data: load_held_back(data, "spider_syn"), "spider", "spider/tables.json"),
+    "follow_ups": Dataset(load_follow_ups, "spider", "spider/tables.json"),
+}
+
+
+def load_dataset(
+    name: str, data: Path, *, limit: int | None = None, sample: int | None = None, db: str | None = None
+) -> list[Example]:
+    """The questions of a dataset in its own order. Raises `DatasetError`.
+
+    `db` keeps the questions on that database alone. `sample` keeps so many by `sampled`, `limit` the first so many, of those
+    whose database is there: such a run has no question that cannot be executed. Without both every question stays.
+    """
+    if name not in DATASETS:
+        raise DatasetError(f"unknown dataset {name}: choose one of {', '.join(DATASETS)}")
+    examples = DATASETS[name].load(data)
+    if db is not None:
+        examples = [example for example in examples if example.db_id == db]
+    if sample is not None or limit is not None:
+        examples = [example for example in examples if example.executable]
+    if sample is not None:
+        examples = sampled(examples, sample)
+    if not examples:
+        raise DatasetError(f"no question left in {data}" + (f" on database {db}" if db else ""))
+    return examples[:limit]
+
+
+def sampled(examples: Sequence[Example], count: int) -> list[Example]:
+    """`count` random questions, spread over the databases in proportion, in the order given.
+
+    They depend on the questions alone, so that every setting is measured on the same ones; a smaller sample is part of every
+    larger one.
+    """
+    chance, places = Random("sample"), dict[str, float]()
+    for own in by_database(examples).values():
+        shuffled, start = chance.sample(own, len(own)), chance.random()
+        places |= {example.id: (rank + start) / len(own) for rank, example in enumerate(shuffled)}
+    chosen = set(sorted(places, key=places.__getitem__)[:count])
+    return [example for example in examples if example.id in chosen]
+
+
+def shard(examples: Sequence[Example], number: int, count: int) -> list[Example]:
+    """Part `number`, from 1, of `count`: whole databases, dealt out from the largest, each to the part that has least."""
+    parts: list[set[str]] = [set() for _ in range(count)]
+    sizes = [0] * count
+    for db_id, own in sorted(by_database(examples).items(), key=lambda entry: -len(entry[1])):
+        least = sizes.index(min(sizes))
+        parts[least].add(db_id)
+        sizes[least] += len(own)
+    return [example for example in examples if example.db_id in parts[number - 1]]
+
+
+def in_order(examples: Sequence[Example], order: Order, seed: int) -> list[Example]:
+    """The questions of each database as they are given, or shuffled by the seed; each database's order is its own."""
+    if order == "given":
+        return list(examples)
+    groups = by_database(examples)
+    return [example for name, own in groups.items() for example in Random(f"{seed}/{name}").sample(own, len(own))]
+
+
+def by_database(examples: Sequence[Example]) -> dict[str, list[Example]]:
+    """The questions of each database, in their order."""
+    by_database: dict[str, list[Example]] = defaultdict(list)
+    for example in examples:
+        by_database[example.db_id].append(example)
+    return by_database

@@ -1,0 +1,272 @@
+"""Training data from benchmark folders: groups of pairs as the trainer reads them, and a manifest that says what they are.
+
+`OUT/train.jsonl`, `OUT/held_back.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of the
+training plans, of which `agent/prompts/skeletons.txt` is a copy; `OUT/parts/` keeps finished databases, so that a build that
+was interrupted goes on. The same options and folder give the same bytes.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sqlglot import exp
+
+from agent.prompts.plan_format import parse_plan
+from agent.prompts.profiles.compact import PROMPT_VERSION
+from decoding.training.data.groups import Group, group_line
+from eval.datasets.golds.databases import TrainingDatabase, described_schema, empty_database, open_training
+from eval.datasets.golds.gold_sql import GoldError, Place, place_of, real_tables
+from eval.datasets.golds.sources import HELD_BACK, Question, load_dev, load_questions, synonym_questions, without_dev
+from eval.datasets.golds.verify import Dialect
+from eval.datasets.official import DatasetError
+from eval.datasets.training.examples import PROFILE, Item, Placed, Setting, pairs
+from eval.datasets.training.items import items
+from eval.datasets.training.tally import Tally
+from eval.datasets.variants.synonyms import Synonyms, read_synonyms
+from eval.datasets.variants.variants import distractors, draw, original
+from tools.databases.database import Database
+from tools.schema import Schema, Table
+
+CountTokens = Callable[[str], int]
+Report = Callable[[str], None]
+SKELETONS = 200  # about two plans in three have one of them
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """variants: passes over the questions under new names, beside the one under the original names; 0.5 is half of them.
+
+    per_schema: questions that share one new schema; about as many as one pack of the trainer takes.
+    originals: share of questions, in each dialect, that are asked under the original names, too.
+    queries: share of questions whose SQL is asked for beside the plan, which is harder to learn.
+    refine, follow_ups: share of questions that get a correction, a second question of one of three kinds (`second_questions`).
+    databases: only these; empty: all.
+    spider, spider_syn, bird: share of each source's questions. Those held back are all there, under the original names.
+    """
+
+    seed: int = 0
+    variants: float = 3.0
+    per_schema: int = 8
+    originals: float = 1.0
+    spider: float = 1.0
+    spider_syn: float = 1.0
+    bird: float = 1.0
+    queries: float = 1.0
+    refine: float = 0.3
+    follow_ups: float = 0.3
+    databases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What every database's part is made with."""
+
+    data: Path
+    options: Options
+    guests: tuple[Table, ...]
+    synonyms: Synonyms
+    count_tokens: CountTokens
+
+
+def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, report: Report) -> dict[str, Any]:
+    """Write the files and give the manifest. `count_tokens` counts an answer's. Raises DatasetError."""
+    dev = load_dev(data)
+    questions, out_of_dev = without_dev(load_questions(data), dev)
+    assert not {q.db_id for q in questions} & dev.db_ids, "a dev database among the training data"
+    by_database = _by_database(questions, options)
+    guests = _guests(data, questions)
+    material = Material(data, options, guests, read_synonyms(synonym_questions(data)), count_tokens)
+    (out / "parts").mkdir(parents=True, exist_ok=True)
+    records = []
+    for number, (name, own) in enumerate(by_database.items(), 1):
+        records.append(_part(name, own, out / "parts", material))
+        report(f"{number} of {len(by_database)}: {name}, {sum(records[-1]['pairs'].values())} pairs")
+    _join(out, "held_back.jsonl", [name for name in by_database if name in HELD_BACK])
+    _join(out, "train.jsonl", [name for name in by_database if name not in HELD_BACK])
+    (out / "skeletons.txt").write_text("".join(f"{line}\n" for line in _skeletons(out)), encoding="utf-8")
+    manifest = _manifest(options, questions, out_of_dev, dict(zip(by_database, records, strict=True)))
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    return manifest
+
+
+def _by_database(questions: Sequence[Question], options: Options) -> dict[str, list[Question]]:
+    """Questions by what their part is called: the database, with `bird-` before BIRD's."""
+    found: dict[str, list[Question]] = defaultdict(list)
+    for question in questions:
+        if not options.databases or question.db_id in options.databases:
+            found[("bird-" if question.source == "bird" else "") + question.db_id].append(question)
+    if not found:
+        raise DatasetError(f"no training question on {', '.join(options.databases)}")
+    return dict(sorted(found.items()))
+
+
+def _guests(data: Path, questions: Sequence[Question]) -> tuple[Table, ...]:
+    """Tables to strew in: of Spider's training databases, none of dev's and none of those held back."""
+    names = {q.db_id for q in questions if q.source == "spider"} - set(HELD_BACK)
+    return distractors([described_schema(data, name) for name in sorted(names)])
+
+
+def _part(name: str, questions: Sequence[Question], folder: Path, material: Material) -> dict[str, Any]:
+    """The counts of a database's part; written unless it is there already, made with the same options."""
+    made_with = {**asdict(material.options), "databases": None, "prompt_version": PROMPT_VERSION}
+    record = folder / f"{name}.json"
+    if record.is_file():
+        known: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+        if known["made_with"] == made_with:
+            return known
+    with TemporaryDirectory() as scratch:
+        groups, tally = database_groups(questions, material, Path(scratch), held_back=name in HELD_BACK)
+    (folder / f"{name}.jsonl").write_text("".join(map(group_line, groups)), encoding="utf-8")
+    sizes = {"questions": len(questions), "groups": len(groups)}
+    counts = {"made_with": made_with, **sizes, "golds": tally.golds, "pairs": tally.pairs, "left_out": tally.left_out}
+    record.write_text(json.dumps(counts) + "\n", encoding="utf-8")
+    return counts
+
+
+def database_groups(
+    questions: Sequence[Question], material: Material, scratch: Path, *, held_back: bool = False
+) -> tuple[list[Group], Tally]:
+    """All groups of one database's questions. Held-back questions are asked under the original names alone."""
+    options, tally = material.options, Tally()
+    material = replace(material, options=replace(options, queries=1.0)) if held_back else material
+    database = open_training(material.data, questions, scratch)
+    try:
+        chance = Random(f"{options.seed}/{questions[0].source}/{database.db_id}")
+        kept = questions if held_back else _kept(questions, options, chance)
+        found = items(kept, database, options.follow_ups, chance, tally)
+        placed = list(_original(found, database, material, chance, tally, 1.0 if held_back else options.originals))
+        for share in [] if held_back else _passes(options.variants):
+            chosen = [item for item in found if chance.random() < share]
+            placed += _varied(chosen, database, material, scratch, chance, tally)
+    finally:
+        database.close()
+    return _grouped(placed), tally
+
+
+def _passes(variants: float) -> list[float]:
+    """The share of the questions in each pass: 2.5 is two whole passes and one over half of them."""
+    return [min(1.0, variants - done) for done in range(ceil(variants))]
+
+
+def _kept(questions: Sequence[Question], options: Options, chance: Random) -> list[Question]:
+    shares = {"spider": options.spider, "spider_syn": options.spider_syn, "bird": options.bird}
+    return [question for question in questions if chance.random() < shares[question.source]]
+
+
+def _original(
+    found: Sequence[Item], database: TrainingDatabase, material: Material, chance: Random, tally: Tally, share: float
+) -> Iterator[Placed]:
+    """A share of the items in each of their dialects, on the real database."""
+    engines: dict[Dialect, Database | None] = {"sqlite": database.sqlite, "duckdb": database.duckdb}
+    for item in found:
+        for dialect in item.dialects:
+            if chance.random() >= share:
+                continue
+            bare = engines[dialect] or database.sqlite
+            setting = Setting(database, original(database.schema), bare, dialect)
+            yield from _fitting(item, setting, material, chance, tally)
+
+
+def _varied(
+    found: Sequence[Item],
+    database: TrainingDatabase,
+    material: Material,
+    scratch: Path,
+    chance: Random,
+    tally: Tally,
+) -> Iterator[Placed]:
+    """Every item once, in one of its dialects, a few to a new schema."""
+    size, order = material.options.per_schema, chance.sample(list(found), len(found))
+    for chunk in (order[place : place + size] for place in range(0, len(order), size)):
+        needed = {place for item in chunk for place in _needed(item, database.schema)}
+        variant = draw(database.schema, needed, material.guests, material.synonyms, chance)
+        bare = empty_database(variant.schema, scratch)
+        for item in chunk:
+            setting = Setting(database, variant, bare, chance.choice(item.dialects))
+            yield from _fitting(item, setting, material, chance, tally)
+        bare.close()
+
+
+def _needed(item: Item, schema: Schema) -> Iterator[Place]:
+    """The places of every SQL of the item; a table without columns brings its first."""
+    for target in (item.target, *(target for _, target in item.history)):
+        for tree in target.trees.values():
+            yield from ((name, table.columns[0].name) for name, table in _tables(tree, schema))
+            yield from (p for c in tree.find_all(exp.Column) if (p := place_of(c, schema)) is not None)
+
+
+def _tables(tree: exp.Query, schema: Schema) -> Iterator[tuple[str, Table]]:
+    found = ((name, schema.table(name)) for _, name in real_tables(tree, schema))
+    return ((name, table) for name, table in found if table is not None)
+
+
+def _fitting(item: Item, setting: Setting, material: Material, chance: Random, tally: Tally) -> list[Placed]:
+    """The item's pairs; none where one of its answers is longer than the agent lets the model write."""
+    try:
+        made = list(pairs(item, setting, material.options.refine, chance))
+    except GoldError as error:
+        tally.left_out[f"variant: {str(error).split(':')[0]}"] += 1
+        return []
+    for placed in made:
+        if material.count_tokens(placed.pair.answer) > PROFILE.max_new_tokens(placed.step):
+            tally.left_out[f"{placed.step} is too long"] += 1
+            return []
+    if chance.random() >= material.options.queries:
+        made = [placed for placed in made if placed.step != "generate"]
+    source = " ".join(filter(None, (item.id.split("/")[0], "follow-up" if item.history else "", item.kind)))
+    tally.pairs.update(f"{source} {placed.pair.step} {setting.dialect}" for placed in made)
+    return made
+
+
+def _grouped(placed: Iterable[Placed]) -> list[Group]:
+    """One group per schema text, in the order in which the texts first come."""
+    by_prefix: dict[str, list[Placed]] = defaultdict(list)
+    for each in placed:
+        by_prefix[each.prefix].append(each)
+    return [Group(prefix, tuple(each.pair for each in own)) for prefix, own in by_prefix.items()]
+
+
+def _join(out: Path, name: str, parts: Sequence[str]) -> None:
+    with (out / name).open("w", encoding="utf-8") as whole:
+        for part in parts:
+            whole.write((out / "parts" / f"{part}.jsonl").read_text(encoding="utf-8"))
+
+
+def _skeletons(out: Path) -> list[str]:
+    """The most frequent skeletons of the training plans, the first the most frequent."""
+    lines = (out / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    plans = (pair["answer"] for line in lines for pair in json.loads(line)["pairs"] if pair["step"] == "plan")
+    counts = Counter(parse_plan(plan).skeleton for plan in plans)
+    return sorted(counts, key=lambda each: (-counts[each], each))[:SKELETONS]
+
+
+def _manifest(
+    options: Options, questions: Sequence[Question], out_of_dev: Sequence[str], records: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """What was built, in numbers."""
+    return {
+        "prompt_version": PROMPT_VERSION,
+        "options": asdict(options),
+        "questions": dict(Counter(question.source for question in questions)),
+        "left_out_as_dev": list(out_of_dev),
+        "held_back": [name for name in HELD_BACK if name in records],
+        "train": _summed(record for name, record in records.items() if name not in HELD_BACK),
+        "held_back_counts": _summed(record for name, record in records.items() if name in HELD_BACK),
+        "databases": {name: sum(record["pairs"].values()) for name, record in records.items()},
+    }
+
+
+def _summed(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    totals = {name: Counter[str]() for name in ("golds", "pairs", "left_out")}
+    sizes = Counter[str]()
+    for record in records:
+        sizes.update(groups=record["groups"], questions=record["questions"], pairs=sum(record["pairs"].values()))
+        for name, total in totals.items():
+            total.update(record[name])
+    return {**sizes, "golds": totals["golds"], "by_kind": totals["pairs"], "left_out": totals["left_out"]}

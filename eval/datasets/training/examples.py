@@ -1,0 +1,200 @@
+"""A question as pairs of prompt and answer, one per step of the agent. The prompts are the agent's:
+`agent.graph.prompt_slots` fills the slots as in a conversation, and the compact profile writes them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from random import Random
+
+from sqlglot import exp
+
+from agent.graph.prompt_slots import prompt_slots, tries_of
+from agent.graph.toolbox import AgentOptions
+from agent.prompts.profiles.compact import Compact, schema_text
+from agent.prompts.profiles.profile import ModelStep
+from agent.prompts.slots import Slots
+from agent.state import Attempt
+from decoding.training.data.groups import Pair
+from eval.datasets.golds.databases import TrainingDatabase
+from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables, sql_text
+from eval.datasets.golds.verify import LIMITS, Dialect, Target
+from eval.datasets.training.plan_answers import plan_answer
+from eval.datasets.variants.corrupt import BINDING, EMPTYING, corrupted
+from eval.datasets.variants.rename import rename_schema, rename_sql, rename_values
+from eval.datasets.variants.variants import UNNAMED, Variant
+from tools.databases.database import Database
+from tools.linking.link_schema import link
+from tools.linking.match_values import ValueMatch
+from tools.repair.repair_query import mend
+from tools.result import Result
+from tools.schema import Schema
+
+PROFILE = Compact()
+OPTIONS = AgentOptions()  # of the agent that the prompts are for
+DRAWS = 4  # corruptions tried until one leads to a trouble that the agent would meet
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A question with its verified SQL, and the turns before it; `values` by dialect, as the engines find them.
+
+    `kind` says what a second question is to the first (`second_questions.KINDS`); "" for a question of the benchmark.
+    """
+
+    id: str
+    text: str
+    evidence: str
+    target: Target
+    values: dict[Dialect, tuple[ValueMatch, ...]]
+    history: tuple[tuple[str, Target], ...] = ()
+    kind: str = ""
+
+    @property
+    def dialects(self) -> tuple[Dialect, ...]:
+        """In which every SQL of the item is there."""
+        turns = [self.target, *(target for _, target in self.history)]
+        return tuple(d for d in self.target.trees if all(d in turn.trees for turn in turns))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where an item is asked: a variant of its database's schema, and an engine with that schema's names.
+
+    `bare` is that engine's database, full where the names are the original ones, empty where they are not.
+    """
+
+    database: TrainingDatabase
+    variant: Variant
+    bare: Database
+    dialect: Dialect
+
+    @property
+    def schema(self) -> Schema:
+        """What the prompt shows."""
+        return replace(self.bare.schema(), dialect=self.dialect)
+
+    @property
+    def engine(self) -> Database:
+        """The database with rows, or the nearest to it, under the original names."""
+        full = self.database.duckdb if self.dialect == "duckdb" else self.database.sqlite
+        return full or self.database.sqlite
+
+    def renamed(self, tree: exp.Query) -> exp.Query:
+        """The query under the variant's names. Raises GoldError when it cannot be led back, or needs what was cut."""
+        base = self.variant.base
+        if self.variant.naming is UNNAMED:
+            return tree
+        missing = [name for _, name in real_tables(tree, self.engine.schema()) if base.table(name) is None]
+        places = (place_of(column, self.engine.schema()) for column in tree.find_all(exp.Column))
+        missing += [c for place in places if place for t, c in [place] if not _has(base, t, c)]
+        if missing:
+            raise GoldError(f"the variant lacks {missing[0]}")
+        new = rename_sql(tree, base, self.variant.naming)
+        back = rename_sql(new, rename_schema(base, self.variant.naming), self.variant.naming.undone())
+        if sql_text(back, self.dialect) != sql_text(tree, self.dialect):
+            raise GoldError("renaming cannot be undone")
+        return new
+
+
+def _has(schema: Schema, table: str, column: str) -> bool:
+    known = schema.table(table)
+    return known is not None and known.column(column) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A pair and the schema text that its whole prompt begins with."""
+
+    prefix: str
+    step: ModelStep
+    pair: Pair
+
+
+def slots_of(item: Item, setting: Setting, attempts: Sequence[Attempt] = (), plan: str = "") -> Slots:
+    """The slots that a conversation would fill for the item, read as a follow-up where it has turns before it."""
+    schema, values = setting.schema, _values(item, setting)
+    turns = [(text, _sql(target.trees[setting.dialect], setting)) for text, target in item.history]
+    return prompt_slots(
+        item.text,
+        schema,
+        setting.dialect,
+        OPTIONS,
+        links=link(schema, item.text, values),
+        values=values,
+        history=tuple(turns[-1:]),
+        plan=plan,
+        tries=tries_of(attempts),
+        evidence=item.evidence,
+    )
+
+
+def _values(item: Item, setting: Setting) -> tuple[ValueMatch, ...]:
+    """The item's values under the setting's names."""
+    values = rename_values(item.values.get(setting.dialect, ()), setting.variant.naming)
+    return tuple(value for value in values if _has(setting.schema, value.table, value.column))
+
+
+def pairs(item: Item, setting: Setting, refine: float, rng: Random) -> Iterator[Placed]:
+    """Plan and generate, and with probability `refine` one correction. Raises GoldError where the SQL does not fit the
+    setting's schema."""
+    tree = setting.renamed(item.target.trees[setting.dialect])
+    sql = sql_text(tree, setting.dialect)
+    error = setting.bare.explain(sql) if setting.bare.dialect == setting.dialect else None
+    if error is not None:
+        raise GoldError(f"does not bind: {error.message}")
+    plan = plan_answer(tree, setting.schema, setting.dialect).text()
+    filled = slots_of(item, setting)
+    yield _placed("plan", filled, plan, item, setting)
+    yield _placed("generate", replace(filled, plan=plan), sql, item, setting)
+    attempt = _attempt(item, tree, setting, rng) if rng.random() < refine else None
+    if attempt is not None:
+        yield _placed("refine", slots_of(item, setting, [attempt], plan), sql, item, setting)
+
+
+def _placed(step: ModelStep, filled: Slots, answer: str, item: Item, setting: Setting) -> Placed:
+    prefix, whole = schema_text(filled.schema), PROFILE.text(step, filled)
+    return Placed(prefix, step, Pair(whole.removeprefix(prefix), f" {answer}", step, f"{item.id}/{setting.dialect}"))
+
+
+def _sql(tree: exp.Query, setting: Setting) -> str:
+    return sql_text(setting.renamed(tree), setting.dialect)
+
+
+def _attempt(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
+    """A wrong query that the agent could not repair, with what its engine says of it."""
+    ways = [_unbound, _empty] if rng.random() < 0.5 else [_empty, _unbound]
+    for way in ways:
+        for _ in range(DRAWS):
+            attempt = way(item, tree, setting, rng)
+            if attempt is not None:
+                return attempt
+    return None
+
+
+def _unbound(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
+    if setting.bare.dialect != setting.dialect:
+        return None
+    wrong = corrupted(tree, setting.schema, list(BINDING.values()), rng)
+    if wrong is None:
+        return None
+    sql, error = mend(sql_text(wrong, setting.dialect), setting.bare, _values(item, setting), LIMITS)
+    if error is None or error.kind == "refused":
+        return None
+    return Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)
+
+
+def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
+    if not item.target.rows:
+        return None
+    original = item.target.trees[setting.dialect]
+    wrong = corrupted(original, setting.engine.schema(), list(EMPTYING.values()), rng)
+    if wrong is None:
+        return None
+    sql = sql_text(wrong, setting.dialect)
+    mended, _ = mend(sql, setting.engine, item.values.get(setting.dialect, ()), LIMITS)
+    result = setting.engine.execute(sql, LIMITS) if mended == sql else None
+    if not isinstance(result, Result) or result.rows:
+        return None
+    try:
+        return Attempt(sql=_sql(wrong, setting), repaired=False, error=None, row_count=0)
+    except GoldError:
+        return None

@@ -1,0 +1,41 @@
+"""The plan that fits a gold query: its tables and columns in the order of the SQL, and its skeleton."""
+
+from sqlglot import exp
+
+from agent.prompts.plan_format import Plan, PlannedTable
+from eval.datasets.golds.gold_sql import Place, place_of, real_tables, sql_text
+from tools.schema import Schema
+
+BLANK = "_"
+
+
+def plan_answer(tree: exp.Query, schema: Schema, dialect: str) -> Plan:
+    """The plan of a query in the style; `schema` is the one that its names are from."""
+    tables = dict.fromkeys(name for _, name in real_tables(tree, schema))
+    places = [
+        place for column in tree.find_all(exp.Column, bfs=False) if (place := _needed(column, schema)) is not None
+    ]
+    columns = {name: tuple(dict.fromkeys(c for table, c in places if table == name)) for name in tables}
+    return Plan(tuple(PlannedTable(name, columns[name]) for name in tables), skeleton(tree, dialect))
+
+
+def _needed(column: exp.Column, schema: Schema) -> Place | None:
+    """Where a column is from, unless it only joins: the prompt's join lines say that."""
+    joins = column.find_ancestor(exp.Join, exp.Select)
+    return None if isinstance(joins, exp.Join) else place_of(column, schema)
+
+
+def skeleton(tree: exp.Query, dialect: str) -> str:
+    """The SQL with `_` for each name and literal, without join conditions and aliases; so inner joins become commas."""
+    bare = tree.copy()
+    for join in list(bare.find_all(exp.Join)):
+        join.set("on", None)
+        join.set("using", None)
+    for node in list(bare.find_all(exp.Table, exp.Column, exp.Literal)):
+        if not isinstance(node.this, exp.Func):
+            node.replace(exp.Star() if isinstance(node, exp.Column) and node.is_star else exp.to_identifier(BLANK))
+    for alias in list(bare.find_all(exp.Alias)):
+        alias.replace(alias.this)
+    for named in list(bare.find_all(exp.Subquery)):
+        named.set("alias", None)
+    return sql_text(bare, dialect)

@@ -1,0 +1,136 @@
+"""A question that contrasts with another: the same words and the same query, but for one column, value or table.
+
+So it stands by itself, however much it looks like the former one. Only where the question names in words, and once, what is
+exchanged: "the number of singers for each country" -> "for each genre". What comes out must still be run.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+
+from sqlglot import exp
+
+from eval.datasets.golds.gold_sql import identifier, place_of, relations
+from eval.datasets.variants.follow_ups import is_key, spoken
+from tools.linking.word_forms import Word, name_words, split, stem
+from tools.schema import Column, Schema, Table
+
+Exchange = Callable[[str, exp.Select, Schema, Random], str | None]
+"""Changes the query in place and gives the question's new words; None where it does not apply."""
+MOST_WORDS = 2  # longer names do not read as a person says them
+LONGEST = 30  # characters of a value
+
+
+def exchange_group(text: str, select: exp.Select, schema: Schema, rng: Random) -> str | None:
+    """For each of something else: another column of the same table."""
+    group = select.args.get("group")
+    keys = group.expressions if isinstance(group, exp.Group) else []
+    place = place_of(keys[0], schema) if len(keys) == 1 and isinstance(keys[0], exp.Column) else None
+    table = schema.table(place[0]) if place else None
+    if place is None or table is None:
+        return None
+    meant = [column for column in select.find_all(exp.Column) if place_of(column, schema) == place]
+    if not all(isinstance(column.parent, exp.Select | exp.Group | exp.Ordered) for column in meant):
+        return None
+    names = [column.name for column in table.columns if not is_key(column)]
+    other, changed = _exchanged(text, place[1], names, rng)
+    for column in meant if changed else ():
+        column.set("this", identifier(other))
+    return changed
+
+
+def exchange_value(text: str, select: exp.Select, schema: Schema, rng: Random) -> str | None:
+    """Where the same column is something else."""
+    conditions = list(_conditions(select, schema))
+    if len(conditions) != 1:
+        return None
+    literal, column = conditions[0]
+    old = str(literal.this)
+    others = [value for value in column.samples if len(value) <= LONGEST and _alike(value, literal)]
+    spans = list(re.finditer(rf"(?<!\w){re.escape(old)}(?!\w)", text, re.IGNORECASE))
+    if not others or len(spans) != 1:
+        return None
+    new = rng.choice(others)
+    literal.set("this", new)
+    return _replaced(text, spans[0].start(), spans[0].end(), new)
+
+
+def exchange_table(text: str, select: exp.Select, schema: Schema, rng: Random) -> str | None:
+    """How many there are of something else."""
+    entries = relations(select)
+    narrowed = any(select.args.get(part) for part in ("where", "group", "having", "limit", "order"))
+    if len(entries) != 1 or not isinstance(entries[0], exp.Table) or not _counts_rows(select) or narrowed:
+        return None
+    names = [table.name for table in schema.tables if len(table.foreign_keys) < 2]
+    other, changed = _exchanged(text, entries[0].name, names, rng)
+    if changed:
+        entries[0].set("this", identifier(other))
+    return changed
+
+
+EXCHANGES: Mapping[str, Exchange] = {"group": exchange_group, "value": exchange_value, "table": exchange_table}
+
+
+def _counts_rows(select: exp.Select) -> bool:
+    items = [item.unalias() for item in select.expressions]
+    return len(items) == 1 and isinstance(items[0], exp.Count) and isinstance(items[0].this, exp.Star)
+
+
+def _conditions(select: exp.Select, schema: Schema) -> Iterator[tuple[exp.Literal, Column]]:
+    """Every literal that a column is compared with for equality, and the column."""
+    for condition in select.find_all(exp.EQ):
+        column, literal = condition.this, condition.expression
+        place = place_of(column, schema) if isinstance(column, exp.Column) else None
+        table = schema.table(place[0]) if place else None
+        known = table.column(place[1]) if place and isinstance(table, Table) else None
+        if isinstance(literal, exp.Literal) and known is not None:
+            yield literal, known
+
+
+def _alike(value: str, literal: exp.Literal) -> bool:
+    """Another value of the same sort: a whole number for a whole number, a text for a text."""
+    old = str(literal.this)
+    same_sort = value.isdigit() == old.isdigit() and (literal.is_string or old.isdigit())
+    return same_sort and value.casefold() != old.casefold()
+
+
+def _exchanged(text: str, old: str, names: Sequence[str], rng: Random) -> tuple[str, str | None]:
+    """One of the other names, and the text with it in the place of the old one; None where the text does not name that once."""
+    words = split(text)
+    said = {stem(word.key) for word in words}
+    others = [name for name in names if name != old and not said.intersection(_stems(name)) and _is_sayable(name)]
+    spans = _spans(words, _stems(old))
+    if not others or len(spans) != 1:
+        return old, None
+    other, (first, last) = rng.choice(others), spans[0]
+    new = spoken(other)
+    plural = stem(last.key) != last.key and stem(new) == new
+    return other, _replaced(text, first.start, last.end, _plural(new) if plural else new)
+
+
+def _stems(name: str) -> list[str]:
+    return [stem(word) for word in name_words(name)]
+
+
+def _is_sayable(name: str) -> bool:
+    """Whether the name is one or two whole words."""
+    words = name_words(name)
+    return 0 < len(words) <= MOST_WORDS and all(len(word) > 2 and word.isalpha() for word in words)
+
+
+def _spans(words: Sequence[Word], stems: Sequence[str]) -> list[tuple[Word, Word]]:
+    """First and last word of every place where the words have these stems."""
+    size = len(stems)
+    places = range(len(words) - size + 1) if size else ()
+    runs = (words[place : place + size] for place in places)
+    return [(run[0], run[-1]) for run in runs if [stem(word.key) for word in run] == list(stems)]
+
+
+def _replaced(text: str, start: int, end: int, new: str) -> str:
+    return text[:start] + new + text[end:]
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith(("s", "x", "ch", "sh")):
+        return f"{noun}es"
+    return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"

@@ -1,0 +1,144 @@
+"""Wrong SQL made from right SQL: the mistakes that small models make, one at a time. What they lead to is found elsewhere."""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+from sqlglot import exp
+
+from eval.datasets.golds.gold_sql import identifier, relations
+from tools.schema import Schema
+
+Corruption = Callable[[exp.Query, Schema, Random], bool]
+"""Changes the tree in place; False where there is nothing that it could change."""
+
+
+def wrong_column(tree: exp.Query, schema: Schema, rng: Random) -> bool:
+    """A column that another table of the schema has."""
+    column = _any_column(tree, rng)
+    others = sorted({c.name for table in schema.tables for c in table.columns})
+    if column is None or not others:
+        return False
+    column.set("this", identifier(rng.choice(others)))
+    return True
+
+
+def invented_column(tree: exp.Query, schema: Schema, rng: Random) -> bool:
+    """A column that sounds right and is nowhere: `singer_name` for name, `name` for singer_name."""
+    column = _any_column(tree, rng)
+    if column is None:
+        return False
+    table = rng.choice([table.name for table in schema.tables])
+    head, _, tail = column.name.partition("_")
+    column.set("this", identifier(rng.choice([f"{table}_{column.name}", tail or head, f"{head}_id", f"{head}_name"])))
+    return True
+
+
+def wrong_table(tree: exp.Query, schema: Schema, rng: Random) -> bool:
+    """The columns of one table, read from another."""
+    tables = [node for node in tree.find_all(exp.Table) if schema.table(node.name)]
+    others = [table.name for table in schema.tables]
+    if not tables or len(others) < 2:
+        return False
+    table = rng.choice(tables)
+    table.set("this", identifier(rng.choice([name for name in others if name != table.name])))
+    return True
+
+
+def wrong_qualifier(tree: exp.Query, schema: Schema, rng: Random) -> bool:
+    """`singer.title` for `concert.title`; `T2.name` where there is no T2."""
+    columns = [column for column in tree.find_all(exp.Column) if column.table]
+    if not columns:
+        return False
+    column = rng.choice(columns)
+    names = [table.name for table in schema.tables] + ["T1", "T2"]
+    column.set("table", identifier(rng.choice([name for name in names if name != column.table])))
+    return True
+
+
+def missing_join(tree: exp.Query, schema: Schema, rng: Random) -> bool:
+    """A joined table is left out, and its columns are not."""
+    selects = [select for select in tree.find_all(exp.Select) if select.args.get("joins")]
+    if not selects:
+        return False
+    joins = rng.choice(selects).args["joins"]
+    joins.remove(rng.choice(joins))
+    return True
+
+
+def wrong_case(tree: exp.Query, schema: Schema, rng: Random) -> bool:
+    """'france' for 'France'."""
+    literals = [node for node in tree.find_all(exp.Literal) if node.is_string and node.name.swapcase() != node.name]
+    if not literals:
+        return False
+    literal = rng.choice(literals)
+    text = literal.name
+    forms = [form for form in (text.lower(), text.upper(), text.capitalize(), text.title()) if form != text]
+    literal.set("this", rng.choice(forms))
+    return True
+
+
+def wrong_literal(tree: exp.Query, schema: Schema, rng: Random) -> bool:
+    """Half of a value, or a value with a plural's s."""
+    literals = [node for node in tree.find_all(exp.Literal) if node.is_string and len(node.name) > 2]
+    if not literals:
+        return False
+    literal = rng.choice(literals)
+    literal.set("this", rng.choice([literal.name.split()[0][:-1], literal.name + "s"]))
+    return True
+
+
+def other_aggregate(tree: exp.Query, schema: Schema, rng: Random) -> bool:
+    """SUM for COUNT, in HAVING or in the output."""
+    aggregates = list(tree.find_all(exp.Count, exp.Sum, exp.Avg, exp.Max, exp.Min))
+    if not aggregates:
+        return False
+    node = rng.choice(aggregates)
+    other = rng.choice([kind for kind in (exp.Count, exp.Sum, exp.Avg, exp.Max, exp.Min) if not isinstance(node, kind)])
+    node.replace(other(this=node.this.copy()))
+    return True
+
+
+def swapped_sides(tree: exp.Query, schema: Schema, rng: Random) -> bool:
+    """A condition on a neighbouring column of the same query: its value is not found there."""
+    equalities = [e for e in tree.find_all(exp.EQ) if isinstance(e.this, exp.Column) and e.expression.is_string]
+    if not equalities:
+        return False
+    column = rng.choice(equalities).this
+    select = column.parent_select
+    table = schema.table(column.table or (relations(select)[0].name if isinstance(select, exp.Select) else ""))
+    names = [c.name for c in table.columns if c.name != column.name] if table else []
+    if not names:
+        return False
+    column.set("this", identifier(rng.choice(names)))
+    return True
+
+
+# What fails to bind, and what runs to an empty result: the agent's two reasons to ask again.
+BINDING: Mapping[str, Corruption] = {
+    "wrong column": wrong_column,
+    "invented column": invented_column,
+    "wrong table": wrong_table,
+    "wrong qualifier": wrong_qualifier,
+    "missing join": missing_join,
+    "other aggregate": other_aggregate,
+}
+EMPTYING: Mapping[str, Corruption] = {
+    "wrong case": wrong_case,
+    "wrong literal": wrong_literal,
+    "wrong condition": swapped_sides,
+    "other aggregate": other_aggregate,
+}
+
+
+def corrupted(tree: exp.Query, schema: Schema, kinds: Sequence[Corruption], rng: Random) -> exp.Query | None:
+    """A copy with one mistake of these kinds; None where none applies."""
+    copy = tree.copy()
+    for corrupt in rng.sample(kinds, len(kinds)):
+        if corrupt(copy, schema, rng) and copy != tree:
+            return copy
+    return None
+
+
+def _any_column(tree: exp.Query, rng: Random) -> exp.Column | None:
+    columns = [column for column in tree.find_all(exp.Column) if not column.is_star]
+    return rng.choice(columns) if columns else None

@@ -1,0 +1,165 @@
+"""Schemas that never repeat: tables shuffled, dropped and added, columns dropped and added, names reworded and restyled.
+
+All by a given random generator, so that a seed fixes every schema. SQL is renamed in `rename`.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from agent.grammar.word_sets import is_plain
+from eval.datasets.golds.gold_sql import Place
+from eval.datasets.variants.rename import Naming, rename_schema
+from eval.datasets.variants.synonyms import Synonyms
+from tools.linking.word_forms import name_words
+from tools.schema import Schema, Table
+
+MOST_COLUMNS = 120  # of a schema that distractors are added to
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """`base` is the schema cut and extended under its old names, `schema` the same under new ones."""
+
+    base: Schema
+    schema: Schema
+    naming: Naming
+
+
+UNNAMED = Naming({}, {})
+
+
+def original(schema: Schema) -> Variant:
+    """The schema as it is."""
+    return Variant(schema, schema, UNNAMED)
+
+
+def draw(
+    schema: Schema, needed: Collection[Place], others: Sequence[Table], synonyms: Synonyms, rng: Random
+) -> Variant:
+    """A variant that keeps the needed places; `others` are tables of other databases to take distractors from."""
+    base = _cut(schema, needed, rng)
+    base = _extended(base, others, rng)
+    tables = list(base.tables)
+    rng.shuffle(tables)
+    base = replace(base, tables=tuple(tables))
+    naming = _named(base, synonyms, rng)
+    return Variant(base, rename_schema(base, naming), naming)
+
+
+def _cut(schema: Schema, needed: Collection[Place], rng: Random) -> Schema:
+    """Without some of the tables and columns that nobody needs."""
+    lose_table, lose_column = rng.choice((0.0, 0.3, 0.7)), rng.choice((0.0, 0.15, 0.4))
+    used = {table for table, _ in needed}
+    kept = [table for table in schema.tables if table.name in used or rng.random() >= lose_table]
+    names = {table.name for table in kept or schema.tables[:1]}
+    keys = {(t.name, c) for t in schema.tables for k in t.foreign_keys if k.ref_table in names for c in k.columns}
+    keys |= {(k.ref_table, c) for t in schema.tables for k in t.foreign_keys for c in k.ref_columns}
+    keys |= {(t.name, c.name) for t in schema.tables for c in t.columns if c.primary_key}
+    keep = keys.union(needed)
+    return replace(
+        schema,
+        tables=tuple(_cut_table(t, names, keep, lose_column, rng) for t in schema.tables if t.name in names),
+    )
+
+
+def _cut_table(table: Table, names: set[str], keep: Collection[Place], lose: float, rng: Random) -> Table:
+    columns = tuple(c for c in table.columns if (table.name, c.name) in keep or rng.random() >= lose)
+    keys = tuple(key for key in table.foreign_keys if key.ref_table in names)
+    return replace(table, columns=columns or table.columns[:1], foreign_keys=keys)
+
+
+def _extended(schema: Schema, others: Sequence[Table], rng: Random) -> Schema:
+    """With up to three tables, and now and then a column, of other databases."""
+    if sum(len(table.columns) for table in schema.tables) > MOST_COLUMNS or not others:
+        return schema
+    taken = {table.name.casefold() for table in schema.tables}
+    guests = rng.sample(others, min(rng.choice((0, 0, 1, 1, 2, 3)), len(others)))
+    guests = [guest for guest in guests if guest.name.casefold() not in taken]
+    distinct = {guest.name.casefold(): replace(guest, foreign_keys=()) for guest in guests}
+    share = rng.choice((0.0, 0.0, 0.3))
+    tables = [_with_guest(t, rng.choice(others), rng) if rng.random() < share else t for t in schema.tables]
+    return replace(schema, tables=(*tables, *distinct.values()))
+
+
+def _with_guest(table: Table, other: Table, rng: Random) -> Table:
+    guest = replace(rng.choice(other.columns), primary_key=False)
+    if table.column(guest.name) is not None:
+        return table
+    place = rng.randint(1, len(table.columns))
+    return replace(table, columns=(*table.columns[:place], guest, *table.columns[place:]))
+
+
+Style = Callable[[Sequence[str]], str]
+
+
+def _camel(words: Sequence[str]) -> str:
+    return "".join([words[0], *(word.capitalize() for word in words[1:])])
+
+
+# How often each is drawn; None keeps the spelling wherever no word changes.
+STYLES: Mapping[str, tuple[int, Style]] = {
+    "snake": (4, "_".join),
+    "Snake": (1, lambda words: "_".join(word.capitalize() for word in words)),
+    "SNAKE": (1, lambda words: "_".join(words).upper()),
+    "Camel": (2, lambda words: "".join(word.capitalize() for word in words)),
+    "camel": (2, _camel),
+    "run": (1, "".join),
+    "spaces": (1, lambda words: " ".join(word.capitalize() for word in words)),
+}
+KEEP_STYLE = 0.4
+
+
+def _named(schema: Schema, synonyms: Synonyms, rng: Random) -> Naming:
+    share, keep = rng.choice((0.0, 0.35, 0.7)), rng.random() < KEEP_STYLE
+    style = rng.choices([style for _, style in STYLES.values()], [weight for weight, _ in STYLES.values()])[0]
+    words = _Words(synonyms, share, rng)
+    tables = _unique([table.name for table in schema.tables], words, style, keep)
+    columns = {
+        (table.name, old): new
+        for table in schema.tables
+        for old, new in _unique([column.name for column in table.columns], words, style, keep).items()
+    }
+    return Naming(tables, columns)
+
+
+class _Words:
+    """Another word for some words, the same wherever a word stands."""
+
+    def __init__(self, synonyms: Synonyms, share: float, rng: Random) -> None:
+        self._synonyms, self._share, self._rng = synonyms, share, rng
+        self._chosen: dict[str, str] = {}
+
+    def instead(self, word: str) -> str:
+        if word not in self._chosen:
+            swapped = word in self._synonyms and self._rng.random() < self._share
+            self._chosen[word] = self._rng.choice(self._synonyms[word]) if swapped else word
+        return self._chosen[word]
+
+
+def _unique(names: Sequence[str], words: _Words, style: Style, keep: bool) -> dict[str, str]:
+    """New names by old; an old name stays where the new one is taken or would be a reserved word."""
+    taken = {name.casefold() for name in names}
+    found: dict[str, str] = {}
+    for name in names:
+        new = _new_name(name, words, style, keep)
+        if new.casefold() != name.casefold() and new.casefold() in taken:
+            new = name
+        taken.add(new.casefold())
+        found[name] = new
+    return found
+
+
+def _new_name(name: str, words: _Words, style: Style, keep: bool) -> str:
+    old = [word for word in name_words(name) if word]
+    new = [part for word in old for part in words.instead(word).split()]
+    if not old or (keep and new == old):
+        return name
+    written = ("_".join if keep else style)(new)
+    usable = " " in written or (is_plain(written, "sqlite") and is_plain(written, "duckdb"))
+    return written if usable and written != "_" else name
+
+
+def distractors(schemas: Sequence[Schema]) -> tuple[Table, ...]:
+    """The tables of all these databases that may stand in another one's schema: not too wide, at least two columns."""
+    return tuple(table for schema in schemas for table in schema.tables if 2 <= len(table.columns) <= 12)

@@ -1,0 +1,134 @@
+"""The agent as a `Predict`: one conversation per question, and as few open databases as there are threads."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Literal
+
+from agent.assemble import LoadedModel
+from agent.conversation.conversation import Answer, Conversation
+from agent.graph.toolbox import AgentOptions
+from decoding.engine.loop import PromptTooLong
+from decoding.engine.sampling.sampler import Sampler
+from eval.datasets.official import Example
+from eval.predict.record import Prediction
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
+from tools.result import Limits
+from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+
+FirstTurn = Literal["own", "gold"]
+
+
+class AgentPredict:
+    """Answers examples with a model that `load` gives when the first one comes; several threads may ask at once. Questions
+    come grouped by database, so a thread needs one open database at a time.
+
+    `first_turn`: "own" has the agent answer the questions before an example's own itself, and fail where it fails; "gold"
+    puts their gold SQL into its memory. Time and tokens are those of the example's own question.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], LoadedModel],
+        engine: Literal["duckdb", "sqlite"],
+        options: AgentOptions,
+        limits: Limits,
+        first_turn: FirstTurn = "own",
+    ) -> None:
+        self._model, self._engine, self._options, self._limits = LoadedOnce(load), engine, options, limits
+        self._first_turn = first_turn
+        self._lock = Lock()
+        self._free: list[tuple[Path, Database]] = []  # open, and used by no question
+
+    def __call__(self, example: Example) -> Prediction:
+        if example.database is None:
+            raise ValueError(f"question {example.id} has no database")
+        with self._database(example.database) as database:
+            return predicted(lambda: self._after_history(example, database).ask(example.question, example.evidence))
+
+    def close(self) -> None:
+        """Close the databases that no question uses."""
+        with self._lock:
+            free, self._free = self._free, []
+        for _, database in free:
+            database.close()
+
+    def _after_history(self, example: Example, database: Database) -> Conversation:
+        """A conversation that has had the questions before the example's."""
+        options = seeded(self._options, example.id)
+        conversation = Conversation(self._model().toolbox(database, options, self._limits))
+        for question, gold in example.history:
+            if self._first_turn == "own":
+                conversation.ask(question)
+            else:
+                conversation.remember(question, _in_dialect(gold, database))
+        return conversation
+
+    @contextmanager
+    def _database(self, path: Path) -> Iterator[Database]:
+        """An open database for one question; the free ones of other paths are closed."""
+        database = self._taken(path)
+        if database is None:
+            self.close()
+            database = open_database(path, engine=self._engine)
+        try:
+            yield database
+        finally:
+            with self._lock:
+                self._free.append((path, database))
+
+    def _taken(self, path: Path) -> Database | None:
+        with self._lock:
+            found = next((one for one in self._free if one[0] == path), None)
+            if found:
+                self._free.remove(found)
+        return found[1] if found else None
+
+
+class LoadedOnce:
+    """The model that `load` gives, loaded when the first thread asks for it; the others wait."""
+
+    def __init__(self, load: Callable[[], LoadedModel]) -> None:
+        self._load, self._lock = load, Lock()
+        self._loaded: LoadedModel | None = None
+
+    def __call__(self) -> LoadedModel:
+        with self._lock:
+            self._loaded = self._loaded or self._load()
+            return self._loaded
+
+
+def seeded(options: AgentOptions, question: str) -> AgentOptions:
+    """The options with a seed of the question's own, so that its answer depends on no other's draws."""
+    return replace(options, seed=Sampler(seed=options.seed).derive(question).seed)
+
+
+def predicted(ask: Callable[[], Answer]) -> Prediction:
+    """What is recorded of the answer; a question that the model has no room for is one without SQL."""
+    try:
+        answer = ask()
+    except PromptTooLong as error:
+        return Prediction("", str(error))
+    return Prediction(
+        sql=_final_sql(answer),
+        error=answer.error["message"] if answer.error else None,
+        wall_ms=answer.total_ms,
+        new_tokens=sum(step["new_tokens"] - step["forced_tokens"] for step in answer.steps),
+        target_forwards=sum(step["target_forwards"] for step in answer.steps),
+        steps=answer.steps,
+        continues=answer.continues,
+    )
+
+
+def _in_dialect(gold: str, database: Database) -> str:
+    return sqlite_to_duckdb(gold, database.schema()) if database.dialect == "duckdb" else gold
+
+
+def _final_sql(answer: Answer) -> str:
+    """The SQL that ran, else the last one that was tried: it may still run under the scorer's own limits."""
+    if answer.sql:
+        return answer.sql
+    return next((attempt["sql"] for attempt in reversed(answer.attempts) if attempt["sql"]), "")

@@ -1,0 +1,209 @@
+"""The child process that runs a question's gold and predicted SQL and judges them. Its owner is `eval/scoring/referee_pool.py`.
+
+It may hang, run out of memory or crash, so it announces each phase before it begins: the owner then knows what to blame.
+It imports the standard library and the scorers only, and DuckDB when a task asks for it, so it starts in a blink.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Literal
+
+from eval.scoring.bird_score import bird_match, soft_f1, time_reward
+from eval.scoring.run_query import DuckDBEngine, QueryFailedError, Row, comparable, connect, run_sqlite
+from eval.scoring.spider.execution_match import order_matters, prepare_gold, prepare_prediction, spider_match
+
+Benchmark = Literal["spider", "bird"]
+Engine = Literal["sqlite", "duckdb"]
+
+_LOADING_S = 300.0
+_ALARM_GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One question to judge. The gold query runs in SQLite, the prediction in `engine`, on each of `databases`.
+
+    `timeout_s` bounds each query of Spider, and the two queries of BIRD together, as the official scripts do.
+    `timed_runs` > 0 repeats a correct BIRD pair that often for R-VES, within `timeout_s`.
+    """
+
+    benchmark: Benchmark
+    engine: Engine
+    gold: str
+    predicted: str
+    databases: tuple[str, ...]
+    timeout_s: float
+    timed_runs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`gold_error` says why the question cannot be scored, `error` why the prediction gave no rows.
+
+    `soft_f1` and `ves_reward` are BIRD's and None elsewhere; `exhausted` asks for a fresh process.
+    """
+
+    correct: bool = False
+    error: str | None = None
+    gold_error: str | None = None
+    soft_f1: float | None = None
+    ves_reward: float | None = None
+    exhausted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What begins now, how many seconds it may take, and what is known so far."""
+
+    name: "PhaseName"
+    allowance_s: float
+    known: Verdict
+
+
+PhaseName = Literal["loading", "gold", "prediction", "comparison", "timing"]
+Announce = Callable[[Phase], None]
+
+
+class GoldFailedError(Exception):
+    """The question cannot be scored; the message says why."""
+
+
+def serve(descriptor: int, memory_mb: int) -> None:
+    """Judge the tasks that come through the pipe until its other end closes. `memory_mb` bounds the address space."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _bound_memory(memory_mb)
+    pipe = Connection(descriptor)
+    referee = Referee(lambda phase: _announce(pipe, phase))
+    pipe.send("ready")
+    while True:
+        try:
+            task = pipe.recv()
+        except EOFError:
+            return
+        verdict = referee.judge(task)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        pipe.send(verdict)
+
+
+def _bound_memory(memory_mb: int) -> None:
+    """Linux alone honours the limit; elsewhere the deadline is what ends a query that eats memory."""
+    if sys.platform == "linux":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+
+
+def _announce(pipe: Connection, phase: Phase) -> None:
+    """Tell the owner, and have the kernel end this process should the owner be gone: SIGALRM stops C code too."""
+    signal.setitimer(signal.ITIMER_REAL, phase.allowance_s + _ALARM_GRACE_S)
+    pipe.send(phase)
+
+
+def unscored(task: Task) -> Verdict:
+    """What is known before anything ran: wrong, with zeros where the task asks for figures."""
+    bird = task.benchmark == "bird"
+    return Verdict(soft_f1=0.0 if bird else None, ves_reward=0.0 if bird and task.timed_runs else None)
+
+
+def lost(phase: Phase, cause: str) -> Verdict:
+    """The verdict when a phase does not end: the gold query's fault, the prediction's, or a time that counts 0."""
+    if phase.name in ("loading", "gold"):
+        return replace(phase.known, gold_error=cause)
+    if phase.name == "timing":
+        return replace(phase.known, ves_reward=0.0)
+    return replace(phase.known, error=cause if phase.name == "prediction" else f"{cause} in {phase.name}")
+
+
+class Referee:
+    """Judges one task after the other, announcing phases. Keeps the database that DuckDB has loaded."""
+
+    def __init__(self, announce: Announce) -> None:
+        self._tell = announce
+        self._duckdb = DuckDBEngine()
+        self._phase = Phase("gold", 0.0, Verdict())
+
+    def judge(self, task: Task) -> Verdict:
+        """The verdict; every database must agree (several are a test suite). Memory running out is a verdict too."""
+        verdict = known = unscored(task)
+        try:
+            for database in task.databases:
+                verdict = self._judge_on(database, task, known)
+                if not verdict.correct:
+                    break
+        except MemoryError:
+            return replace(lost(self._phase, "out of memory"), exhausted=True)
+        return verdict
+
+    def _judge_on(self, database: str, task: Task, known: Verdict) -> Verdict:
+        try:
+            gold_rows, spent_s = self._gold_rows(database, task, known)
+            predicted_rows = self._predicted_rows(database, task, known, spent_s)
+        except GoldFailedError as failure:
+            return replace(known, gold_error=str(failure))
+        except QueryFailedError as failure:
+            return replace(known, error=str(failure))
+        self._begin("comparison", task.timeout_s, known)
+        if task.engine == "duckdb":
+            gold_rows, predicted_rows = comparable(gold_rows), comparable(predicted_rows)
+        if task.benchmark == "spider":
+            ordered = order_matters(prepare_gold(task.gold))
+            return replace(known, correct=spider_match(gold_rows, predicted_rows, ordered))
+        equal, f1 = bird_match(gold_rows, predicted_rows), soft_f1(gold_rows, predicted_rows)
+        scored = replace(known, correct=equal, soft_f1=f1)
+        return self._timed(database, task, scored) if scored.correct and task.timed_runs else scored
+
+    def _begin(self, name: PhaseName, allowance_s: float, known: Verdict) -> None:
+        self._phase = Phase(name, allowance_s, known)
+        self._tell(self._phase)
+
+    def _gold_rows(self, database: str, task: Task, known: Verdict) -> tuple[list[Row], float]:
+        """The gold query's rows and the seconds it took."""
+        self._begin("gold", task.timeout_s, known)
+        started = time.perf_counter()
+        spider = task.benchmark == "spider"
+        try:
+            rows = run_sqlite(database, prepare_gold(task.gold) if spider else task.gold, lenient=spider)
+        except QueryFailedError as failure:
+            raise GoldFailedError(str(failure)) from failure
+        return rows, time.perf_counter() - started
+
+    def _predicted_rows(self, database: str, task: Task, known: Verdict, spent_s: float) -> list[Row]:
+        spider = task.benchmark == "spider"
+        allowance_s = task.timeout_s if spider else max(0.0, task.timeout_s - spent_s)
+        if task.engine == "duckdb":
+            self._load(database, known)
+        self._begin("prediction", allowance_s, known)
+        sql = prepare_prediction(task.predicted) if spider else task.predicted
+        if task.engine == "duckdb":
+            return self._duckdb.run(sql, allowance_s)
+        return run_sqlite(database, sql, lenient=spider)
+
+    def _load(self, database: str, known: Verdict) -> None:
+        self._begin("loading", _LOADING_S, known)
+        try:
+            self._duckdb.load(database)
+        except QueryFailedError as failure:
+            raise GoldFailedError(f"DuckDB cannot load the database: {failure}") from failure
+
+    def _timed(self, database: str, task: Task, scored: Verdict) -> Verdict:
+        """The reward from up to `timed_runs` ratios; sampling ends early once it has taken `timeout_s`."""
+        self._begin("timing", 3 * task.timeout_s, scored)
+        ratios: list[float] = []
+        ends = time.perf_counter() + task.timeout_s
+        while len(ratios) < task.timed_runs and (not ratios or time.perf_counter() < ends):
+            predicted_s = _seconds(database, task.predicted)
+            ratios.append(_seconds(database, task.gold) / predicted_s)
+        return replace(scored, ves_reward=time_reward(ratios))
+
+
+def _seconds(database: str, sql: str) -> float:
+    """Seconds to run and fetch on a fresh connection, which SQLite opens on first use."""
+    connection = connect(database, lenient=False)
+    started = time.perf_counter()
+    connection.execute(sql).fetchall()
+    connection.close()
+    return time.perf_counter() - started

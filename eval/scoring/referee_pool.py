@@ -1,0 +1,141 @@
+"""The owner of scoring processes: it starts them, holds them to their deadlines, and replaces those that are lost.
+
+A stuck C call cannot be stopped by a signal handler or a thread, so each process is killed when its phase overruns.
+"""
+
+import queue
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from eval.scoring.referee import Phase, Task, Verdict, lost
+from tools.processes.child_process import ChildProcess
+
+_START_S = 120.0
+_MESSAGE_GRACE_S = 0.5
+
+
+class WorkerError(Exception):
+    """The scoring process does not start; the message is one line."""
+
+
+class _LostError(Exception):
+    """The process is gone or was killed; the message says how."""
+
+
+class Worker:
+    """One scoring process, started on first use. `memory_mb` bounds its address space (Linux).
+
+    SQLite needs little; DuckDB reserves address space beyond its own limit, so give it 8,192 or more.
+    """
+
+    def __init__(self, memory_mb: int = 2048) -> None:
+        self._memory_mb = memory_mb
+        self._process: ChildProcess | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id, None while there is none."""
+        return self._process.pid if self._process else None
+
+    def judge(self, task: Task) -> Verdict:
+        """The verdict on one question; a query that hangs, eats memory or crashes the process is one, too.
+
+        Raises `WorkerError` when no process can be started.
+        """
+        message = self._handed(task)
+        while isinstance(message, Phase):
+            phase = message
+            try:
+                message = self._received(phase.allowance_s)
+            except _LostError as error:
+                self.close()
+                return lost(phase, str(error))
+        if message.exhausted:
+            self.close()
+        return message
+
+    def close(self) -> None:
+        """Kill the process, if there is one. The next task starts another."""
+        if self._process:
+            self._process.close()
+        self._process = None
+
+    def _handed(self, task: Task) -> Phase | Verdict:
+        """The first word on the task. A process that dies before it says any had died while idle, and is replaced."""
+        try:
+            return self._first_word(task)
+        except _LostError:
+            self.close()
+        try:
+            return self._first_word(task)
+        except _LostError as error:
+            self.close()
+            raise WorkerError(f"the scoring process takes no task: {error}") from error
+
+    def _first_word(self, task: Task) -> Phase | Verdict:
+        self._start()
+        process = self._running()
+        try:
+            process.pipe.send(task)
+        except OSError as error:
+            raise _crashed(process) from error
+        return self._received(_START_S)
+
+    def _start(self) -> None:
+        """Have a process, and wait until it is ready."""
+        if self._process:
+            return
+        self._process = ChildProcess("eval.scoring.referee", self._memory_mb)
+        try:
+            self._received(_START_S)
+        except _LostError as error:
+            self.close()
+            raise WorkerError(f"the scoring process does not start: {error}; its own message is above") from error
+
+    def _running(self) -> ChildProcess:
+        if self._process is None:
+            raise WorkerError("the scoring process was closed")
+        return self._process
+
+    def _received(self, allowance_s: float) -> Phase | Verdict:
+        """The next message. Raises `_LostError` when it does not come in time or the process dies first."""
+        process = self._running()
+        try:
+            if not process.pipe.poll(allowance_s + _MESSAGE_GRACE_S):
+                raise _LostError(f"timeout after {allowance_s:.3g} s")
+            message: Phase | Verdict = process.pipe.recv()
+        except (EOFError, OSError) as error:
+            raise _crashed(process) from error
+        return message
+
+
+def _crashed(process: ChildProcess) -> _LostError:
+    return _LostError(f"the scoring process crashed ({process.cause_of_death()})")
+
+
+class WorkerPool:
+    """Several scoring processes side by side, for many questions at once."""
+
+    def __init__(self, size: int, memory_mb: int = 2048) -> None:
+        self._workers = [Worker(memory_mb) for _ in range(size)]
+
+    def judge_all(self, tasks: Sequence[Task]) -> Iterator[Verdict]:
+        """The verdicts, in the order of `tasks`, each as soon as it and all before it are there."""
+        idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        for worker in self._workers:
+            idle.put(worker)
+
+        def judge(task: Task) -> Verdict:
+            worker = idle.get()
+            try:
+                return worker.judge(task)
+            finally:
+                idle.put(worker)
+
+        with ThreadPoolExecutor(len(self._workers)) as threads:
+            yield from threads.map(judge, tasks)
+
+    def close(self) -> None:
+        """Kill every process."""
+        for worker in self._workers:
+            worker.close()

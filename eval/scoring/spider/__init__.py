@@ -1,0 +1,4 @@
+"""Spider's rules: execution match, exact match, hardness.
+
+Start at `execution_match`.
+"""

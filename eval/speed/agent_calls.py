@@ -1,0 +1,85 @@
+"""What the agent asked the decoder, kept so that it can be decoded again by other methods or looked at round by round."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent.assemble import LoadedModel, ModelChoice, load_model
+from agent.graph.toolbox import AgentOptions
+from decoding.serving.text import Generation, Piece, Settings, TextDecoder
+from eval.datasets.official import Example
+from eval.predict.agent_predict import AgentPredict, FirstTurn
+from eval.predict.record import Prediction
+from tools.result import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One text of one of the agent's steps. `settings`: as they were, with the recall as it was when decoding began."""
+
+    step: str  # "plan", "generate" or "refine"
+    prompt: str
+    settings: Settings
+    generation: Generation
+
+
+class CallRecorder(TextDecoder):
+    """Decodes as `inner` does and keeps every text that was finished; a dead end of the grammar leaves none."""
+
+    def __init__(self, inner: TextDecoder) -> None:
+        super().__init__(inner.target, inner.tokenizer, inner.name, inner.adapter, batcher=inner.batcher)
+        self.inner = inner
+        self._calls: list[Call] = []
+
+    def stream(
+        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[Piece | Generation]:
+        kept = [replace(each, recall=each.recall.copy()) for each in settings]
+        ended = 0
+        for piece in super().stream(prompt, settings, cancelled):
+            if isinstance(piece, Generation):
+                sequence = piece.rounds[0].sequence if piece.rounds else ended
+                self._calls.append(Call("", prompt, kept[sequence], piece))
+                ended += 1
+            yield piece
+
+    def take(self, steps: Sequence[Mapping[str, Any]]) -> list[Call]:
+        """The calls of the latest question, named by its answer's step records, and forget all since the last `take`.
+
+        Each step that a model worked on is one call where one sample was asked for. Raises ValueError where it was not.
+        """
+        names = [step["name"] for step in steps if step["decoder"]]
+        calls = self._calls[len(self._calls) - len(names) :]
+        self._calls = []
+        if len(names) != len(calls):
+            raise ValueError(f"{len(calls)} texts for {len(names)} steps")
+        return [replace(call, step=name) for call, name in zip(calls, names, strict=True)]
+
+
+def recording(loaded: LoadedModel) -> tuple[LoadedModel, CallRecorder]:
+    """The same model, and the recorder through which it decodes from now on."""
+    recorder = CallRecorder(loaded.decoder)
+    return replace(loaded, decoder=recorder), recorder
+
+
+def plain_model(choice: ModelChoice) -> LoadedModel:
+    """The model, decoding plainly."""
+    return load_model(replace(choice, decoder="plain", decoder_options={}))
+
+
+def agent_calls(
+    model: LoadedModel,
+    examples: Iterable[Example],
+    agent: AgentOptions,
+    timeout_s: float,
+    first_turn: FirstTurn = "own",
+) -> Iterator[tuple[CallRecorder, Example, Prediction, list[Call]]]:
+    """Have the agent answer on SQLite: per question what came of it, and the texts it asked for."""
+    loaded, recorder = recording(model)
+    predict = AgentPredict(lambda: loaded, "sqlite", agent, Limits(deadline_s=timeout_s), first_turn)
+    try:
+        for example in examples:
+            prediction = predict(example)
+            yield recorder, example, prediction, recorder.take(prediction.steps)
+    finally:
+        predict.close()

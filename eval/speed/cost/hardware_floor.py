@@ -1,0 +1,66 @@
+"""What no implementation can beat on this machine: the time to read a model's weights, and to multiply with them."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from decoding.checkpoints.resolve import read_weights, resolve
+from decoding.serving.text import TextDecoder
+from decoding.targets.int8.linear import Int8Layers
+from decoding.targets.int8.quantize import levels, rounded
+
+_READ_BYTES = 256 << 20
+_MATRIX = 1024  # rows and columns
+_REPEATS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A model's matrices, and this machine's speed with the threads and the device that it runs on."""
+
+    weight_bytes: int  # read by every forward
+    multiplications: int  # of one row: a parameter is one
+    bytes_per_s: float
+    flops_per_s: float
+
+    def ms(self, rows: int) -> float:
+        """Of a forward of so many rows without attention: reading and multiplying at the same time, whichever takes longer."""
+        return 1e3 * max(self.weight_bytes / self.bytes_per_s, 2 * rows * self.multiplications / self.flops_per_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"plain_step_ms": self.ms(1), "draft_of_16_ms": self.ms(17)}
+
+
+def measure_floor(decoder: TextDecoder) -> Floor:
+    """Best of several: a floor is what the machine does when nothing else disturbs it."""
+    head = decoder.target.lm_head
+    layers = _layer_parameters(decoder.name)
+    read = torch.zeros(_READ_BYTES // 4, device=head.device)
+    left, right = torch.zeros(2, _MATRIX, _MATRIX, dtype=head.dtype, device=head.device)
+    dtype = decoder.target.weight_dtype
+    is_small = dtype == torch.int8
+    multiply = Int8Layers().projection(rounded(right, levels())) if is_small else lambda x: x @ right
+    return Floor(
+        weight_bytes=(layers + head.numel()) * dtype.itemsize,
+        multiplications=layers + head.numel(),
+        bytes_per_s=_READ_BYTES / _best_s(lambda: read.sum()),
+        flops_per_s=2 * _MATRIX**3 / _best_s(lambda: multiply(left)),
+    )
+
+
+def _layer_parameters(name: str) -> int:
+    """Of the layers' matrices."""
+    folder = resolve(name)
+    return sum(tensor.numel() for key, tensor in read_weights(folder) if ".layers." in key and tensor.dim() == 2)
+
+
+def _best_s(do: Callable[[], torch.Tensor]) -> float:
+    times = []
+    for _ in range(_REPEATS):
+        start = perf_counter()
+        do().flatten()[0].item()  # waits for the device
+        times.append(perf_counter() - start)
+    return min(times)

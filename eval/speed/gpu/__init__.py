@@ -1,0 +1,4 @@
+"""Kernels and whole forwards on a GPU.
+
+Start at `run`.
+"""

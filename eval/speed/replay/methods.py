@@ -1,0 +1,231 @@
+"""The table of checkpoints and decoding methods: what the agent asks a model, decoded again by every method in turn.
+
+Per checkpoint the agent answers each question with plain decoding, and its SQL is scored. Then every text that it asked for is
+decoded by every method, plain among them, in turn, so that the machine's drift meets all alike: same prompt, same grammar,
+same recall, and the prompt in the prefix cache, so that times hold no prefill (what the agent's own prefill took is recorded
+apart). A method must write plain decoding's text, so the accuracy is the checkpoint's; whether it does is recorded.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Self
+
+from torch.nn import Module
+
+from agent.assemble import ModelChoice
+from agent.graph.toolbox import AgentOptions
+from decoding.engine.method import Method
+from decoding.engine.records.metrics import measure, rounds_by_depth
+from decoding.serving.text import TextDecoder
+from eval.accuracy.run import Scorer, fingerprint
+from eval.datasets.official import Example
+from eval.datasets.registry import DATASETS
+from eval.datasets.registry import shard as part
+from eval.predict.agent_predict import FirstTurn
+from eval.predict.record import RecordLog
+from eval.scoring.referee import Benchmark
+from eval.speed.agent_calls import Call, CallRecorder, agent_calls, plain_model
+from eval.speed.replay.near_ties import parting_gap
+from eval.speed.trajectory.jacobi_counts import count
+
+
+@dataclass(frozen=True, slots=True)
+class MethodSpec:
+    """A line of the table: a method with options, and what it is called there."""
+
+    name: str
+    decoder: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+PLAIN = MethodSpec("plain", "plain")
+# CLLM's own decoder, windows against blocks of the same width, and what each source of candidates adds.
+DEFAULT_METHODS: Sequence[str] = (
+    "jacobi:refill=false,block_size=16",
+    "jacobi:block_size=16",
+    "lookahead",
+    "prompt_lookup",
+    "jacobi_forcing",
+    "jacobi_forcing:blocks=1,block_size=16",
+    "jacobi_forcing:blocks=2,block_size=16",
+    "jacobi_forcing:blocks=4,block_size=16",
+    "jacobi_forcing:blocks=1,block_size=32",
+    "jacobi_forcing:blocks=1,block_size=64",
+    "jacobi_forcing:blocks=2,block_size=16,pool_size=0",
+    "jacobi_forcing:from_recall=false",
+    "jacobi_forcing:from_recall=false,from_prompt=false",
+    "jacobi_forcing:blocks=2,block_size=16,pool_size=0,first_guess=prompt",
+    "mask_tokens",
+    "mask_tokens:copies=0",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A text decoded by a method. `tokens`: committed, forced ones apart; `text_tokens`: both, up to the text's end."""
+
+    step: str
+    method: str
+    tokens: int
+    text_tokens: int
+    forced_tokens: int
+    forwards: int
+    wall_ms: float  # with the prompt in the prefix cache
+    prefill_ms: float  # of the agent's own first forward for this text
+    equal: bool  # whether the text is plain decoding's
+    fast_forwarded: int
+    stationary: int
+    drafted_tokens: int  # nodes that were verified
+    draft_ms: float
+    target_ms: float
+    verify_ms: float
+    drafted_rounds: Sequence[int]  # by depth, the first is 1: rounds that drafted so deep
+    accepted_rounds: Sequence[int]  # and those that accepted a token there
+    gap: float = 0.0  # where it is not plain's text: `near_ties.parting_gap`
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question put to a checkpoint. `correct` is None where it could not be scored."""
+
+    id: str  # checkpoint and question
+    checkpoint: str
+    question: str
+    sql: str
+    correct: bool | None
+    runs: tuple[Measured, ...]
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The record of one line. Raises KeyError for a missing field."""
+        runs = tuple(Measured(**run) for run in values["runs"])
+        return cls(**{item.name: values[item.name] for item in fields(cls)} | {"runs": runs})
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What a table is made of. `checkpoints`: by name; the first is the one that others are compared with."""
+
+    checkpoints: Mapping[str, ModelChoice]
+    methods: Sequence[MethodSpec]
+    dataset: str
+    agent: AgentOptions = field(default_factory=AgentOptions)
+    steps: tuple[str, ...] = ()  # only these are decoded again; none: all
+    first_turn: FirstTurn = "own"
+    timeout_s: float = 30.0
+
+    @property
+    def rules(self) -> Benchmark:
+        return DATASETS[self.dataset].rules
+
+    def settings(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """Whatever the records depend on, as JSON takes it."""
+        given = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "checkpoints"}
+        given |= {"agent": asdict(self.agent), "methods": [asdict(method) for method in self.methods]}
+        checkpoints = {name: asdict(choice) for name, choice in self.checkpoints.items()}
+        return given | {"checkpoints": checkpoints, "questions": fingerprint(examples)}
+
+
+def run_methods(
+    study: Study,
+    examples: Sequence[Example],
+    out: Path,
+    *,
+    shard: tuple[int, int] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Asked]:
+    """The records of every checkpoint and question; `out` gets records.jsonl and settings.json.
+
+    Called again on the same `out` it goes on with what has no record yet. `shard` (number from 1, count) as in
+    `eval.accuracy.run.evaluate`. Raises ResumeError when `out` holds another run, and what loading and asking raise.
+    """
+    asked = part(examples, *shard) if shard else examples
+    folder = out / f"shard-{shard[0]}-of-{shard[1]}" if shard else out
+    log = RecordLog(folder, study.settings(examples), Asked)
+    scorer = Scorer(study.rules, "sqlite", None, study.timeout_s, 0)
+    try:
+        log.take_over(sorted(folder.glob("shard-*")))
+        for name, choice in study.checkpoints.items():
+            done = {record.id for record in log.records}
+            todo = [example for example in asked if example.executable and _key(name, example) not in done]
+            if todo:
+                _ask_all(study, name, choice, todo, log, scorer, say)
+    finally:
+        scorer.close()
+        log.close()
+    keys = [_key(name, example) for name in study.checkpoints for example in asked if example.executable]
+    return log.in_order(keys)
+
+
+def _ask_all(
+    study: Study,
+    name: str,
+    choice: ModelChoice,
+    examples: Sequence[Example],
+    log: RecordLog[Asked],
+    scorer: Scorer,
+    say: Callable[[str], None],
+) -> None:
+    """One checkpoint's questions, and the records of them. Methods take turns in being the first."""
+    say(f"{name}: loading the model")
+    answered = agent_calls(plain_model(choice), examples, study.agent, study.timeout_s, study.first_turn)
+    for number, (recorder, example, prediction, calls) in enumerate(answered, 1):
+        verdict = scorer.verdict(example, prediction.sql)
+        turn = number % len(study.methods)
+        methods = [*study.methods[turn:], *study.methods[:turn]]
+        chosen = [call for call in calls if call.step in (study.steps or (call.step,))]
+        runs = tuple(run for call in chosen for run in replay(recorder, call, methods))
+        correct = verdict.correct if verdict.gold_error is None else None
+        log.append(Asked(_key(name, example), name, example.id, prediction.sql, correct, runs))
+        say(f"{name}: {number} of {len(examples)} questions")
+
+
+def replay(decoder: CallRecorder, call: Call, methods: Sequence[MethodSpec]) -> list[Measured]:
+    """Decode a call by each method in turn."""
+    return [_measured(decoder.inner, call, method) for method in methods]
+
+
+def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
+    recall = call.settings.recall.copy()
+    settings = replace(call.settings, decoder=method.decoder, options=method.options, recall=recall)
+    start = perf_counter()
+    again = decoder.generate(call.prompt, settings)
+    wall_ms = 1e3 * (perf_counter() - start)
+    equal = again.text == call.generation.text
+    # A method may commit tokens past a stop string in its last forward: these are no gain.
+    beyond = max(len(again.tokens) - len(call.generation.tokens), 0) if equal else 0
+    counts, metrics = count(again.rounds), measure(again.rounds)
+    drafted, accepted = rounds_by_depth(again.rounds)
+    return Measured(
+        step=call.step,
+        method=method.name,
+        tokens=metrics.tokens - beyond,
+        text_tokens=len(again.tokens) - beyond,
+        forced_tokens=metrics.forced_tokens,
+        forwards=metrics.target_forwards,
+        wall_ms=wall_ms,
+        prefill_ms=call.generation.rounds[0].target_ms,
+        equal=equal,
+        fast_forwarded=counts.fast_forwarded - beyond,
+        stationary=counts.stationary,
+        drafted_tokens=metrics.drafted_tokens,
+        draft_ms=metrics.draft_ms,
+        target_ms=metrics.target_ms,
+        verify_ms=metrics.verify_ms,
+        drafted_rounds=[drafted[depth] for depth in sorted(drafted)],
+        accepted_rounds=[accepted[depth] for depth in sorted(drafted)],
+        gap=0.0 if equal else parting_gap(decoder, call.prompt, call.generation, again, settings.sampler),
+    )
+
+
+def extra_parameters(method: Method) -> int:
+    """Of the heads that a method drafts with; a cascade's are those of its parts."""
+    parts = [each for value in vars(method).values() for each in (value if isinstance(value, list) else [value])]
+    own = sum(weights.numel() for part in parts if isinstance(part, Module) for weights in part.parameters())
+    return own + sum(extra_parameters(part) for part in parts if isinstance(part, Method))
+
+
+def _key(checkpoint: str, example: Example) -> str:
+    return f"{checkpoint}/{example.id}"

@@ -1,0 +1,45 @@
+"""What losslessness means where sums are rounded: a text parts from plain decoding's at near-ties of the target only.
+
+In bf16 and int8 a forward's rounding depends on how many rows it has, and so do the last bits of its logits (in fp32 no text
+parts, which is a test). A parting is harmless where the target itself ranks the two tokens next to each other.
+"""
+
+from itertools import zip_longest
+
+import torch
+
+from decoding.engine.draft import Draft
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import AnyTarget
+from decoding.serving.text import Generation, TextDecoder
+
+TOLERANCE = 0.5
+"""The widest gap, in logits, that counts as a near-tie: two steps of bf16 between logits of 32 and 64."""
+
+
+def parting_gap(decoder: TextDecoder, prompt: str, plain: Generation, other: Generation, sampler: Sampler) -> float:
+    """How far apart the target ranks the first tokens in which two texts differ, in a forward without a draft.
+
+    In logits; above temperature 0 with the sampler's noise, times the temperature. 0 where the tokens are the same.
+    """
+    pairs = zip_longest(plain.tokens, other.tokens)
+    at = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+    if at is None:
+        return 0.0
+    before = [*decoder.tokenizer.encode(prompt), *plain.tokens[:at]]
+    rests = [each.tokens[at:] for each in (plain, other)]
+    places = [[rest[0]] if rest else sorted(decoder.tokenizer.stop_ids) for rest in rests]
+    return decoder.alone(lambda target: _gap(target, before, places, sampler))
+
+
+@torch.inference_mode()
+def _gap(target: AnyTarget, before: list[int], places: list[list[int]], sampler: Sampler) -> float:
+    """Between the best tokens of each of the two `places` behind `before`."""
+    sequence = target.open(before, Sampler())
+    try:
+        logits = target.score([(sequence, before[sequence.cached :], Draft())])[0].logits[0]
+    finally:
+        target.close(sequence)
+    ranks = sampler.rank(logits, len(before)) * (sampler.temperature or 1.0)
+    ours, theirs = (float(ranks[ids].max()) for ids in places)
+    return abs(ours - theirs)

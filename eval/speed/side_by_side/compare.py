@@ -1,0 +1,159 @@
+"""The decoding benchmark: every method on the same prompts, with the same target, in one run.
+
+Per prompt the methods take turns, so that the machine's drift meets all alike. Timing is wall time of the decode, prefill
+included; prefill is the time to the first token, which ours share with their first draft. The prefix cache is off.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean, median
+from time import perf_counter
+from typing import Any
+
+from decoding.engine.recall import Recall
+from decoding.engine.records.metrics import Metrics, acceptance_by_depth, commit_histogram, measure
+from decoding.engine.records.rounds import Round
+from decoding.serving.text import Settings, TextDecoder
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is decoded. `recall`: what drafts may copy from beside the prompt."""
+
+    text: str
+    family: str = "sql"
+    recall: Recall = field(default_factory=Recall)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One prompt decoded by one method."""
+
+    prompt: int
+    decoder: str
+    tokens: tuple[int, ...]  # without a stop token
+    rounds: tuple[Round, ...]
+    wall_ms: float
+    prefill_ms: float  # until the first token
+
+    @property
+    def ms_per_token(self) -> float | None:
+        """After the prefill; None where it made all there is."""
+        made = len(self.rounds[0].text_tokens) if self.rounds else 1
+        return (self.wall_ms - self.prefill_ms) / (len(self.tokens) - made) if len(self.tokens) > made else None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the benchmark; times in milliseconds, summed over the prompts, but for medians: those are of the prompts'."""
+
+    decoder: str
+    n: int
+    tokens: int
+    target_forwards: int
+    tokens_per_forward: float | None  # None where the decoder does not tell (peers)
+    tokens_per_s: float
+    decode_tokens_per_s: float | None
+    speedup_vs_plain: float | None
+    median_ms: float
+    median_prefill_ms: float
+    median_ms_per_token: float | None  # prefill left out
+    draft_ms: float
+    target_ms: float
+    verify_ms: float
+    acceptance_by_depth: tuple[
+        float, ...
+    ]  # of the rounds that drafted so deep, those that accepted a token there; from depth 1
+    equal_to_plain: bool | None
+    first_difference: dict[str, int] | None  # {"prompt": i, "token": j} of the first text that differs from plain
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_bench(
+    decoder: TextDecoder,
+    prompts: Sequence[Prompt],
+    methods: Sequence[Settings],
+    on_run: Callable[[Run], None] = lambda run: None,
+) -> list[Run]:
+    """Decode every prompt with every method. `on_run` hears of each run as it ends."""
+    for settings in methods:
+        _timed(decoder, 0, prompts[0], settings)  # warm-up, not counted
+    runs: list[Run] = []
+    for index, prompt in enumerate(prompts):
+        for settings in methods:
+            runs.append(_timed(decoder, index, prompt, settings))
+            on_run(runs[-1])
+    return runs
+
+
+def _timed(decoder: TextDecoder, index: int, prompt: Prompt, settings: Settings) -> Run:
+    settings = replace(settings, recall=prompt.recall.copy())
+    start = perf_counter()
+    generation = decoder.generate(prompt.text, settings)
+    wall_ms = 1e3 * (perf_counter() - start)
+    prefill_ms = measure(generation.rounds[:1]).wall_ms
+    return Run(index, settings.decoder, generation.tokens, generation.rounds, wall_ms, prefill_ms)
+
+
+def rows(runs: Iterable[Run], baseline: str = "plain") -> list[Row]:
+    """One row per method, in the order of first appearance."""
+    by_method: dict[str, list[Run]] = {}
+    for run in runs:
+        by_method.setdefault(run.decoder, []).append(run)
+    plain = {run.prompt: run for run in by_method.get(baseline, [])}
+    return [_row(name, mine, plain) for name, mine in by_method.items()]
+
+
+def _row(name: str, runs: Sequence[Run], plain: dict[int, Run]) -> Row:
+    metrics = measure(r for run in runs for r in run.rounds)
+    rate = _tokens_per_s(runs)
+    plain_rate = _tokens_per_s([plain[run.prompt] for run in runs]) if plain else None
+    per_token = [ms for run in runs if (ms := run.ms_per_token) is not None]
+    differences = [d for run in runs if plain and (d := _difference(run, plain[run.prompt]))]
+    return Row(
+        decoder=name,
+        n=len(runs),
+        tokens=sum(len(run.tokens) for run in runs),
+        target_forwards=metrics.target_forwards,
+        tokens_per_forward=metrics.tokens_per_forward or None,
+        tokens_per_s=rate,
+        decode_tokens_per_s=_after_prefill(runs).tokens_per_s or None,
+        speedup_vs_plain=rate / plain_rate if plain_rate else None,
+        median_ms=median(run.wall_ms for run in runs),
+        median_prefill_ms=median(run.prefill_ms for run in runs),
+        median_ms_per_token=median(per_token) if per_token else None,
+        draft_ms=metrics.draft_ms,
+        target_ms=metrics.target_ms,
+        verify_ms=metrics.verify_ms,
+        acceptance_by_depth=tuple(acceptance_by_depth(r for run in runs for r in run.rounds).values()),
+        equal_to_plain=not differences if plain else None,
+        first_difference=differences[0] if differences else None,
+    )
+
+
+def _tokens_per_s(runs: Sequence[Run]) -> float:
+    return 1e3 * sum(len(run.tokens) for run in runs) / sum(run.wall_ms for run in runs)
+
+
+def _after_prefill(runs: Sequence[Run]) -> Metrics:
+    return measure(r for run in runs for r in run.rounds[1:])
+
+
+def _difference(run: Run, plain: Run) -> dict[str, int] | None:
+    if run.tokens == plain.tokens:
+        return None
+    pairs = zip(run.tokens, plain.tokens, strict=False)
+    shorter = min(len(run.tokens), len(plain.tokens))
+    return {"prompt": run.prompt, "token": next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)}
+
+
+def histogram(runs: Iterable[Run], name: str) -> dict[int, int]:
+    """How often a round of this method committed 1, 2, ... tokens."""
+    return commit_histogram(r for run in runs if run.decoder == name for r in run.rounds)
+
+
+def mean_prompt_tokens(runs: Iterable[Run]) -> float:
+    """Prompt length in tokens: what the first round fed, for the prefix cache is off."""
+    return fmean(run.rounds[0].pending for run in runs if run.rounds)

@@ -1,0 +1,61 @@
+"""A peer in a process of its own: two runtimes in one take the processors from each other, and both look ten times slower than
+they are. The owner is `eval/speed/side_by_side/peers.py`.
+"""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from decoding.checkpoints.adapters.adapter import Adapter
+
+MODULES = {
+    "transformers": "eval.speed.side_by_side.transformers_peer",
+    "llama.cpp": "eval.speed.side_by_side.llama_cpp_peer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PeerModel:
+    """What a peer decodes with."""
+
+    checkpoint: Path  # folder in hub layout
+    adapter: Adapter | None
+    dtype: torch.dtype
+    device: str
+    stop_ids: frozenset[int]
+    threads: int
+    context: int  # tokens that there must be room for
+    gguf: Path | None = None  # the same weights for llama.cpp
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A prompt to decode greedily. exact: up to `limit` whatever comes, else to a stop token."""
+
+    peer: str
+    prompt: tuple[int, ...]
+    limit: int
+    exact: bool = False
+
+
+Peer = Callable[[Ask], tuple[list[int], float]]  # new tokens, milliseconds to the first
+
+
+def serve(descriptor: int) -> None:
+    """Load the peers of the module that comes first through the pipe, tell their names, answer until the other end closes."""
+    pipe = Connection(descriptor)
+    kind, model = pickle.loads(pipe.recv())
+    torch.set_num_threads(model.threads)
+    peers: dict[str, Peer] = import_module(MODULES[kind]).load(model)
+    pipe.send(tuple(peers))
+    while True:
+        try:
+            ask = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(peers[ask.peer](ask))

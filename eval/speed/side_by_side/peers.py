@@ -1,0 +1,151 @@
+"""What a user would otherwise pick, on the same weights and prompts in the same run: transformers' `generate`, llama.cpp.
+
+Each peer decodes greedily, with the same stop tokens and length limit, in a process of its own. Counted as here: wall time,
+prefill included.
+"""
+
+import os
+import pickle
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from decoding.checkpoints.resolve import resolve
+from decoding.engine.loop import Request, decode
+from decoding.engine.records.metrics import measure
+from decoding.engine.target import AnyTarget
+from decoding.errors import ModelError
+from decoding.methods.registry import load_method
+from decoding.serving.text import TextDecoder
+from decoding.targets.own_thread import apart
+from eval.speed.side_by_side import llama_cpp_peer
+from eval.speed.side_by_side.compare import Prompt, Run
+from eval.speed.side_by_side.peer_process import Ask, PeerModel
+from tools.processes.child_process import ChildProcess
+
+PLAIN = "transformers"
+_LONGEST_PROMPT = 4096  # tokens that llama.cpp reserves room for
+_QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class PlainStep:
+    """A plain decoding step, median milliseconds, ours beside transformers' `generate`, in one run in turns."""
+
+    context: int
+    ours_ms: float
+    transformers_ms: float
+
+    @property
+    def ratio(self) -> float:
+        """How many of our steps fit into one of transformers'."""
+        return self.transformers_ms / self.ours_ms
+
+
+class PeerProcess:
+    """Peers of one kind, see `peer_process.MODULES`. Raises ModelError where they cannot be loaded."""
+
+    def __init__(self, kind: str, model: PeerModel) -> None:
+        self._kind = kind
+        self._child = ChildProcess("eval.speed.side_by_side.peer_process", environment={**os.environ, **_QUIET})
+        self._child.tell(
+            pickle.dumps((kind, model))
+        )  # torch would send its tensors as shared memory, not to every process
+        self.names: tuple[str, ...] = self._heard()
+
+    def __call__(self, ask: Ask) -> tuple[list[int], float, float]:
+        """New tokens, milliseconds to the first, and to the last."""
+        start = perf_counter()
+        self._child.tell(ask)
+        tokens, first_ms = self._heard()
+        return tokens, first_ms, 1e3 * (perf_counter() - start)
+
+    def _heard(self) -> Any:
+        try:
+            return self._child.pipe.recv()
+        except (EOFError, OSError):
+            raise ModelError(
+                f"the peer {self._kind} died ({self._child.cause_of_death()}); its message is above"
+            ) from None
+
+    def close(self) -> None:
+        self._child.close()
+
+
+@contextmanager
+def peers_of(decoder: TextDecoder, folder: Path, limit: int) -> Iterator[list[PeerProcess]]:
+    """transformers, and llama.cpp where it is installed and the model came as a GGUF file, each loaded and waiting.
+
+    folder: where that file is written with our weights. limit: most new tokens that will be asked for.
+    """
+    model, source = peer_model(decoder, limit), llama_cpp_peer.gguf_of(decoder.name)
+    opened: list[PeerProcess] = []
+    try:
+        opened.append(PeerProcess("transformers", model))
+        if llama_cpp_peer.is_installed() and source is not None:
+            gguf = apart(lambda: llama_cpp_peer.write_merged(decoder, source, folder / f"merged-{source.name}"))
+            opened.append(PeerProcess("llama.cpp", peer_model(decoder, limit, gguf)))
+        yield opened
+    finally:
+        for peer in opened:
+            peer.close()
+
+
+def peer_model(decoder: TextDecoder, limit: int, gguf: Path | None = None) -> PeerModel:
+    """The decoder's own model; matrices of 8 bits are fp32 to a peer."""
+    weight = decoder.target.lm_head
+    return PeerModel(
+        checkpoint=resolve(decoder.name),
+        adapter=decoder.adapter,
+        dtype=weight.dtype,
+        device=weight.device.type,
+        stop_ids=decoder.tokenizer.stop_ids,
+        threads=torch.get_num_threads(),
+        context=min(decoder.target.max_length, _LONGEST_PROMPT + limit),
+        gguf=gguf,
+    )
+
+
+def run_peers(
+    peers: Sequence[PeerProcess],
+    decoder: TextDecoder,
+    prompts: Sequence[Prompt],
+    max_new_tokens: int,
+    on_run: Callable[[Run], None] = lambda run: None,
+) -> list[Run]:
+    """Every peer on every prompt, in turns; a peer's `Run` has no rounds."""
+    runs: list[Run] = []
+    for index, prompt in enumerate([prompts[0], *prompts]):  # the first is a warm-up
+        ids = tuple(decoder.tokenizer.encode(prompt.text))
+        for ask, name in [(each, name) for each in peers for name in each.names]:
+            tokens, prefill_ms, wall_ms = ask(Ask(name, ids, max_new_tokens))
+            run = Run(max(index - 1, 0), name, tuple(tokens), (), wall_ms, prefill_ms)
+            if index:
+                runs.append(run)
+                on_run(run)
+    return runs
+
+
+def time_plain_step(
+    peer: PeerProcess, decoder: TextDecoder, context: int = 400, steps: int = 24, repeats: int = 7
+) -> PlainStep:
+    """Steps at `context` to `context + steps` tokens. transformers' share is the time of `steps` more tokens in `generate`."""
+    prompt = tuple(random.Random(0).choices(range(decoder.target.vocab_size), k=context))
+    ours, theirs = [], []
+    for _ in range(repeats + 1):
+        ours.append(decoder.alone(lambda target: _plain_ms(target, prompt, steps)) / steps)
+        short, long = (peer(Ask(PLAIN, prompt, count, exact=True))[2] for count in (1, steps + 1))
+        theirs.append((long - short) / steps)
+    return PlainStep(context, median(ours[1:]), median(theirs[1:]))
+
+
+def _plain_ms(target: AnyTarget, prompt: tuple[int, ...], steps: int) -> float:
+    """Milliseconds of `steps` plain steps behind the prefill."""
+    return measure(list(decode(target, [Request(prompt, load_method("plain"), steps + 1)]))[1:]).wall_ms

@@ -1,0 +1,55 @@
+"""Guards stored conversations: they survive the program, belong to one owner, and are found again."""
+
+from pathlib import Path
+
+from agent.conversation.archive import Archive
+from agent.observe.events import Asked, Failed, Judged
+
+EVENTS = [Asked("How many albums?"), Failed("Stopped.", True), Judged(0, True)]
+
+
+def test_a_conversation_survives_the_program(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "chats.sqlite")
+    name = archive.begin("ada", "example")
+    archive.add("ada", name, EVENTS[:1])
+    archive.add("ada", name, EVENTS[1:])
+    archive.close()
+    again = Archive(tmp_path / "chats.sqlite")
+    assert again.events("ada", name) == EVENTS
+    entry = again.entry("ada", name)
+    assert entry is not None and (entry.title, entry.source) == ("How many albums?", "example")
+
+
+def test_nobody_reaches_anothers_conversation(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "chats.sqlite")
+    name = archive.begin("ada", "example")
+    archive.add("ada", name, EVENTS)
+    archive.add("bo", name, [Asked("mine now?")])
+    assert archive.search("bo") == []
+    assert archive.events("bo", name) == []
+    assert not archive.delete("bo", name)
+    assert archive.events("ada", name) == EVENTS
+
+
+def test_search_looks_at_every_question_and_puts_the_newest_first(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "chats.sqlite")
+    for questions in (["Albums by year", "and by Genre?"], ["Concerts"], ["The genre of an artist"]):
+        name = archive.begin("ada", "example")
+        archive.add("ada", name, [Asked(question) for question in questions])
+    assert [entry.title for entry in archive.search("ada")] == ["The genre of an artist", "Concerts", "Albums by year"]
+    assert [entry.title for entry in archive.search("ada", "GENRE")] == ["The genre of an artist", "Albums by year"]
+    assert archive.search("ada", "%") == []
+
+
+def test_what_is_deleted_is_gone(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "chats.sqlite")
+    name = archive.begin("ada", "example")
+    archive.add("ada", name, EVENTS)
+    assert archive.delete("ada", name)
+    assert archive.events("ada", name) == []
+    assert archive.search("ada") == []
+
+
+def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    Archive(tmp_path / "chats.sqlite")
+    assert (tmp_path / "chats.sqlite").stat().st_mode & 0o077 == 0

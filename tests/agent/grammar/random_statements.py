@@ -1,0 +1,46 @@
+"""Random statements, lexeme by lexeme from the grammar's own positions: short ones that use every corner of it."""
+
+import random
+
+from agent.grammar.machine import Position, beginning
+from agent.grammar.scope.scope import catalog_of
+from tools.schema import Schema
+
+_CLOSING = (")", "from", "then", "end", "as", "and", "1", "'a'")
+
+
+def random_statement(schema: Schema, dialect: str, seed: int, length: int = 120) -> str | None:
+    """A complete statement, or None where `length` lexemes did not do. Fails where a position leads nowhere."""
+    dice, position, words = random.Random(seed), beginning(catalog_of(schema, dialect)), list[str]()
+    while not position.complete or (len(words) < length and dice.random() < 0.6):
+        choices = list(_choices(position, dice))
+        if not choices:
+            break
+        if len(words) > length:
+            return None
+        closing = [choice for choice in choices if choice[1].lower() in _CLOSING]
+        hurry = dice.random() < min(0.9, len(words) / 60)
+        kind, text = dice.choice(closing if closing and hurry else choices)
+        after = position.after(kind, text.lower())
+        if after is None:  # a new name that is taken
+            continue
+        position = after
+        words.append(text)
+    return " ".join(words)
+
+
+def _choices(position: Position, dice: random.Random) -> list[tuple[str, str]]:
+    """One choice per keyword and mark, a few per set of names."""
+    frontier = position.frontier
+    found = [("word" if text[0].isalpha() else "operator", text) for text in frontier.fixed if text != ";"]
+    for _, words, _ in frontier.names:
+        spelled = [written for _, written in words.words.values()]
+        found += [(_kind(text), text) for text in dice.sample(spelled, min(4, len(spelled)))]
+    found += [("word", f"x{dice.randrange(100)}") for _ in frontier.fresh[:1]]
+    found += [("number", "1")] * bool(frontier.numbers) + [("string", "'a'")] * bool(frontier.strings)
+    assert found or position.complete, "a position that leads nowhere"
+    return found
+
+
+def _kind(text: str) -> str:
+    return "quoted" if text[0] in '"`[' else "number" if text[0].isdigit() else "word"

@@ -1,0 +1,80 @@
+"""The grammar in the agent: what it forbids, and what happens where it comes to a dead end."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import BaseMessage
+from torch import Tensor, zeros
+
+import agent.graph.ask_model
+from agent.assemble import LoadedModel, ModelChoice, load_model
+from agent.conversation.conversation import Conversation
+from agent.graph.toolbox import AgentOptions
+from decoding.serving.chat_model import FastChatModel
+from tests.decoding.models.tiny_models import tiny_checkpoint
+from tools.databases.database import Database
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    path = tiny_checkpoint(Path(tmp_path_factory.mktemp("model")) / "tiny", max_position_embeddings=4096)
+    return load_model(ModelChoice(str(path), profile="compact", temperature=1.0))
+
+
+def first_sql(loaded: LoadedModel, database: Database, **options: bool) -> tuple[str, str]:
+    """The first SQL of an untrained model, and what its step's record says."""
+    toolbox = loaded.toolbox(database, AgentOptions(max_attempts=1, **options))  # type: ignore[arg-type]
+    answer = Conversation(toolbox).ask("How many singers are there?")
+    return answer.attempts[0]["sql"], next(step["detail"] for step in answer.steps if step["name"] == "generate")
+
+
+def test_an_untrained_model_writes_sql_over_the_schema(loaded: LoadedModel, database: Database) -> None:
+    sql, _ = first_sql(loaded, database)
+    assert sql.upper().startswith(("SELECT", "WITH"))
+    free, _ = first_sql(loaded, database, constrain=False)
+    assert not free.upper().startswith(("SELECT", "WITH"))
+
+
+def test_a_dead_end_of_the_grammar_is_decoded_without_it(
+    loaded: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class DeadEnd:
+        def start(self) -> int:
+            return 0
+
+        def allowed(self, state: int) -> Tensor:
+            return zeros(loaded.decoder.target.vocab_size, dtype=bool)  # type: ignore[call-overload, no-any-return]
+
+        def admits(self, state: int, token: int) -> bool:
+            return False
+
+        def step(self, state: int, token: int) -> int:
+            return 0
+
+        def forced(self, state: int) -> tuple[int, ...]:
+            return ()
+
+    for name in ("sql_constraint", "plan_constraint"):
+        monkeypatch.setattr(agent.graph.ask_model, name, lambda *args, **kw: DeadEnd())
+    sql, detail = first_sql(loaded, database)
+    assert sql == first_sql(loaded, database, constrain=False)[0]
+    assert "dead end" in detail
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_every_method_writes_plain_decodings_text(loaded: LoadedModel, database: Database, temperature: float) -> None:
+    """An untrained model goes astray where it can: into small letters amid a keyword that plain decoding gets forced."""
+    conversation = Conversation(toolbox := loaded.toolbox(database, AgentOptions(max_attempts=1)))
+    conversation.ask("How many singers are from France, and which concerts did they sing in?")
+    call = toolbox.calls["generate"]
+    options = dict(call.options) | {"temperature": temperature, "max_new_tokens": 80}
+    texts = {name: _text(loaded, call.messages, options | {"decoder": name}) for name in loaded.decoder.ready_methods()}
+    assert len(texts) >= 5 and len(texts["plain"]) > 40
+    assert {name for name, text in texts.items() if text != texts["plain"]} == set()
+
+
+def _text(loaded: LoadedModel, messages: Sequence[BaseMessage], options: dict[str, Any]) -> str:
+    model = FastChatModel(decoder=loaded.decoder, raw=True)
+    return model.invoke(list(messages), **options | {"options": {}}).text

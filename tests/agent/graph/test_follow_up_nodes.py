@@ -1,0 +1,121 @@
+"""Guards conversations through the graph: what the prompt of a later question shows, and which reading is taken."""
+
+from agent.conversation.conversation import Again, Conversation
+from tests.agent.conftest import Talk
+
+COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"
+ALL = "SELECT COUNT(*) FROM singer"
+CONCERTS = "SELECT COUNT(*) FROM concert"
+PLAN = "singer | SELECT COUNT(*) FROM _"
+
+
+def _prompt(conversation: Conversation, step: str = "plan") -> str:
+    return str(conversation.toolbox.calls[step].messages[0].text)
+
+
+def _names(conversation: Conversation, question: str) -> list[str]:
+    return [step["name"] for step in conversation.ask(question).steps]
+
+
+def test_a_question_that_stands_by_itself_gets_the_prompt_of_a_first_one(talk: Talk) -> None:
+    """The history made the model write the former SQL again: 12 of 84 right in one chat, 65 asked afresh."""
+    alone = talk(PLAN, CONCERTS)
+    alone.ask("How many concerts are there?")
+    later = talk(PLAN, COUNT, PLAN, CONCERTS)
+    later.ask("How many singers are from France?")
+    answer = later.ask("How many concerts are there?")
+    assert (answer.rows, answer.continues) == ([[3]], None)
+    for step in ("plan", "generate"):
+        assert _prompt(later, step) == _prompt(alone, step)
+
+
+def test_a_filter_is_replaced_without_the_model(talk: Talk) -> None:
+    conversation = talk(PLAN, COUNT)
+    conversation.ask("How many singers are from France?")
+    answer = conversation.ask("And from Spain?")
+    assert (answer.sql, answer.continues) == ("SELECT COUNT(*) FROM singer WHERE country = 'Spain'", 1)
+    assert [step["name"] for step in answer.steps] == ["relate", "link", "adapt", "check", "execute", "answer"]
+    third = conversation.ask("by age")
+    assert third.continues == 2
+    assert third.sql == "SELECT age, COUNT(*) FROM singer WHERE country = 'Spain' GROUP BY age"
+
+
+def test_what_leans_shows_the_model_the_question_that_it_continues_alone(talk: Talk) -> None:
+    young = "SELECT name FROM singer WHERE age < 30"
+    conversation = talk(PLAN, CONCERTS, PLAN, "SELECT name FROM singer", PLAN, young)
+    conversation.ask("How many concerts are there?")
+    conversation.ask("Which singers are there?")
+    answer = conversation.ask("only the young ones")
+    assert answer.continues == 2
+    assert "history: Which singers are there? => SELECT name FROM singer\n" in _prompt(conversation)
+
+
+def test_a_pronoun_is_replaced_by_the_one_thing_that_was_answered(talk: Talk) -> None:
+    conversation = talk(PLAN, "SELECT name FROM singer WHERE age = 45", PLAN, CONCERTS)
+    conversation.ask("Which singer is 45?")
+    answer = conversation.ask("How many concerts does that singer have?")
+    assert "question: How many concerts does Bo have?\n" in _prompt(conversation)
+    assert "history: -\n" in _prompt(conversation)
+    assert (answer.question, answer.continues) == ("How many concerts does that singer have?", 1)
+
+
+def test_in_doubt_both_readings_are_decoded_and_the_one_that_covers_the_question_is_taken(talk: Talk) -> None:
+    follow_up, fresh = ALL, "SELECT MAX(age) FROM singer"
+    conversation = talk(PLAN, ALL, PLAN, PLAN, fresh, follow_up)
+    conversation.ask("How many singers are there?")
+    answer = conversation.ask("What is the highest age?")
+    assert (answer.rows, answer.continues) == ([[45]], None)
+    assert next(step for step in answer.steps if step["name"] == "choose")["detail"] == "by itself"
+
+
+def test_the_sql_of_another_question_is_not_accepted_before_the_question_was_read_by_itself(talk: Talk) -> None:
+    conversation = talk(PLAN, ALL, PLAN, ALL, PLAN, CONCERTS)
+    conversation.ask("How many singers are there?")
+    answer = conversation.ask("only their gigs")
+    assert (answer.sql, answer.continues) == (CONCERTS, None)
+    assert [step["name"] for step in answer.steps].count("plan") == 2
+
+
+def test_the_asker_chooses_the_reading(talk: Talk) -> None:
+    conversation = talk(PLAN, COUNT, PLAN, CONCERTS)
+    conversation.ask("How many singers are from France?")
+    answer = conversation.ask("And from Spain?", again=Again("standalone"))
+    assert (answer.sql, answer.continues) == (CONCERTS, None)
+    assert "history: -\n" in _prompt(conversation)
+
+
+def test_refused_sql_does_not_come_back(talk: Talk) -> None:
+    """Retry gave the same answer again."""
+    conversation = talk(PLAN, ALL, *[PLAN] * 4, ALL, *[PLAN] * 3, "other | SELECT _", ALL, CONCERTS)
+    answer = conversation.ask("How many?", again=Again(refused=(ALL.lower(),)))
+    assert answer.sql == CONCERTS
+    stubborn = talk(PLAN, ALL, *[PLAN] * 4, ALL, *[PLAN] * 4, ALL)
+    refused = stubborn.ask("How many?", again=Again(refused=(ALL,)))
+    assert refused.sql is None and refused.error is not None and "you have seen" in refused.error["message"]
+
+
+def test_starting_over_forgets_the_turns(talk: Talk) -> None:
+    conversation = talk(PLAN, COUNT, PLAN, CONCERTS)
+    conversation.ask("How many singers are from France?")
+    over = conversation.ask("Start over.")
+    assert (over.error, over.sql, over.continues) == (None, None, None)
+    assert "itself" in over.answer
+    answer = conversation.ask("And from Spain?")
+    assert answer.continues is None
+    assert "history: -\n" in _prompt(conversation)
+    asked = talk(PLAN, CONCERTS).ask("Forget that. How many concerts are there?")
+    assert (asked.question, asked.rows) == ("Forget that. How many concerts are there?", [[3]])
+
+
+def test_questions_are_numbered_over_failures(talk: Talk) -> None:
+    conversation = talk(PLAN, "SELECT nothing FROM nowhere", PLAN, COUNT, max_attempts=1)
+    assert conversation.ask("How many gigs are there?").error is not None
+    conversation.ask("How many singers are from France?")
+    assert conversation.ask("And from Spain?").continues == 2
+
+
+def test_turns_of_an_older_release_have_no_number(talk: Talk) -> None:
+    conversation = talk(PLAN, CONCERTS)
+    turns = {"turns": [{"question": "How many singers are from France?", "sql": COUNT}]}
+    conversation._graph.update_state(conversation._config, turns, as_node="answer")
+    assert conversation.ask("And from Spain?").continues == 1

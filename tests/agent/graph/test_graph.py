@@ -1,0 +1,168 @@
+"""The graph, with scripted models: what is asked, what is tried, what is recorded."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.conversation.conversation import Answer
+from agent.observe.events import Answered, Asked, Finished, Started, Wrote
+from tests.agent.conftest import Talk
+
+PLAN = "singer: country | SELECT COUNT(*) FROM _ WHERE _"
+COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"
+STEP_KEYS = {
+    "name", "decoder", "prompt_tokens", "cached_tokens", "new_tokens", "target_forwards", "tokens_per_forward",
+    "wall_ms", "plain_ms", "plain_ms_source",
+}  # fmt: skip
+ANSWER_KEYS = {
+    "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
+    "plain_total_ms", "error", "continues",
+}  # fmt: skip
+
+
+def names(answer: Answer) -> list[str]:
+    return [step["name"] for step in answer.steps]
+
+
+def test_a_straight_answer(talk: Talk) -> None:
+    answer = talk(PLAN, COUNT).ask("How many singers are from France?")
+    assert answer.rows == [[2]]
+    assert answer.sql == COUNT
+    assert "2" in answer.answer
+    assert answer.error is None
+    assert names(answer) == ["link", "plan", "generate", "check", "execute", "answer"]
+    assert set(answer.to_dict()) == ANSWER_KEYS
+    assert all(set(step) >= STEP_KEYS for step in answer.steps)
+    assert json.loads(answer.to_json())["rows"] == [[2]]
+
+
+def test_a_wrong_name_is_repaired_without_asking_the_model_again(talk: Talk) -> None:
+    """One table of the query owns the column: a deterministic rule suffices."""
+    wrong = (
+        "SELECT T2.country FROM singer AS T1 JOIN concert AS T2 ON T1.singer_id = T2.singer_id WHERE T2.title = 'Up'"
+    )
+    answer = talk(PLAN, wrong).ask("Where does the singer of Up come from?")
+    assert answer.rows == [["Spain"]]
+    assert answer.attempts[-1]["repaired"]
+    assert "refine" not in names(answer)
+
+
+def test_a_value_at_the_wrong_column_is_moved_to_the_right_one(talk: Talk) -> None:
+    """COUNT(*) of nothing is a row, so that nobody would look for a mistake in it."""
+    answer = talk(PLAN, "SELECT COUNT(*) FROM singer WHERE name = 'France'").ask("How many singers are from France?")
+    assert answer.rows == [[2]]
+    assert answer.attempts[-1]["repaired"]
+
+
+def test_the_model_is_told_what_went_wrong_and_corrects_it(talk: Talk) -> None:
+    conversation = talk(PLAN, "SELECT nonsense_xyz FROM singer", COUNT)
+    answer = conversation.ask("How many singers are from France?")
+    assert answer.rows == [[2]]
+    assert names(answer).count("refine") == 1
+    assert [attempt["error"] is None for attempt in answer.attempts] == [False, True]
+    assert answer.attempts[0]["error"]["kind"] == "unknown_column"
+
+
+def test_attempts_are_bounded_and_the_last_error_is_told(talk: Talk) -> None:
+    lines = [f"SELECT nonsense_{i} FROM singer" for i in range(9)]
+    answer = talk(PLAN, *lines[:4], max_attempts=4).ask("How many?")
+    assert answer.sql is None
+    assert len(answer.attempts) == 4
+    assert answer.error is not None
+    assert answer.error["kind"] == "unknown_column"
+    assert "nonsense_3" in answer.answer
+
+
+def test_no_sql_is_tried_twice(talk: Talk) -> None:
+    """The same statement in another layout is the same statement: it must not be checked or run again."""
+    bad = "SELECT nonsense_xyz FROM singer"
+    answer = talk(PLAN, bad, "select  nonsense_xyz from SINGER", max_attempts=2).ask("How many?")
+    assert names(answer).count("check") == 1
+    assert "again" in answer.attempts[-1]["error"]["message"]
+
+
+def test_an_empty_result_is_reconsidered_once(talk: Talk) -> None:
+    empty, right = (
+        COUNT.replace("COUNT(*)", "name").replace("France", "french"),
+        "SELECT name FROM singer WHERE age > 40",
+    )
+    answer = talk(PLAN, empty, right).ask("Who is older than 40?")
+    assert answer.rows == [["Bo"]]
+    stubborn = talk(PLAN, empty, "SELECT name FROM singer WHERE age > 99").ask("Who is older than 99?")
+    assert (stubborn.rows, stubborn.sql, stubborn.error) == ([], empty, None)
+    assert "Nothing" in stubborn.answer
+    content = talk(PLAN, empty, refine_empty=False).ask("Who is older than 99?")
+    assert content.rows == []
+
+
+def test_a_failed_correction_of_an_empty_result_keeps_the_empty_result(talk: Talk) -> None:
+    empty = "SELECT name FROM singer WHERE country = 'Peru'"
+    answer = talk(PLAN, empty, "SELECT nonsense FROM singer", max_attempts=2).ask("Who is from Peru?")
+    assert (answer.sql, answer.rows, answer.error) == (empty, [], None)
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM singer", "DROP TABLE singer", "SELECT 1; SELECT 2"])
+def test_writing_is_refused(talk: Talk, statement: str) -> None:
+    answer = talk(PLAN, statement, max_attempts=1).ask("Delete all singers")
+    assert answer.error is not None
+    assert answer.error["kind"] == "refused"
+    assert answer.sql is None
+    assert "refused" in answer.answer
+
+
+def test_follow_up_questions_see_the_turns_before(talk: Talk) -> None:
+    conversation = talk(PLAN, COUNT, PLAN, "SELECT COUNT(*) FROM singer WHERE country = 'Spain'")
+    conversation.ask("How many singers are from France?")
+    *_, answered = conversation.events("And from Spain?")
+    assert isinstance(answered, Answered)
+    assert answered.answer["rows"] == [[1]]
+    state: dict[str, Any] = conversation._graph.get_state(conversation._config).values
+    assert [turn["question"] for turn in state["turns"]] == ["How many singers are from France?", "And from Spain?"]
+    assert len(answered.answer["attempts"]) == 1, "the attempts of the first question do not leak into the second"
+
+
+def test_votes_choose_by_result(talk: Talk) -> None:
+    other = "SELECT COUNT(*) FROM concert"
+    same_result = "SELECT COUNT(name) FROM singer WHERE country = 'France'"
+    broken = "SELECT broken"
+    answer = talk(*[PLAN] * 4, other, COUNT, broken, same_result, samples=4).ask("How many singers are from France?")
+    assert answer.sql == COUNT
+    assert "2 of 4 agree" in next(step["detail"] for step in answer.steps if step["name"] == "vote")
+
+
+def test_plans_vote_with_their_sql(talk: Talk) -> None:
+    """One SQL for each different plan, with the votes of the samples that drew it; what is chosen brings its plan along."""
+    second = "singer: singer_id | SELECT _ FROM _"
+    other = "SELECT COUNT(*) FROM concert"
+    conversation = talk(PLAN, second, PLAN, PLAN, other, COUNT, samples=4)
+    answer = conversation.ask("How many singers are from France?")
+    assert answer.sql == other
+    assert "3 of 4 agree" in next(step["detail"] for step in answer.steps if step["name"] == "vote")
+    conversation = talk(PLAN, second, second, second, other, COUNT, samples=4)
+    assert conversation.ask("How many singers are from France?").sql == COUNT
+    assert conversation._graph.get_state(conversation._config).values["plan"] == second
+
+
+def test_events_tell_the_story_in_order(talk: Talk) -> None:
+    events = list(talk(PLAN, COUNT).events("How many singers are from France?"))
+    written = "".join(e.text for e in events if isinstance(e, Wrote) and e.step == "generate")
+    assert written == COUNT
+    started = [e.step for e in events if isinstance(e, Started)]
+    finished = [e.record["name"] for e in events if isinstance(e, Finished)]
+    assert started == finished
+    assert isinstance(events[0], Asked) and isinstance(events[-1], Answered)
+
+
+def test_the_chat_profile_reads_fenced_sql_out_of_prose(talk: Talk) -> None:
+    reply = f"Sure! Here is the query:\n```sql\n{COUNT};\n```\nIt counts."
+    answer = talk("1. singer", reply, profile="chat").ask("How many singers are from France?")
+    assert answer.sql == COUNT
+
+
+def test_big_results_stay_out_of_the_state(talk: Talk) -> None:
+    conversation = talk(PLAN, "SELECT a.name FROM singer a, singer b, singer c, singer d", preview_rows=5)
+    answer = conversation.ask("All combinations")
+    assert len(answer.rows) == 81
+    state: dict[str, Any] = conversation._graph.get_state(conversation._config).values
+    assert len(state["preview"]["rows"]) == 5

@@ -1,0 +1,66 @@
+"""Guards the event records: what a question tells while it runs, and that a file of them says the same again."""
+
+import pytest
+
+from agent.conversation.records import records
+from agent.observe.event_json import EventError, from_json, to_json
+from agent.observe.events import Answered, Asked, Failed, Finished, Judged, Noted, Ran, Wrote
+from agent.observe.node_notes import Note
+from decoding.engine.records.rounds import Round
+from tests.agent.conftest import Talk
+
+COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"
+ROUND = Round(0, 0, 1, 7, (5, 6), (-1, 0), (0,), (5, 9), (4,), 0.1, 2.5, 0.2, "stop")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Asked("how many?", "France is a country", "singers"),
+        Wrote("generate", "SELECT", (ROUND,), {5: "SEL", 6: "x", 9: "ECT", 4: " "}),
+        Noted("link", (Note("tables", "singer"), Note("SQL", "SELECT 1", "sql"))),
+        Ran(2, "SELECT 1", ("a", "b"), ((1, "x"), (None, "ü")), 2, True, 1.5),
+        Ran(0, "SELEC", error={"kind": "syntax", "message": "no"}),
+        Judged(1, None),
+        Failed("Stopped.", True),
+    ],
+)
+def test_an_event_survives_its_line(event: object) -> None:
+    line = to_json(event)  # type: ignore[arg-type]
+    assert "\n" not in line
+    assert from_json(line) == event
+
+
+@pytest.mark.parametrize(
+    "line", ["", "no json", "[]", "{}", '{"event": "unheard"}', '{"event": "asked"}', '{"event": []}']
+)
+def test_a_line_that_is_no_event_is_named(line: str) -> None:
+    with pytest.raises(EventError, match="not an event"):
+        from_json(line)
+
+
+def test_a_question_tells_its_steps_in_order(talk: Talk) -> None:
+    told = list(records(talk("singer: country", COUNT), "How many are from France?"))
+    assert isinstance(told[0], Asked)
+    assert isinstance(told[-1], Answered)
+    steps = [event.record["name"] for event in told if isinstance(event, Finished)]
+    assert steps == ["link", "plan", "generate", "check", "execute", "answer"]
+    notes = {(event.step, note.label): note.text for event in told if isinstance(event, Noted) for note in event.notes}
+    assert notes["plan", "plan"] == "singer: country"
+    assert notes["execute", "ran"] == COUNT
+    assert "singer.country" in notes["link", "tables and columns that the question may mean"]
+
+
+def test_text_arrives_piece_by_piece(talk: Talk) -> None:
+    told = records(talk("p", COUNT), "How many?")
+    pieces = [event.text for event in told if isinstance(event, Wrote) and event.step == "generate"]
+    assert len(pieces) > 10
+    assert "".join(pieces) == COUNT
+
+
+def test_rows_are_cut_and_their_number_is_not(talk: Talk) -> None:
+    *_, last = records(talk("p", "SELECT name FROM singer"), "Names?", shown=2)
+    assert isinstance(last, Answered)
+    assert len(last.answer["rows"]) == 2
+    assert last.row_count == 3
+    assert from_json(to_json(last)) == last

@@ -1,0 +1,130 @@
+"""The hostile suite on the ways by which SQL comes, on four engines: the model, the web chat's editor, a program over MCP."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from mcp import Client
+
+from agent.assemble import ModelChoice
+from agent.assistant import Assistant
+from agent.conversation.archive import Archive
+from agent.conversation.conversation import Conversation
+from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.prompts.profiles import load_profile
+from app.serve.mcp import server_of
+from tests.tools.attacks.assault import DEADLINE_S, Run, assault, prepare
+from tests.tools.attacks.attacked import attacked
+from tools.databases.database import Database
+from tools.databases.open_database import Engine, open_database
+from tools.result import Limits
+from ui.house import House
+
+
+class Possessed(BaseChatModel):
+    """Writes one SQL, whatever it is asked."""
+
+    sql: str
+
+    @property
+    def _llm_type(self) -> str:
+        return "possessed"
+
+    def _generate(self, *args: Any, **more: Any) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(self.sql))])
+
+    def _stream(self, *args: Any, **more: Any) -> Iterator[ChatGenerationChunk]:
+        yield ChatGenerationChunk(message=AIMessageChunk(content=self.sql))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is attacked. `state`: what must stay as it is, beside the folder's files."""
+
+    dialect: str
+    folder: Path
+    source: str | Path
+    limits: Limits = Limits(deadline_s=DEADLINE_S, memory_limit_mb=256)
+    state: Callable[[], str] = str
+
+    def opened(self, isolated: bool = False) -> Database:
+        engine: Engine = "sqlite" if self.dialect == "sqlite" else "auto"
+        return open_database(self.source, engine=engine, isolated=isolated)
+
+    def assault(self, run: Run, every_twin: bool = True) -> list[str]:
+        before = self.state()
+        problems = assault(run, self.dialect, self.folder, every_twin)
+        return problems if self.state() == before else [*problems, "the server is not as it was"]
+
+
+@pytest.fixture(scope="module")
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    kind, _, user = request.param.partition(" as ")
+    if user:
+        with attacked(request.getfixturevalue(kind)) as found:
+            yield Place(found.dialect, found.folder, found.url(user), Limits(), found.state)
+    else:
+        folder = prepare(tmp_path_factory.mktemp("attacked"))
+        yield Place(kind, folder, folder / f"people.{kind}")
+
+
+EVERYWHERE = ["duckdb", "sqlite", "postgresql as superuser", "mariadb as superuser"]
+
+
+@pytest.mark.parametrize("place", EVERYWHERE, indirect=True)
+def test_a_possessed_model_does_no_harm(place: Place) -> None:
+    """The decoder's grammar would not even let most of this be written; here it is off."""
+    options = AgentOptions(max_attempts=1, refine_empty=False, values=False, hints=False)
+    with closing(place.opened()) as database:
+        model = Possessed(sql="")
+        conversation = Conversation(Toolbox(database, model, load_profile("compact"), options, place.limits))
+
+        def run(sql: str) -> tuple[bool, str]:
+            if "\ud800" in sql:
+                return False, "no model says half characters"
+            model.sql = sql
+            conversation._config["configurable"]["thread_id"] = sql  # another conversation; its graph is the dear part
+            answer = conversation.ask("What now?")
+            return answer.error is None, f"{answer.answer} {answer.rows} {answer.error}"
+
+        assert place.assault(run, every_twin=False) == []
+
+
+@pytest.mark.parametrize("place", EVERYWHERE, indirect=True)
+def test_the_mcp_server_does_no_harm(place: Place) -> None:
+    with (
+        Assistant(place.opened(isolated=True), ModelChoice(), limits=place.limits) as assistant,
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(Client(server_of(assistant))) as client,
+    ):
+
+        def run(sql: str) -> tuple[bool, str]:
+            if "\ud800" in sql:
+                return False, "JSON holds no half characters"
+            result = portal.call(client.call_tool, "run_sql", {"sql": sql})
+            return not result.is_error, str(result.content)
+
+        run("SELECT 1")  # starts the process of the queries
+        problems = place.assault(run)
+    assert problems == []
+
+
+@pytest.mark.parametrize("place", [*EVERYWHERE, "postgresql as reader", "mariadb as reader"], indirect=True)
+def test_the_editor_of_the_web_chat_does_no_harm(place: Place, tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "chats.sqlite")
+    with closing(House(ModelChoice(), archive, lambda choice: None, place.opened)) as house:
+        session = house.session("one", "eve")
+        session.settings = replace(session.settings, deadline_s=place.limits.deadline_s)
+
+        def run(sql: str) -> tuple[bool, str]:
+            ran = session.run_sql(sql, 0)
+            return ran.error is None, f"{ran.rows} {ran.error}"
+
+        assert place.assault(run) == []

@@ -1,0 +1,155 @@
+"""The OpenAI-compatible endpoint as OpenAI's own client sees it, and the agent with such an endpoint for a model."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import httpx
+import openai
+import pytest
+
+from agent.assemble import ModelChoice
+from agent.conversation.conversation import Conversation
+from agent.graph.toolbox import AgentOptions
+from agent.prompts.profiles import UnknownProfile
+from agent.remote import any_model
+from app.serve.listening import guarded
+from app.serve.serve import app_of
+from decoding.errors import ModelUnavailable
+from decoding.serving.load import load_text_decoder
+from decoding.serving.text import Settings, TextDecoder
+from tests.app.serve.serving import serving
+from tests.decoding.models.tiny_models import tiny_checkpoint
+from tools.databases.database import Database
+
+QUEUE = 8
+ASKED = [{"role": "system", "content": "Count."}, {"role": "user", "content": "one two"}]
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
+    path = tiny_checkpoint(Path(tmp_path_factory.mktemp("model")) / "tiny", max_position_embeddings=8192)
+    return load_text_decoder(str(path), dtype="fp32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def url(decoder: TextDecoder) -> Iterator[str]:
+    with serving(guarded(app_of(decoder, Settings("prompt_lookup"), QUEUE), "secret")) as address:
+        yield f"{address}/v1"
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=url, api_key="secret", max_retries=0) as client:
+        yield client
+
+
+def _plainly(decoder: TextDecoder, text: str, new_tokens: int) -> str:
+    prompt = decoder.tokenizer.chat([{"role": "user", "content": text}])
+    return decoder.generate(prompt, Settings(max_new_tokens=new_tokens)).text
+
+
+def test_an_answer_and_its_usage(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    assert [model.id for model in client.models.list()] == [decoder.name]
+    parts = [{"role": "user", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]}]
+    done = client.chat.completions.create(model=decoder.name, messages=parts, max_tokens=12)  # type: ignore[call-overload]
+    assert done.choices[0].message.content == _plainly(decoder, "one two", 12)
+    assert done.choices[0].finish_reason == "length"
+    assert (done.usage.completion_tokens, done.usage.total_tokens) == (12, done.usage.prompt_tokens + 12)
+    assert done.usage.tokens_per_forward == pytest.approx(12 / done.usage.target_forwards, abs=1e-3)
+
+
+def test_a_stream_adds_up_to_the_answer(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    asked = {"model": decoder.name, "messages": ASKED, "max_tokens": 20, "temperature": 0.8, "seed": 5}
+    whole = client.chat.completions.create(**asked)
+    stream = client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    *chunks, last = list(stream)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole.choices[0].message.content
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-2:] == [None, whole.choices[0].finish_reason]
+    assert last.choices == [] and last.usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_a_stop_string_ends_the_text_before_it(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    text = _plainly(decoder, "one two", 12)
+    messages = [{"role": "user", "content": "one two"}]
+    done = client.chat.completions.create(model=decoder.name, messages=messages, stop=text[3:5], max_tokens=12)  # type: ignore[call-overload]
+    assert (done.choices[0].message.content, done.choices[0].finish_reason) == (text[: text.index(text[3:5])], "stop")
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "says"),
+    [
+        ({"model": "gpt"}, 404, "no model 'gpt'"),
+        ({"messages": []}, 400, "messages"),
+        ({"messages": [{"role": "user", "content": "long " * 3000}]}, 400, "the model takes"),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, 400, "role"),
+        ({"max_tokens": 0}, 400, "max_tokens"),
+        ({"n": 2}, 400, "n: "),
+        ({"response_format": {"type": "json_object"}}, 400, "response_format"),
+    ],
+)
+def test_what_cannot_be_served_is_said(
+    client: openai.OpenAI, decoder: TextDecoder, change: dict[str, object], status: int, says: str
+) -> None:
+    with pytest.raises(openai.APIStatusError, match=says) as caught:
+        client.chat.completions.create(**{"model": decoder.name, "messages": ASKED, "stream": True} | change)  # type: ignore[call-overload]
+    assert caught.value.status_code == status
+
+
+def test_a_wrong_key_and_a_broken_body(url: str) -> None:
+    with pytest.raises(openai.AuthenticationError, match="API key"):
+        openai.OpenAI(base_url=url, api_key="guess").models.list()
+    broken = httpx.post(f"{url}/chat/completions", content=b"{", headers={"authorization": "Bearer secret"})
+    assert (broken.status_code, broken.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+def test_a_full_queue_refuses_and_then_serves_again(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    """Twice as many at once as may be: each gets its own answer or a clean 429, and the places come back."""
+    together = Barrier(2 * QUEUE)
+
+    def ask(number: int) -> str | None:
+        together.wait()
+        try:
+            messages = [{"role": "user", "content": f"question {number}"}]
+            done = client.chat.completions.create(model=decoder.name, messages=messages, max_tokens=60)  # type: ignore[call-overload]
+        except openai.RateLimitError as error:
+            return None if error.response.headers["retry-after"] == "1" else "no hint when to come back"
+        return str(done.choices[0].message.content)
+
+    with ThreadPoolExecutor(2 * QUEUE) as pool:
+        answers = list(pool.map(ask, range(2 * QUEUE)))
+    served = {number: text for number, text in enumerate(answers) if text is not None}
+    assert QUEUE <= len(served) < 2 * QUEUE
+    assert all(text == _plainly(decoder, f"question {number}", 60) for number, text in served.items())
+    together = Barrier(1)
+    assert ask(0) is not None
+
+
+def test_a_reader_who_leaves_frees_the_place(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    for _ in range(2 * QUEUE):
+        asked = {"model": decoder.name, "messages": ASKED, "max_tokens": 1500, "stream": True}
+        with client.with_options(max_retries=5).chat.completions.create(**asked) as stream:  # type: ignore[call-overload]
+            next(iter(stream))
+
+
+def test_the_agent_asks_a_remote_model(
+    url: str, decoder: TextDecoder, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A random model writes no SQL, but each step's text and tokens must have come over the wire."""
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    model = any_model(ModelChoice(model=f"openai:{url}#{decoder.name}"))
+    answer = Conversation(model.toolbox(database, AgentOptions(max_attempts=1))).ask("How many singers are there?")
+    asked = [step for step in answer.steps if step["new_tokens"]]
+    assert [step["name"] for step in asked][:2] == ["plan", "generate"]
+    assert asked[0]["prompt_tokens"] > 100
+
+
+def test_a_remote_model_that_cannot_be_had(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    with pytest.raises(ModelUnavailable, match="serves no 'gpt'"):
+        any_model(ModelChoice(model=f"openai:{url}#gpt"))
+    with pytest.raises(ModelUnavailable, match="no OpenAI-compatible endpoint"):
+        any_model(ModelChoice(model="openai:http://127.0.0.1:9/v1#gpt"))
+    with pytest.raises(UnknownProfile):
+        any_model(ModelChoice(model=f"openai:{url}#gpt", profile="compact"))

@@ -1,0 +1,127 @@
+"""Methods made of methods, and a method that somebody adds."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from decoding.engine.draft import Draft
+from decoding.engine.loop import Request, decode
+from decoding.engine.method import Context, Method, UnknownMethod
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.methods.cascade import Cascade
+from decoding.methods.registry import METHODS, load_method
+from tests.decoding.models.block_data import context_of, text_of
+from tests.decoding.models.random_heads import ready_method
+from tests.decoding.models.toy import ToyTarget
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class _Tapped(Method):
+    """Checks that it gets the states of its own taps, and drafts when told to."""
+
+    def __init__(self, tap: int, guess: Sequence[int]) -> None:
+        self.taps, self.guess, self.states = (tap,), guess, []  # type: ignore[var-annotated]
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+        self.states = [] if hidden is None else hidden[:, :, 0].tolist()
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        return Draft.chain(self.guess)
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        assert scores.hidden is not None
+        self.states += scores.hidden[:, :, 0].tolist()
+
+
+def test_a_cascade_takes_the_first_draft_that_is_not_empty() -> None:
+    first, second = _Tapped(2, ()), _Tapped(1, (4, 5))
+    cascade = Cascade(first, second)
+    assert cascade.taps == (1, 2)
+    cascade.begin((1,), None, context_of())
+    assert cascade.propose([1], 5) == Draft.chain((4, 5))
+    hidden = torch.arange(4.0).view(2, 2, 1)
+    cascade.observe(Draft(), Scores(torch.zeros(1, 3), hidden, lambda node: 0), Verdict((), 0))
+    assert (first.states, second.states) == ([[1.0], [3.0]], [[0.0], [2.0]]), "each gets its own column"
+    first.guess = (6,)
+    assert cascade.propose([1], 5) == Draft.chain((6,))
+
+
+def test_a_part_that_needs_no_states_drafts_in_the_first_round() -> None:
+    """A text is a few rounds long, and what the prompt says needs no forward to be copied."""
+    prompt = (1, 2, 3, 4, 1, 2, 3, 4, 1, 2)
+    for cascade in (
+        Cascade("prompt_lookup", _Tapped(1, (5,))),
+        Cascade("prompt_lookup", _Tapped(1, (5,)), together=True),
+    ):
+        first, second, *_ = decode(ToyTarget(), [Request(prompt, cascade, 6, Sampler())])
+        assert first.draft_tokens[:3] == (3, 4, 1)
+        assert 5 not in first.draft_tokens
+        assert 5 in second.draft_tokens
+
+
+def test_a_cascade_of_two_heads_writes_plain_text() -> None:
+    target = ToyTarget()
+    parts = [ready_method(name, target) for name in ("domino", "ddtree")]
+    for sampler in (Sampler(), Sampler(1.0, 4)):
+        assert text_of(Cascade(*parts), sampler) == text_of(load_method("plain"), sampler)
+
+
+@pytest.mark.parametrize("pair", [("domino", "ddtree"), ("prompt_lookup", "jacobi"), ("jacobi_forcing", "path_tree")])
+def test_both_drafts_in_one_tree_write_plain_text(pair: tuple[str, str]) -> None:
+    target = ToyTarget()
+    for sampler in (Sampler(), Sampler(1.0, 4)):
+        parts = [ready_method(name, target) for name in pair]
+        assert text_of(Cascade(*parts, together=True), sampler) == text_of(load_method("plain"), sampler)
+
+
+def test_both_drafts_share_what_they_agree_on() -> None:
+    cascade = Cascade(_Tapped(1, (4, 5)), _Tapped(2, (4, 6)), together=True)
+    assert cascade.propose([1], 5) == Draft((4, 5, 6), (-1, 0, 0))
+    with_context = Draft.chain((8, 9), context=2)
+    assert Draft.chain((7,)).joined(with_context).context == 2
+    assert Draft.chain((7,)).joined(with_context).tokens == (8, 9, 7)
+
+
+def test_a_cascades_methods_take_options() -> None:
+    cascade = load_method("cascade", first="prompt_lookup:min_ngram=2,draft_tokens=3", second="plain")
+    cascade.begin((1, 2, 3, 4, 5, 1, 2), None, context_of())
+    assert cascade.propose((1, 2, 3, 4, 5, 1, 2), 9) == Draft.chain((3, 4, 5))
+    with pytest.raises(UnknownMethod, match="no option speed"):
+        load_method("cascade", first="plain:speed=9")
+    with pytest.raises(UnknownMethod, match="key=value"):
+        load_method("cascade", second="jacobi:fast")
+
+
+class Parrot(Method):
+    """A method as somebody would add it: guesses the last token again."""
+
+    def __init__(self, times: int = 2) -> None:
+        self._times = times
+
+    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None: ...
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        return Draft.chain([tokens[-1]] * min(self._times, room))
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None: ...
+
+
+def test_a_method_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Command line and benchmark take what `METHODS` lists, and the losslessness test runs over it."""
+    from app.machine.doctor import facts
+    from app.measure.bench import method_spec
+    from decoding.methods.registry import ready_methods
+    from tests.decoding.engine.test_lossless import test_same_text_as_plain
+
+    monkeypatch.setitem(METHODS, "parrot", f"{__name__}:Parrot")  # type: ignore[arg-type]
+    assert facts()["decoders"]["parrot"] == {"times": 2}
+    assert "parrot" in ready_methods(None), "what `bench` compares where no names are given"
+    assert method_spec("parrot:times=3").options == {"times": 3}
+    test_same_text_as_plain("parrot", Sampler(1.0, 1))
+    with pytest.raises(UnknownMethod, match="parrot"):
+        load_method("polly")

@@ -1,0 +1,53 @@
+"""Heads for tests: random ones, and adversarial ones that are sure of what is wrong; the text is the same with all."""
+
+from functools import cache
+from typing import Any, Literal
+
+import torch
+
+from decoding.engine.method import Method
+from decoding.engine.target import AnyTarget
+from decoding.heads.head import Head, HeadConfig, new_head
+from decoding.methods.registry import load_method, method_class, method_options
+
+Temper = Literal["random", "loud", "broken"]
+_BLOCK = {"heads": 4, "kv_heads": 2, "head_dim": 4, "intermediate": 16, "block_size": 5}
+SIZES: dict[str, dict[str, Any]] = {
+    "draft_model": {"heads": 4, "kv_heads": 2, "head_dim": 4, "intermediate": 16},
+    "medusa": {"heads": 3},
+    "falcon": {"heads": 4, "kv_heads": 2, "head_dim": 4, "intermediate": 16, "lstm": 8, "memory": 3},
+    "eagle3": {"heads": 4, "kv_heads": 2, "head_dim": 4, "intermediate": 16},
+    "dflash": _BLOCK,
+    "jetspec": {**_BLOCK, "causal": True, "carry": True, "skip_places": 3},
+    "domino": {**_BLOCK, "gru": 8, "rank": 4, "skip_places": 2},
+    "path_tree": {**_BLOCK, "gru": 8, "rank": 4, "causal": True, "carry": True},
+}
+TAPS = (1, 2)
+
+
+@cache
+def small_head(kind: str, hidden: int, vocab: int, temper: Temper = "random") -> Head:
+    """A small head for a target of two layers. loud: its guesses are certain. broken: its weights are no numbers."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(hidden)
+        head = new_head(HeadConfig(kind, hidden, vocab, TAPS, SIZES[kind])).eval().requires_grad_(False)
+    for parameter in head.parameters():
+        parameter.mul_({"random": 1.0, "loud": 50.0, "broken": float("nan")}[temper])
+    return head
+
+
+def head_options(name: str, target: AnyTarget, temper: Temper = "random") -> dict[str, Any]:
+    """What `load_method` must be given beside the name of a method so that it runs on a small target and drafts whole trees:
+    random weights are sure of nothing.
+    """
+    kind = method_class(name).kind
+    if kind is None:
+        return {}
+    vocab, hidden = target.embedding.shape
+    every = {"least": 0.0} if "least" in method_options(name) else {}
+    return {"head": small_head(kind, hidden, vocab, temper)} | every
+
+
+def ready_method(name: str, target: AnyTarget, temper: Temper = "random") -> Method:
+    """A registered method, with a small head where it needs one."""
+    return load_method(name, **head_options(name, target, temper))

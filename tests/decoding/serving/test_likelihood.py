@@ -1,0 +1,54 @@
+"""How likely a text is, as its decode tells: what a whole forward over prompt and text says, whatever method drafted."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from langchain_core.messages import HumanMessage
+from transformers import AutoModelForCausalLM
+
+from decoding.serving.chat_model import FastChatModel, log_likelihood, rounds_of
+from decoding.serving.text import Settings, TextDecoder
+from decoding.targets.hf_target import HfTarget
+from decoding.tokenizer.tokenizer import Tokenizer
+from tests.decoding.models.tiny_models import tiny_checkpoint
+
+PROMPT = "How many singers do we have?"
+SETTINGS = Settings(temperature=0.7, seed=4, max_new_tokens=30, likelihood=True)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny", seed=3)
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path) -> FastChatModel:
+    decoder = TextDecoder(HfTarget.load(checkpoint), Tokenizer(checkpoint), "tiny")
+    return FastChatModel(decoder=decoder, settings=SETTINGS, raw=True)
+
+
+@pytest.mark.parametrize("decoder", ["plain", "prompt_lookup", "jacobi"])
+def test_it_is_the_log_probability_of_the_tokens(checkpoint: Path, model: FastChatModel, decoder: str) -> None:
+    """Guards against probabilities at the wrong row of a draft, and of tokens that were cut off."""
+    message = model.invoke([HumanMessage(PROMPT)], decoder=decoder)
+    prompt = model.decoder.tokenizer.encode(PROMPT)
+    text = [token for r in rounds_of(message) for token in r.committed]
+    logits = AutoModelForCausalLM.from_pretrained(checkpoint)(torch.tensor([[*prompt, *text]])).logits[0]
+    rows = logits[len(prompt) - 1 : -1].log_softmax(-1)
+    expected = rows[torch.arange(len(text)), torch.tensor(text)].sum()
+    assert log_likelihood(message) == pytest.approx(expected.item(), abs=1e-3)
+
+
+def test_unasked_it_is_not_computed(model: FastChatModel) -> None:
+    message = model.invoke([HumanMessage(PROMPT)], likelihood=False)
+    assert {r.log_prob for r in rounds_of(message)} == {None}
+    assert log_likelihood(message) == 0.0
+
+
+def test_the_first_of_several_samples_is_the_greedy_one(model: FastChatModel) -> None:
+    """Guards votes against being worse than one answer by mere luck."""
+    greedy = model.invoke([HumanMessage(PROMPT)], temperature=0.0).text
+    first, *others = model.generate([[HumanMessage(PROMPT)]], n=3).generations[0]
+    assert first.text == greedy
+    assert len({greedy, *(each.text for each in others)}) == 3

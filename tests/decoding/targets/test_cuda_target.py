@@ -1,0 +1,118 @@
+"""The GPU's target against `fast_target`: with the kernels' references, and once with the kernels themselves, interpreted.
+
+On a CPU nothing is captured; buckets, padding and buffers are those of the graphs. Where there is a GPU, all of it runs there.
+"""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from decoding.checkpoints.model_config import load_config
+from decoding.checkpoints.weight_files import read_weights
+from decoding.engine.draft import Draft
+from decoding.engine.loop import Request, decode
+from decoding.engine.sampling.cuda_choice import chosen_tokens
+from decoding.engine.sampling.sampler import Sampler
+from decoding.methods.registry import load_method
+from decoding.targets.cuda.cuda_model import CudaModel, bucket_of
+from decoding.targets.cuda.cuda_target import CudaTarget
+from decoding.targets.fast_target import FastTarget
+from kernels import tree_attention
+from tests.decoding.models.doubles import Fuzz
+from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TREE = Draft((5, 9, 7, 6, 8), (-1, -1, 1, 1, 3))
+PATH = (1, 3, 4)
+
+
+@pytest.fixture
+def references(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+
+
+def both(folder: Path, family: Family) -> tuple[FastTarget, CudaTarget]:
+    path = tiny_checkpoint(folder, family, seed=3)
+    config = load_config(path)
+    return FastTarget.load(path), CudaTarget(CudaModel(config, read_weights(path), torch.float32, DEVICE))
+
+
+def tokens(count: int, seed: int) -> list[int]:
+    return random.Random(seed).choices(range(3, 300), k=count)
+
+
+def walked(target: FastTarget, long: int) -> list[torch.Tensor]:
+    """Logits and hidden states of two sequences that are prompted together, and of the first one's next round alone."""
+    one, two = (target.open([], Sampler(), taps) for taps in ((0, 1, 2), (2,)))
+    scores = target.score([(one, tokens(long, 1), TREE), (two, tokens(4, 2), Draft.chain(tokens(3, 4)))])
+    target.commit(one, PATH)
+    target.commit(two, (0,))
+    scores += target.score([(one, tokens(2, 3), TREE)])
+    assert one.hidden is not None
+    parts = [part for each in scores for part in (each.logits, each.hidden) if part is not None]
+    return [part.cpu() for part in (*parts, one.hidden)]
+
+
+def same(folder: Path, family: Family, long: int) -> None:
+    want, got = (walked(target, long) for target in both(folder, family))
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=3e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.usefixtures("references")
+def test_trees_batches_commits_and_taps(family: Family, tmp_path: Path) -> None:
+    """600 tokens go without a bucket, in pieces that see the pieces before them."""
+    same(tmp_path / "short", family, 11)
+    same(tmp_path / "long", family, 300)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # rows that belong to no sequence hold anything
+def test_with_the_kernels_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_attention, "_PROGRAMS", 8)  # the interpreter runs one after another
+    same(tmp_path, "qwen3", 4)
+
+
+@pytest.mark.usefixtures("references")
+def test_every_draft_gives_plain_text(tmp_path: Path) -> None:
+    """Buffers are used again round after round, by drafts of every size."""
+    fast, cuda = both(tmp_path, "llama")
+
+    def text(target: FastTarget, method: object, sampler: Sampler) -> list[int]:
+        request = Request(tuple(tokens(20, 1)), method, 24, sampler)  # type: ignore[arg-type]
+        return [token for each in decode(target, [request]) for token in each.committed]
+
+    for sampler in (Sampler(), Sampler(0.8, 1)):
+        want = text(fast, load_method("plain"), sampler)
+        assert len(set(want)) > 3
+        for method in (load_method("plain"), load_method("jacobi"), Fuzz(1, vocab=300), Fuzz(2, vocab=300)):
+            assert text(cuda, method, sampler) == want
+
+
+@pytest.mark.parametrize(
+    ("counts", "bucket"),
+    [
+        ([1], (1, 1, 1)),
+        ([2], (1, 8, 8)),
+        ([65], (1, 72, 72)),
+        ([520], (1, 520, 520)),
+        ([521], None),
+        ([1, 1], (2, 8, 1)),
+        ([9, 1, 1], (4, 16, 16)),
+        ([260, 261], None),
+    ],
+)
+def test_sizes_are_rounded_up(counts: list[int], bucket: tuple[int, int, int] | None) -> None:
+    assert bucket_of(counts) == bucket
+
+
+def test_the_choice_is_the_samplers() -> None:
+    """Seeds of 64 bits, as requests and votes have them."""
+    torch.manual_seed(0)
+    logits = torch.randn(4, 1500)
+    for sampler in (Sampler(0.9, 7).derive("vote", 2), Sampler(1.0, -1), Sampler(1.0, 2**64 - 5)):
+        want = [sampler.pick(row, 40 + place) for place, row in enumerate(logits)]
+        got = chosen_tokens(logits.to(DEVICE), sampler.temperature, sampler.seed, range(40, 44))
+        assert got == want

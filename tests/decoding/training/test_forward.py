@@ -1,0 +1,190 @@
+"""The differentiable forward: equal to transformers', and packed equal to each pair alone, in logits, loss and gradient."""
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from decoding.checkpoints.adapters.adapter import About, merged_weights
+from decoding.checkpoints.weight_files import read_weights
+from decoding.training.config import LoraConfig, TrainConfig
+from decoding.training.data.groups import TokenPair, tokenise
+from decoding.training.data.packing import Pack, pack
+from decoding.training.model.base import Base, initial_adapter, load_base, ready_model
+from decoding.training.model.forward import TrainModel, adapter_of, attend_by_products, attend_fused
+from decoding.training.model.loss import evaluate, pack_loss
+from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
+from tests.decoding.models.training_data import agent_groups
+
+CPU = torch.device("cpu")
+FULL = TrainConfig(lora=None, steps=1)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Base:
+    family: Family = request.param
+    return load_base(str(tiny_checkpoint(tmp_path_factory.mktemp(family), family, tie=family != "qwen2")))
+
+
+@pytest.fixture(scope="module")
+def pairs(base: Base) -> list[TokenPair]:
+    return [pair for group in tokenise(agent_groups(2, 3), base.tokenizer, 2) for pair in group]
+
+
+def full_model(base: Base) -> TrainModel:
+    return ready_model(base, None, FULL, torch.float32, CPU)
+
+
+def alone(pair: TokenPair) -> Pack:
+    [one], _ = pack([[pair]], 1000, seed=0)
+    return one
+
+
+def packed(pairs: list[TokenPair]) -> Pack:
+    """All in one pack, small enough for two blocks of attention."""
+    [one], _ = pack([pairs[:6], pairs[6:]], 1000, seed=0)
+    assert one.rows > 128, "more than one block, or gathering keys is not tested"
+    return one
+
+
+def test_logits_equal_those_of_transformers(base: Base, pairs: list[TokenPair]) -> None:
+    """Each family's norms, biases, rotation and tied head, at the rows that are learnt."""
+    theirs = AutoModelForCausalLM.from_pretrained(base.folder, dtype=torch.float32).eval()
+    model = full_model(base)
+    for pair in pairs:
+        with torch.no_grad():
+            wanted = theirs(torch.from_numpy(pair.tokens).long()[None]).logits[0, pair.prompt_tokens - 1 :]
+            found = model.logits(model.rows(alone(pair)))
+        torch.testing.assert_close(found, wanted, atol=2e-5, rtol=1e-5)
+
+
+def test_a_pack_equals_its_pairs_alone(base: Base, pairs: list[TokenPair]) -> None:
+    """Logits of every target, the summed loss, and its gradient: nothing leaks from one pair into another."""
+    model, one = full_model(base), packed(pairs)
+    logits = model.logits(model.rows(one))
+    by_name = {(pair.step, pair.id): pair for pair in pairs}
+    for index, name in enumerate(one.pairs):
+        wanted = model.logits(model.rows(alone(by_name[name])))
+        torch.testing.assert_close(logits[torch.from_numpy(one.owners == index)], wanted, atol=2e-5, rtol=1e-5)
+    together = gradient(model, [one])
+    apart = gradient(model, [alone(pair) for pair in pairs])
+    for name in together:
+        torch.testing.assert_close(together[name], apart[name], atol=2e-4, rtol=1e-4, msg=name)
+
+
+def gradient(model: TrainModel, packs: list[Pack]) -> dict[str, torch.Tensor]:
+    loss = sum((pack_loss(model, one, label_smoothing=0.1) for one in packs), torch.zeros(()))
+    loss.backward()
+    found = {name: tensor.grad for name, tensor in model.trained.items() if tensor.grad is not None}
+    for tensor in model.trained.values():
+        tensor.grad = None
+    return {"loss": loss.detach(), **found}
+
+
+def test_a_sibling_is_not_seen(base: Base, pairs: list[TokenPair]) -> None:
+    """Seeded fault: with one row of another pair made visible, the equality above would not hold."""
+    model, one = full_model(base), packed(pairs)
+    rows = model.rows(one)
+    rows.blocks[-1].bias[:, -1] = 0.0  # the pack's last row: most rows of the block are not allowed to see it
+    assert (model.logits(rows) - model.logits(model.rows(one))).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
+def test_both_ways_of_attention_are_one(dtype: torch.dtype, atol: float) -> None:
+    """The fused one runs on GPUs alone: output and gradients must be those that the other tests see."""
+    chance = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(3, n, 16, generator=chance).to(dtype).requires_grad_() for n in (12, 20, 20))
+    bias = torch.zeros(12, 20, dtype=dtype).masked_fill(torch.rand(12, 20, generator=chance) < 0.5, float("-inf"))
+    bias[:, 0] = 0.0
+    found, wanted = (
+        (out, *torch.autograd.grad(out.square().sum(), (query, key, value)))
+        for out in (way(query, key, value, bias) for way in (attend_by_products, attend_fused))
+    )
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=atol, rtol=0.03 if dtype == torch.bfloat16 else 1e-5)
+
+
+def test_full_training_reaches_every_matrix_and_nothing_else(base: Base, pairs: list[TokenPair]) -> None:
+    model = full_model(base)
+    found = gradient(model, [packed(pairs)])
+    matrices = {name for name, tensor in read_weights(base.folder) if tensor.dim() > 1}
+    assert set(found) - {"loss"} == set(model.trained) == matrices
+    assert all(grad.abs().max() > 0 for grad in found.values())
+
+
+def lora(rank: int = 4, dropout: float = 0.0) -> TrainConfig:
+    return TrainConfig(lora=LoraConfig(rank=rank, alpha=8.0, dropout=dropout), steps=1)
+
+
+def low_rank_model(base: Base, config: TrainConfig, dtype: torch.dtype = torch.float32) -> TrainModel:
+    adapter = initial_adapter(base, config, About(base.name, base.sha256))
+    return ready_model(base, adapter, config, dtype, CPU)
+
+
+def test_low_rank_training_starts_at_the_base_and_trains_factors_only(base: Base, pairs: list[TokenPair]) -> None:
+    model, one = low_rank_model(base, lora()), packed(pairs)
+    full = full_model(base)
+    with torch.no_grad():
+        assert torch.equal(model.logits(model.rows(one)), full.logits(full.rows(one)))
+    assert set(model.trained) == {
+        f"model.layers.{layer}.{part}_proj.lora_{factor}"
+        for layer in range(base.config.layers)
+        for part in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down")
+        for factor in "AB"
+    }
+    found = gradient(model, [one])
+    assert all((found[name].abs().max() > 0) == name.endswith("B") for name in model.trained), "B is zero at first"
+
+
+def test_trained_factors_merged_into_the_weights_give_the_same_logits(base: Base, pairs: list[TokenPair]) -> None:
+    """What is trained is what is decoded with: x W + scale (x A) B = x (W + scale B A)."""
+    config = lora()
+    adapter = initial_adapter(base, config, About(base.name, base.sha256))
+    assert adapter is not None
+    model, one = ready_model(base, adapter, config, torch.float32, CPU), packed(pairs)
+    for tensor in islice(model.trained.values(), 1, None, 2):
+        tensor.data.normal_(generator=torch.Generator().manual_seed(0), std=0.1)
+    weights = merged_weights(read_weights(base.folder), adapter_of(model, adapter))
+    merged = TrainModel(base.config, weights, None, None, torch.float32, CPU)
+    with torch.no_grad():
+        found, wanted = merged.logits(merged.rows(one)), model.logits(model.rows(one))
+    torch.testing.assert_close(found, wanted, atol=5e-5, rtol=1e-5)
+    plain = full_model(base)
+    assert (plain.logits(plain.rows(one)) - wanted).abs().max() > 0.1, "the factors must matter"
+
+
+def test_dropout_acts_in_training_alone(base: Base, pairs: list[TokenPair]) -> None:
+    model, one = low_rank_model(base, lora(dropout=0.5)), packed(pairs)
+    for name, tensor in model.trained.items():
+        if name.endswith("lora_B"):
+            tensor.data.fill_(0.05)
+    with torch.no_grad():
+        rows = model.rows(one)
+        assert torch.equal(model.logits(rows), model.logits(rows))
+        assert not torch.equal(model.logits(rows, training=True), model.logits(rows, training=True))
+
+
+def test_bf16_keeps_fp32_masters_and_gradients(base: Base, pairs: list[TokenPair]) -> None:
+    model, one = low_rank_model(base, lora(), torch.bfloat16), packed(pairs)
+    found = gradient(model, [one])
+    assert {tensor.dtype for tensor in [*model.trained.values(), *found.values()]} == {torch.float32}
+    exact = gradient(low_rank_model(base, lora()), [one])
+    assert abs(float(found["loss"] / exact["loss"]) - 1) < 0.02
+
+
+def test_exact_counts_pairs_that_greedy_decoding_would_answer(
+    base: Base, pairs: list[TokenPair], tmp_path: Path
+) -> None:
+    model, one = full_model(base), packed(pairs)
+    with torch.no_grad():
+        best = model.logits(model.rows(one)).argmax(1)
+    one.targets[:] = best.numpy()
+    assert evaluate(model, [one])["exact"] == 1.0
+    for index in (0, 1):  # one wrong token spoils its pair
+        one.targets[(one.owners == index).nonzero()[0][0]] += 1
+    values = evaluate(model, [one])
+    assert values["exact"] == pytest.approx(1 - 2 / len(pairs))
+    steps = [step for step, _ in one.pairs]
+    assert values["exact_plan"] == pytest.approx(1 - sum(s == "plan" for s in steps[:2]) / steps.count("plan"))

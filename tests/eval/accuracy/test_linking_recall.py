@@ -1,0 +1,38 @@
+"""What a budget loses is counted right."""
+
+from pathlib import Path
+
+from eval.accuracy.linking_recall import Case, Row, measure, needed
+from tools.databases.open_database import open_database
+from tools.linking.link_schema import Link, link
+from tools.schema import Schema
+
+GOLD = "SELECT T2.title FROM author AS T1 JOIN book AS T2 ON T1.author_id = T2.author_id WHERE T1.NAME = 'Bo Lind'"
+NEEDED = frozenset({("book", "title"), ("author", "author_id"), ("book", "author_id"), ("author", "name")})
+
+
+def _schema(invented: Path) -> Schema:
+    database = open_database(invented / "database" / "library" / "library.sqlite", engine="sqlite")
+    try:
+        return database.schema()
+    finally:
+        database.close()
+
+
+def test_what_a_query_needs_is_named_as_the_schema_does(invented: Path) -> None:
+    """Guards aliases, case, and tables of which no column is named."""
+    assert needed(GOLD, _schema(invented)) == (frozenset({"author", "book"}), NEEDED)
+    assert needed("SELECT count(*) FROM Loan", _schema(invented)) == (frozenset({"loan"}), frozenset())
+
+
+def test_lost_tables_lower_the_recall(invented: Path) -> None:
+    """Guards the three counts on a case that keeps all it needs, and one that is cut to the wrong table."""
+    schema = _schema(invented)
+    right = link(schema, "Which books has the author Bo Lind?")
+    wrong, half = (Link("member", None, 1.0),), (Link("author", None, 1.0),)
+    cases = [Case(schema, links, frozenset({"author", "book"}), NEEDED) for links in (right, wrong)]
+    assert measure("x", cases, 200) == Row("x", 2, 200, 0, 1.0, 1.0, 0)
+    assert measure("x", cases[:1], 12) == Row("x", 1, 12, 1, 1.0, 1.0, 0)
+    assert measure("x", cases, 12) == Row("x", 2, 12, 2, 0.5, 0.5, 1)
+    partly = Case(schema, half, frozenset({"author", "book"}), NEEDED)
+    assert measure("x", [partly], 8) == Row("x", 1, 8, 1, 0.5, 0.5, 1)

@@ -1,0 +1,210 @@
+"""One chat for each database: the order of its questions, what stands before them, resuming, and questions that fail."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.graph.toolbox import AgentOptions
+from decoding.engine.loop import PromptTooLong
+from eval.accuracy.run import evaluate
+from eval.datasets.official import Example, database_file
+from eval.datasets.registry import by_database, in_order
+from eval.predict.agent_predict import seeded
+from eval.predict.asking import answered
+from eval.predict.chat_predict import ChatPredict
+from eval.predict.record import Prediction, Record, read_records
+from tests.eval.answering import AnsweringModel, Answers
+from tools.result import Limits
+
+OPTIONS = AgentOptions(max_attempts=1, refine_empty=False)
+GOLDS = {
+    "library": [
+        "SELECT name FROM author",
+        "SELECT count(*) FROM book",
+        "SELECT title FROM book",
+        "SELECT body FROM note",
+    ],
+    "gauge": ["SELECT label FROM reading", "SELECT count(*) FROM grid", "SELECT max(low) FROM reading"],
+}
+
+
+def _examples(invented: Path) -> list[Example]:
+    return [
+        Example(
+            f"{name}/{place}", name, f"What about number {place} of {name}?", gold, database=database_file(root, name)
+        )
+        for root in [invented / "database"]
+        for name, golds in GOLDS.items()
+        for place, gold in enumerate(golds)
+    ]
+
+
+def _right(question: str) -> str:
+    *_, place, _, name = question.strip("?").split()
+    return GOLDS[name][int(place)]
+
+
+def _but(wrong: dict[str, str]) -> Answers:
+    """Right, but for the questions that end so."""
+    return lambda question: (
+        next((sql for end, sql in wrong.items() if question.endswith(end)), None) or _right(question)
+    )
+
+
+def _run(
+    answers: Answers, examples: Sequence[Example], out: Path, **options: Any
+) -> tuple[dict[str, Any], AnsweringModel]:
+    model = AnsweringModel(answers)
+    with closing(ChatPredict(lambda: model, "sqlite", OPTIONS, Limits())) as predict:
+        summary = evaluate(
+            examples,
+            predict,
+            "sqlite",
+            out,
+            dataset="conversation",
+            rules="spider",
+            recall=predict.recall,
+            progress=False,
+            **options,
+        )
+    return summary, model
+
+
+def _asked(model: AnsweringModel, name: str) -> list[tuple[int, list[int]]]:
+    """Each question on a database with the earlier ones that its prompt shows, each of them with the SQL it had right."""
+    found = []
+    for prompt in (prompt for prompt in model.prompts if prompt.endswith("plan:")):
+        question = prompt.split("\nquestion: ")[1].split("\n")[0]
+        history = prompt.split("\nhistory: ")[1].split("\n")[0]
+        shown = [n for n, sql in enumerate(GOLDS[name]) if f"What about number {n} of {name}? => {sql}" in history]
+        if question.endswith(f"of {name}?"):
+            found.append((int(question.split()[3]), shown))
+    return found
+
+
+def test_every_question_stands_behind_those_before_it_on_its_database(invented: Path, tmp_path: Path) -> None:
+    """Guards the one chat: in order, behind the agent's own SQL, and the seeds of `AgentPredict`."""
+    examples = _examples(invented)
+    summary, model = _run(_right, examples, tmp_path)
+    assert (summary["n"], summary["ex"], summary["continued"]) == (7, 1.0, 5)
+    for name, golds in GOLDS.items():
+        asked = _asked(model, name)
+        assert [place for place, _ in asked] == list(range(len(golds)))
+        assert all(place - 1 in shown for place, shown in asked[1:]) and asked[0][1] == []
+    assert list(dict.fromkeys(model.seeds)) == [seeded(OPTIONS, example.id).seed for example in examples]
+
+
+def test_a_wrong_answer_is_wrong_and_stays_in_the_chat(invented: Path, tmp_path: Path) -> None:
+    """Guards against gold SQL in the agent's own conversation."""
+    summary, model = _run(_but({"number 1 of library?": "SELECT code FROM book"}), _examples(invented), tmp_path)
+    assert summary["ex"] == round(6 / 7, 4)
+    behind = next(prompt for prompt in model.prompts if "\nquestion: What about number 2 of library?" in prompt)
+    assert "What about number 1 of library? => SELECT code FROM book" in behind
+
+
+def test_databases_are_asked_at_once_and_each_in_order(invented: Path, tmp_path: Path) -> None:
+    """The barrier opens only when both chats ask their first question at the same time."""
+    barrier = threading.Barrier(2, timeout=20)
+
+    def answers(question: str) -> str:
+        if "number 0" in question:
+            barrier.wait()
+        return _right(question)
+
+    summary, model = _run(answers, _examples(invented), tmp_path, at_once=2)
+    assert (summary["n"], summary["ex"]) == (7, 1.0)
+    for name, golds in GOLDS.items():
+        assert [place for place, _ in _asked(model, name)] == list(range(len(golds)))
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_stopped_run_goes_on_in_the_same_chats(invented: Path, tmp_path: Path, at_once: int) -> None:
+    """Guards resuming: the recorded SQL stands in the chat, the one that did not run does not, nothing is asked twice."""
+
+    def stops(question: str) -> str:
+        if question.endswith("number 3 of library?"):
+            raise RuntimeError("out of power")
+        return _but({"number 2 of library?": "SELECT nothing"})(question)
+
+    with pytest.raises(RuntimeError, match="out of power"):
+        _run(stops, _examples(invented), tmp_path, at_once=at_once)
+    summary, model = _run(_right, _examples(invented), tmp_path, at_once=at_once)
+    assert (summary["n"], summary["ex"]) == (7, round(6 / 7, 4))
+    (place, shown), *rest = _asked(model, "library")
+    assert (place, rest) == (3, []) and 1 in shown and 2 not in shown
+    assert "SELECT nothing" not in "".join(model.prompts)
+
+
+def test_what_has_no_answer_ends_neither_run_nor_chat(invented: Path, tmp_path: Path) -> None:
+    def answers(question: str) -> str:
+        if question.endswith("number 1 of gauge?"):
+            raise PromptTooLong("9000 tokens, and the model takes 8192")
+        return _right(question)
+
+    summary, model = _run(answers, _examples(invented), tmp_path)
+    assert (summary["n"], summary["ex"]) == (7, round(6 / 7, 4))
+    failed = next(r for r in read_records(tmp_path / "records.jsonl", Record) if r.id == "gauge/1")
+    assert (failed.sql, failed.prediction_error) == ("", "9000 tokens, and the model takes 8192")
+    place, shown = _asked(model, "gauge")[2]
+    assert place == 2 and 0 in shown and 1 not in shown
+
+
+def test_shards_are_whole_chats_and_are_joined(invented: Path, tmp_path: Path) -> None:
+    for part in (1, 2):
+        summary, model = _run(_right, _examples(invented), tmp_path, shard=(part, 2))
+        assert summary["n"] == (4, 3)[part - 1]
+    summary, model = _run(_right, _examples(invented), tmp_path)
+    assert (summary["n"], summary["shards"], model.prompts) == (7, 2, [])
+
+
+def test_the_order_is_given_or_shuffled_inside_each_database(invented: Path) -> None:
+    """Guards that the seed alone decides, and that a database's order does not depend on what else is asked."""
+    examples = _examples(invented)
+    assert in_order(examples, "given", 1) == examples
+    shuffled = in_order(examples, "shuffled", 1)
+    assert shuffled == in_order(examples, "shuffled", 1) != examples
+    assert len({tuple(e.id for e in in_order(examples, "shuffled", seed)) for seed in range(9)}) > 4
+    for name, own in by_database(examples).items():
+        assert by_database(shuffled)[name] == in_order(own, "shuffled", 1)
+        assert set(by_database(shuffled)[name]) == set(own)
+
+
+def test_what_an_answer_continues_is_recorded_and_counted(invented: Path, tmp_path: Path) -> None:
+    """Guards `continued`, with an earlier question numbered 1, and logs that were written before there was the field."""
+
+    def predict(example: Example) -> Prediction:
+        return Prediction(example.gold, continues=1 if example.id == "library/1" else None)
+
+    summary = _evaluated(predict, _examples(invented), tmp_path)
+    assert summary["continued"] == 1
+    lines = (tmp_path / "records.jsonl").read_text(encoding="utf-8")
+    assert lines.count('"continues": 1') == 1
+    (tmp_path / "records.jsonl").write_text(lines.replace(', "continues": null', ""), encoding="utf-8")
+    assert _evaluated(predict, _examples(invented), tmp_path) == summary
+
+
+def _evaluated(predict: Callable[[Example], Prediction], examples: Sequence[Example], out: Path) -> dict[str, Any]:
+    return evaluate(examples, predict, "sqlite", out, dataset="spider", rules="spider", progress=False)
+
+
+def test_other_chats_end_with_the_question_they_are_at(invented: Path, tmp_path: Path) -> None:
+    """Guards a run that was stopped against minutes in which the other chats are asked to their end."""
+    failed, asked = threading.Event(), []
+
+    def predict(example: Example) -> Prediction:
+        asked.append(example.id)
+        if example.id == "library/0":
+            failed.set()
+            raise RuntimeError("out of power")
+        failed.wait(20)
+        time.sleep(0.5)
+        return Prediction(example.gold)
+
+    with pytest.raises(RuntimeError, match="out of power"):
+        list(answered(list(by_database(_examples(invented)).values()), predict, 2))
+    assert asked.count("gauge/0") <= 1 and "gauge/1" not in asked and "library/1" not in asked

@@ -1,0 +1,137 @@
+"""DuckDB beside SQLite: rows that mean the same compare as equal, whatever types the engines give them."""
+
+import math
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from eval.accuracy.run import evaluate
+from eval.datasets.registry import load_dataset
+from eval.predict.record import Prediction
+from eval.scoring.referee import Task
+from eval.scoring.referee_pool import Worker
+from eval.scoring.run_query import comparable, connect
+
+
+@pytest.mark.parametrize(
+    ("duckdb", "sqlite"),
+    [
+        (Decimal("12.50"), 12.5),
+        (Decimal("12"), 12),
+        (Decimal(10**25), 1e25),
+        (True, 1),
+        (2.0, 2),
+        (0.1 + 0.2, 0.3),
+        (math.nan, None),
+        (math.inf, math.inf),
+        (date(2024, 2, 9), "2024-02-09"),
+        (datetime(2024, 2, 9, 8, 30), "2024-02-09 08:30:00"),
+        (time(8, 30), "08:30:00"),
+        ("a", "a"),
+        (b"\x00", b"\x00"),
+    ],
+)
+def test_values_of_both_engines_become_equal(duckdb: object, sqlite: object) -> None:
+    """Guards each conversion; also their text and type, by which Spider's comparison sorts cells."""
+    ours, theirs = comparable([(duckdb,)]), comparable([(sqlite,)])
+    assert ours == theirs
+    assert type(ours[0][0]) is type(theirs[0][0])
+
+
+def test_values_that_differ_stay_different() -> None:
+    """Guards against normalising too much: text is no number, the tenth digit counts."""
+    assert comparable([("1",)]) != comparable([(1,)])
+    assert comparable([(1.000000001,)]) != comparable([(1.0,)])
+    assert comparable([(None,)]) != comparable([("None",)])
+
+
+def test_the_connection_alone_is_read_only(orders: Path) -> None:
+    """Guards mode=ro behind the authorizer: each must hold without the other."""
+    connection = connect(str(orders), lenient=True)
+    connection.set_authorizer(None)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        connection.execute("DELETE FROM orders")
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    with closing(Worker(16384)) as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("orders") / "orders.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.executescript(
+            """CREATE TABLE orders (id INTEGER PRIMARY KEY, day DATE, amount DECIMAL(10, 2), paid BOOLEAN, note TEXT);
+            INSERT INTO orders VALUES (1, '2024-01-05', 12.5, 1, 'x'), (2, '2024-02-09', 20, 0, NULL),
+                                      (3, '2024-02-09', 7.25, 1, 'y');"""
+        )
+    connection.close()
+    return file
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "correct"),
+    [
+        ("SELECT day, sum(amount) FROM orders GROUP BY day", "SELECT sum(amount), day FROM orders GROUP BY day", True),
+        ("SELECT count(*), avg(amount) FROM orders", "SELECT avg(amount), count(*) FROM orders", True),
+        ("SELECT sum(id) FROM orders", "SELECT sum(id)::HUGEINT FROM orders", True),
+        ("SELECT paid FROM orders ORDER BY id", "SELECT paid FROM orders ORDER BY id", True),
+        ("SELECT sum(id) / count(*) + 0.5 FROM orders", "SELECT 2.5::DECIMAL(4, 2)", True),
+        ("SELECT note FROM orders WHERE id = 2", "SELECT NULL", True),
+        ("SELECT id FROM orders ORDER BY id", "SELECT id FROM orders ORDER BY id DESC", False),
+        ("SELECT count(*) FROM orders", "SELECT count(*) FROM order_lines", False),
+    ],
+)
+def test_prediction_in_duckdb_against_gold_in_sqlite(
+    worker: Worker, orders: Path, gold: str, predicted: str, correct: bool
+) -> None:
+    """Guards the DuckDB engine: gold in SQLite on the original, the prediction in DuckDB on what was loaded from it."""
+    assert worker.judge(Task("spider", "duckdb", gold, predicted, (str(orders),), 20)).correct == correct
+
+
+def test_birds_rules_in_duckdb(worker: Worker, orders: Path) -> None:
+    """Guards BIRD's figures with the DuckDB engine: its own rules, and no efficiency score across engines."""
+    gold, swapped = "SELECT id, day FROM orders", "SELECT day, id FROM orders"
+    verdicts = [worker.judge(Task("bird", "duckdb", gold, sql, (str(orders),), 20)) for sql in (gold, swapped)]
+    assert [(v.correct, v.soft_f1, v.ves_reward) for v in verdicts] == [(True, 1.0, None), (False, 1.0, None)]
+
+
+def test_attacks_end_in_a_verdict(worker: Worker, orders: Path) -> None:
+    """Guards the DuckDB process: a bomb stops in time, a write and a file reader are refused, the next is scored."""
+    bomb = "SELECT count(*) FROM " + ", ".join(f"range(100000) AS t{i}(x{i})" for i in range(4))
+    for sql in (bomb, "DELETE FROM orders", "SELECT * FROM read_csv('/etc/passwd')"):
+        verdict = worker.judge(Task("spider", "duckdb", "SELECT 1", sql, (str(orders),), 1.0))
+        assert verdict.error is not None
+    assert worker.judge(Task("spider", "duckdb", "SELECT 3", "SELECT count(*) FROM orders", (str(orders),), 20)).correct
+
+
+def test_file_that_duckdb_cannot_load_is_named(worker: Worker, tmp_path: Path) -> None:
+    """Guards against scoring a prediction wrong for a database that could not be loaded."""
+    file = tmp_path / "broken.sqlite"
+    file.write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
+    verdict = worker.judge(Task("spider", "duckdb", "SELECT 1", "SELECT 1", (str(file),), 20))
+    assert verdict.gold_error is not None
+    assert "cannot load" in verdict.gold_error or "not a database" in verdict.gold_error
+
+
+def test_a_run_on_duckdb(spider: Path, tmp_path: Path) -> None:
+    """Guards the engine through a whole run on real data: aggregates over one table mean the same in both dialects."""
+    simple = re.compile(r"SELECT (count|max|min|sum)\(\*?\w*\) FROM \w+", re.IGNORECASE)
+    examples = [
+        example for example in load_dataset("spider", spider) if example.executable and simple.fullmatch(example.gold)
+    ]
+    summary = evaluate(
+        examples, lambda e: Prediction(e.gold), "duckdb", tmp_path, dataset="spider", rules="spider", progress=False
+    )
+    assert summary["n"] > 30
+    assert (summary["executed"], summary["ex"]) == (summary["n"], 1.0)

@@ -1,0 +1,65 @@
+"""Guards exported files: every row, every value, readable by those who read such files."""
+
+import csv
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pytest
+from python_calamine import CalamineWorkbook
+
+from tools.databases.files import export as exports
+from tools.databases.files.export import FORMATS, ExportError, export
+from tools.result import Result
+
+ROWS = (
+    (1, "Ada, \"the\" one\nand only", Decimal("1.50"), date(2020, 2, 29), datetime(2021, 1, 2, 3, 4, 5), None),
+    (2, "=1+1", Decimal("-7.25"), date(1999, 12, 31), datetime(1970, 1, 1), True),
+)  # fmt: skip
+RESULT = Result(("id", "name", "price", "day", "at", "ok"),
+                ("INTEGER", "VARCHAR", "DECIMAL(9,2)", "DATE", "TIMESTAMP", "BOOLEAN"), ROWS, False, 1.0)  # fmt: skip
+
+
+def test_csv_holds_every_cell(tmp_path: Path) -> None:
+    export(RESULT, tmp_path / "r.csv", "csv")
+    with (tmp_path / "r.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == list(RESULT.columns)
+    assert rows[1][1] == ROWS[0][1]
+    assert len(rows) == 3
+
+
+def test_parquet_keeps_values_and_types(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    export(RESULT, path, "parquet")
+    read = duckdb.sql(f"SELECT * FROM '{path}'")
+    assert [str(kind) for kind in read.types] == list(RESULT.types)
+    assert tuple(read.fetchall()) == ROWS
+    assert [file.name for file in tmp_path.iterdir()] == ["r.parquet"]
+
+
+def test_parquet_takes_types_of_other_engines_and_columns_of_one_name(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    export(Result(("n", "N"), ("NUMBER", "what"), ((1, "a"), (2, "b")), False, 1.0), path, "parquet")
+    assert duckdb.sql(f"SELECT * FROM '{path}'").fetchall() == [(1, "a"), (2, "b")]
+
+
+def test_a_workbook_keeps_numbers_and_never_computes_a_cell(tmp_path: Path) -> None:
+    path = tmp_path / "r.xlsx"
+    export(RESULT, path, "xlsx")
+    rows = CalamineWorkbook.from_path(str(path)).get_sheet_by_index(0).to_python()
+    assert rows[0] == list(RESULT.columns)
+    assert rows[2][:3] == [2, "=1+1", -7.25]
+
+
+def test_a_sheet_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "EXCEL_ROWS", 1)
+    with pytest.raises(ExportError, match="take CSV"):
+        export(RESULT, tmp_path / "r.xlsx", "xlsx")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_no_rows_make_a_file_too(tmp_path: Path, kind: exports.Format) -> None:
+    export(Result(("a",), ("INTEGER",), (), False, 1.0), tmp_path / "r", kind)
+    assert (tmp_path / "r").stat().st_size > 0

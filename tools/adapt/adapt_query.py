@@ -1,0 +1,156 @@
+"""Changes a query as a short second question asks: "and in France?", "only the first three", "sort them by price". Rules that
+are sure or do nothing: every word that carries meaning must be used up by the change. No model, and no query is run.
+
+Editing the former query in place of writing a new one follows EditSQL (Zhang et al., 2019). The changes themselves are in
+`tools.adapt.adapt_filter` and `tools.adapt.adapt_shape`.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tools.linking.match_values import ValueMatch
+from tools.linking.word_forms import STOP_WORDS, name_words, split, stem, word_set
+from tools.schema import Column, Schema, Table
+from tools.sql.parse_quietly import parse_quietly
+
+_LEAD = re.compile(
+    r"[\s.…]*(?:(?:and|but|so|now|then|also|ok|okay|please|or|no|plus|great|thanks|what about|how about|can you|could you)\b"
+    r"[\s,]*)+|(?:and |ok |now )?(?:let's )?(?:go )?back to [^:,.]*[:,.]\s*(?:and\b)?\s*",
+    re.IGNORECASE,
+)
+_TAIL = re.compile(
+    r"(?:[\s,]+(?:please|instead(?: of [\w ]+)?|rather(?: than [\w ]+)?|then|now|thanks|thank you))*[\s.?!]*$",
+    re.IGNORECASE,
+)
+_EMPTY = word_set(
+    "keep limit restrict narrow filter instead too also well please only just thing what how again ok okay no one ones where "
+    "whose"
+)
+_LABELS = word_set("name title")
+_OF_A_KIND = word_set("address value")
+_TELLING = word_set("name number")  # stop words elsewhere, and names of columns here
+
+
+@dataclass(frozen=True)
+class Request:
+    """A second question about a former query's result: its words, and what of the schema and the data it names."""
+
+    text: str
+    values: tuple[ValueMatch, ...]
+    schema: Schema
+    select: exp.Select
+
+    @cached_property
+    def core(self) -> str:
+        """The words of the request without "and", "please" and marks at the ends."""
+        text = re.sub(r"\be-mail", "email", self.text, flags=re.IGNORECASE)
+        led = _LEAD.match(text)
+        return _TAIL.sub("", text[led.end() :] if led else text).strip()
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        """The tables of the query's own FROM and JOIN clauses, by what the query calls them."""
+        joins = [self.select.args.get("from_"), *(self.select.args.get("joins") or ())]
+        entries = [part.this for part in joins if part is not None and isinstance(part.this, exp.Table)]
+        found = ((entry.alias_or_name, self.schema.table(entry.name)) for entry in entries)
+        return {alias: table for alias, table in found if table is not None}
+
+    @property
+    def columns(self) -> Iterator[tuple[str, Table, Column]]:
+        """Every column of these tables, with its table and what the query calls that."""
+        for alias, table in self.tables.items():
+            yield from ((alias, table, column) for column in table.columns)
+
+    def column(self, words: str) -> exp.Column | None:
+        """The one column of the query's tables that these words name best; None where there is none or several.
+
+        Every word must stand in the column's name or its table's: "the e-mail address" is `email` all the same.
+        """
+        wanted = telling(words)
+        scored = [
+            (len(wanted & names) / len(names | wanted), alias, column.name)
+            for alias, table, column in self.columns
+            if not _is_unsaid_key(names := stems(column.name), wanted)
+            and names & wanted
+            and wanted <= names | stems(table.name) | _OF_A_KIND
+        ]
+        best = max((score for score, _, _ in scored), default=0.0)
+        places = [(alias, name) for score, alias, name in scored if score == best]
+        return self.reference(*places[0]) if len(places) == 1 else None
+
+    def label(self, words: str) -> exp.Column | None:
+        """The name or title of the table that these words name; joined by its foreign key where the query does not read it."""
+        wanted = telling(words) - word_set("name title")
+        named = [table for table in self.schema.tables if wanted and wanted == stems(table.name)]
+        label = next((c for c in named[0].columns if stems(c.name) & _LABELS), None) if len(named) == 1 else None
+        if label is None:
+            return None
+        alias = next((alias for alias, table in self.tables.items() if table.name == named[0].name), None)
+        return self.reference(alias, label.name) if alias else self._joined(named[0], label)
+
+    def _joined(self, other: Table, label: Column) -> exp.Column | None:
+        keys = [(alias, k) for alias, t in self.tables.items() for k in t.foreign_keys if k.ref_table == other.name]
+        if len(keys) != 1:
+            return None
+        for column in self.select.find_all(exp.Column):
+            if not column.table and len(self.tables) == 1:
+                column.set("table", exp.to_identifier(keys[0][0]))
+        alias, key = keys[0]
+        pairs = zip(key.columns, key.ref_columns, strict=True)
+        on = exp.and_(*(exp.column(a, alias).eq(exp.column(b, other.name)) for a, b in pairs))
+        self.select.join(exp.to_table(other.name), on=on, copy=False)
+        return exp.column(label.name, table=other.name)
+
+    def reference(self, alias: str, name: str) -> exp.Column:
+        """A column as the query writes it: with its table where there are several."""
+        quoted = exp.to_identifier(name, quoted=not name.isidentifier())
+        return exp.column(quoted, table=alias if len(self.tables) > 1 else None)
+
+    def declared(self, column: exp.Column) -> Column | None:
+        """The schema's entry of a column that the query names."""
+        name = column.name.casefold()
+        found = (own for alias, _, own in self.columns if own.name.casefold() == name and column.table in ("", alias))
+        return next(found, None)
+
+
+Change = Callable[[Request], exp.Query | None]
+"""The changed query, or None where the rule does not apply. It may change the request's own tree."""
+
+
+def adapt_query(
+    question: str, former: str, values: Sequence[ValueMatch], schema: Schema, changes: Sequence[Change]
+) -> str | None:
+    """The former query as the question changes it, in the schema's dialect; None where no rule is sure."""
+    try:
+        trees = parse_quietly(former, schema.dialect)
+    except (SqlglotError, RecursionError):
+        return None
+    select = trees[0] if len(trees) == 1 else None
+    if not isinstance(select, exp.Select) or select.args.get("with_"):
+        return None
+    for change in changes:
+        changed = change(Request(question, tuple(values), schema, select.copy()))
+        if changed is not None and changed != select:
+            return changed.sql(schema.dialect)
+    return None
+
+
+def _is_unsaid_key(names: frozenset[str], wanted: frozenset[str]) -> bool:
+    """`genre_id` where "genre" was said: the person means what it is called."""
+    return "id" in names and "id" not in wanted
+
+
+def telling(text: str) -> frozenset[str]:
+    """The stems of the words that carry meaning."""
+    keys = (word.key for word in split(text))
+    return frozenset(stem(key) for key in keys if key not in STOP_WORDS | _EMPTY or stem(key) in _TELLING)
+
+
+def stems(name: str) -> frozenset[str]:
+    """The stems of the words of a table's or column's name."""
+    return frozenset(stem(word) for word in name_words(name))

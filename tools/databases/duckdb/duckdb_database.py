@@ -1,0 +1,171 @@
+"""A DuckDB file, opened so that no statement can change it, read another file, load code or change a setting.
+
+The recipe is DuckDB's own for untrusted SQL: read-only file, no external access, no extensions, no Python variables, bounded
+memory and spill, settings locked; and every query gets a fresh cursor and must be, by DuckDB's own parser, one SELECT. That
+last rule is what keeps out the statements which a locked read-only database still runs (CREATE TEMP, SET VARIABLE, PREPARE,
+BEGIN, PRAGMA, CALL, LOAD, several statements at once). It does not read text: that is the guard's part.
+"""
+
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from tools.databases.duckdb.duckdb_schema import read_schema
+from tools.databases.guarded_database import GuardedDatabase, stop_error
+from tools.databases.reading.fetch_rows import fetch_rows
+from tools.databases.reading.query_errors import query_error
+from tools.processes.temporary_folders import remove_folder, spill_folder
+from tools.processes.watchdog import Watchdog
+from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
+from tools.schema import Schema, Table
+
+SCHEMA_DEADLINE_S = 60.0
+SPILL_PER_MEMORY = 4
+
+
+def locked_config(memory_limit_mb: int) -> dict[str, str | bool | int | float | list[str]]:
+    """The settings of a connection on which untrusted SQL may run."""
+    return {
+        "enable_external_access": "false",
+        "autoload_known_extensions": "false",
+        "autoinstall_known_extensions": "false",
+        "allow_community_extensions": "false",
+        "python_enable_replacements": "false",
+        "memory_limit": f"{memory_limit_mb}MiB",
+        "temp_directory": str(spill_folder()),
+        "max_temp_directory_size": f"{SPILL_PER_MEMORY * memory_limit_mb}MiB",
+        "errors_as_json": "true",
+        "lock_configuration": "true",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What is known of a private copy of other files: the folder that goes with it, the order of its tables, and notes."""
+
+    folder: Path
+    order: tuple[str, ...]
+    notes: Mapping[str, Table]
+
+
+class DuckDBDatabase(GuardedDatabase):
+    """One DuckDB file, read-only; a `copy` is removed when the database is closed, collected, or the program ends."""
+
+    dialect = "duckdb"
+
+    def __init__(self, path: Path, name: str, copy: Copy | None = None) -> None:
+        super().__init__(name, "EXPLAIN ")
+        self.path = path
+        self._copy = copy
+        self._remove_copy = weakref.finalize(self, remove_folder, copy.folder) if copy else None
+        self._memory_limit_mb = DEFAULT_LIMITS.memory_limit_mb
+        self._connection: duckdb.DuckDBPyConnection | None = _connect(path, self._memory_limit_mb)
+
+    def close(self) -> None:
+        """Stop what runs, close the file and remove a private copy."""
+        self.interrupt()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._watchdogs)
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+        if self._remove_copy is not None:
+            self._remove_copy()
+
+    def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
+        """Run `prefix + sql` past the engine's own locks alone."""
+        started = time.perf_counter()
+        try:
+            with self._cursor(limits) as (cursor, watchdog):
+                try:
+                    return _one_select(cursor, prefix, sql) or _fetch(cursor, prefix + sql, limits, started)
+                except (duckdb.Error, MemoryError, OverflowError, ValueError) as error:
+                    return self._as_data(error, watchdog, sql, limits, len(prefix.encode()))
+        except (OpenError, duckdb.ConnectionException) as error:
+            return QueryError("connection", str(error))
+
+    def _as_data(self, error: Exception, watchdog: Watchdog, sql: str, limits: Limits, sql_offset: int) -> QueryError:
+        stopped = stop_error(watchdog.reason, error, limits)
+        return stopped or query_error(str(error), sql, self.schema(), sql_offset=sql_offset)
+
+    @contextmanager
+    def _cursor(self, limits: Limits) -> Iterator[tuple[duckdb.DuckDBPyConnection, Watchdog]]:
+        """A fresh cursor under a watchdog: temporary tables and variables of one query never reach the next."""
+        with ExitStack() as using:
+            with self._changed:
+                cursor = self._with_memory(limits.memory_limit_mb).cursor()
+                watchdog = using.enter_context(self._registered(Watchdog(limits.deadline_s, cursor.interrupt)))
+                using.callback(cursor.close)
+            with watchdog:
+                yield cursor, watchdog
+
+    def _with_memory(self, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
+        """The connection under that memory limit. Settings are locked, so another limit waits for the running queries
+        and opens the file anew."""
+        if memory_limit_mb != self._memory_limit_mb:
+            self._changed.wait_for(lambda: not self._watchdogs)
+        if self._connection is None:
+            raise OpenError(f"{self.name} is closed")
+        if memory_limit_mb != self._memory_limit_mb:
+            self._connection.close()
+            self._connection = _connect(self.path, memory_limit_mb)
+            self._memory_limit_mb = memory_limit_mb
+        return self._connection
+
+    def _read_schema(self) -> Schema:
+        limits = Limits(deadline_s=SCHEMA_DEADLINE_S, memory_limit_mb=self._memory_limit_mb)
+        try:
+            with self._cursor(limits) as (cursor, _):
+                order, notes = (self._copy.order, self._copy.notes) if self._copy else ((), {})
+                return Schema(read_schema(cursor, order, notes), self.dialect)
+        except duckdb.Error as error:
+            raise OpenError(f"cannot read the tables of {self.path}: {_first_line(error)}") from error
+
+
+def _connect(path: Path, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
+    try:
+        return duckdb.connect(str(path), read_only=True, config=locked_config(memory_limit_mb))
+    except duckdb.ConnectionException as error:
+        raise OpenError(f"{path} is open in this program with other settings; close it there first") from error
+    except duckdb.Error as error:
+        raise OpenError(_cannot_open(path, _first_line(error))) from error
+
+
+def _cannot_open(path: Path, reason: str) -> str:
+    if "lock" in reason.lower():
+        return f"{path} is open for writing in another program; close it there, or copy the file and open the copy"
+    return f"cannot open {path} with DuckDB {duckdb.__version__}: {reason}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _one_select(cursor: duckdb.DuckDBPyConnection, prefix: str, sql: str) -> QueryError | None:
+    """Refuses what DuckDB's own parser does not read as one SELECT, or as EXPLAIN of one."""
+    sql.encode()  # a text that is no Unicode is a ValueError here, and a TypeError of the binding later
+    if "\0" in sql:  # DuckDB 1.5 reads up to it and no further
+        return QueryError("refused", "refused: the statement holds characters that are not text")
+    try:
+        statements = cursor.extract_statements(prefix + sql)
+    except ValueError:  # a statement newer than the client's list of kinds
+        return QueryError("refused", "refused by DuckDB: only SELECT queries are run")
+    wanted = duckdb.StatementType.EXPLAIN if prefix else duckdb.StatementType.SELECT
+    if len(statements) != 1:
+        return QueryError("refused", f"refused by DuckDB: one statement at a time, here are {len(statements)}")
+    if statements[0].type != wanted:
+        return QueryError("refused", "refused by DuckDB: only SELECT queries are run")
+    return None
+
+
+def _fetch(cursor: duckdb.DuckDBPyConnection, sql: str, limits: Limits, started: float) -> Result:
+    cursor.execute(sql)
+    description = cursor.description or []
+    rows, truncated = fetch_rows(cursor.fetchmany, limits)
+    columns, types = tuple(entry[0] for entry in description), tuple(str(entry[1]) for entry in description)
+    return Result(columns, types, rows, truncated, (time.perf_counter() - started) * 1000)

@@ -1,0 +1,4 @@
+"""Files to tables and back: CSV, Parquet, JSON, Excel, SQLite.
+
+Start at `load_files`.
+"""

@@ -1,0 +1,143 @@
+"""Copies files of any kind into one private DuckDB file, so that they can be queried under the locks of a read-only database.
+
+DuckDB reads CSV, Parquet and JSON itself; Excel and SQLite have their own modules. The copy lies in a temporary folder of
+this user, never beside a source.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import duckdb
+
+from tools.databases.duckdb.duckdb_database import Copy, DuckDBDatabase
+from tools.databases.duckdb.duckdb_schema import quoted
+from tools.databases.files.file_kinds import FileKind, stem
+from tools.databases.files.load_excel import load_excel
+from tools.databases.files.load_sqlite import load_sqlite
+from tools.databases.files.table_names import TableNames
+from tools.processes.temporary_folders import new_folder, remove_folder, spill_folder
+from tools.result import OpenError
+from tools.schema import Table
+
+Loader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames], dict[str, Table]]
+
+_CSV_ATTEMPTS = (
+    "",
+    ", null_padding = true",
+    ", sample_size = -1",
+    ", sample_size = -1, null_padding = true",
+    ", sample_size = -1, encoding = 'latin-1'",
+)
+"""What is tried in turn: types from a sample or from all rows, short rows filled with NULL, an old Western encoding. `skip`
+is fixed, for DuckDB's guess of it drops every row before a ragged one without a word."""
+
+_JSON_ATTEMPTS = ("", ", sample_size = -1, maximum_object_size = 1073741824")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def load_files(files: Sequence[tuple[Path, FileKind]], name: str) -> DuckDBDatabase:
+    """A database of all tables of `files`. Raises OpenError, naming the file at fault."""
+    folder = new_folder()
+    path, names, notes = folder / "data.duckdb", TableNames(), dict[str, Table]()
+    try:
+        with duckdb.connect(str(path), config=_loading_config()) as connection:
+            for file, kind in files:
+                notes |= LOADERS[kind](connection, file, names)
+        return DuckDBDatabase(path, name, Copy(folder, names.in_order, notes))
+    except BaseException as error:
+        remove_folder(folder)
+        if isinstance(error, duckdb.Error):  # the copy itself: no room for it, most likely
+            reason = str(error).strip().splitlines()[0]
+            raise OpenError(f"cannot copy {name} to {folder.parent}, where temporary files go: {reason}") from error
+        raise
+
+
+def _loading_config() -> dict[str, str | bool | int | float | list[str]]:
+    return {
+        "autoload_known_extensions": "false",
+        "autoinstall_known_extensions": "false",
+        "allow_community_extensions": "false",
+        "python_enable_replacements": "false",
+        "temp_directory": str(spill_folder()),
+    }
+
+
+def load_csv(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+    """One table from CSV, TSV or a gzipped one. Raises OpenError."""
+    tabs = path.name.removesuffix(".gz").lower().endswith((".tsv", ".tab"))
+    fixed = ", skip = 0, delim = '\t'" if tabs else ", skip = 0"
+    with path.open("rb") as file:
+        wide = file.read(2) in _UTF_16
+    attempts = (", encoding = 'utf-16'",) if wide else _CSV_ATTEMPTS
+    return _load_by("read_csv", [fixed + attempt for attempt in attempts], connection, path, names)
+
+
+def load_json(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+    """One table from a JSON array of objects or from one object a line. Raises OpenError."""
+    return _load_by("read_json", _JSON_ATTEMPTS, connection, path, names)
+
+
+def load_parquet(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+    """One table from a Parquet file. Raises OpenError."""
+    return _load_by("read_parquet", ("",), connection, path, names)
+
+
+def load_duckdb(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+    """Every table and view of a DuckDB file that is opened together with others. Raises OpenError."""
+    original = DuckDBDatabase(path, stem(path))
+    tables = original.schema().tables
+    original.close()
+    called = {table.name: names.keep(table.name.rpartition(".")[2], f"{stem(path)}_{table.name}") for table in tables}
+    try:
+        connection.execute(f"ATTACH {_literal(str(path))} AS source (READ_ONLY)")
+        for table in tables:
+            schema, _, bare = table.name.rpartition(".")
+            origin = f"source.{quoted(schema or 'main')}.{quoted(bare)}"
+            connection.execute(f"CREATE TABLE {quoted(called[table.name])} AS FROM {origin}")
+        connection.execute("DETACH source")
+    except duckdb.Error as error:
+        raise OpenError(f"cannot copy {path}: {str(error).splitlines()[0]}") from error
+    return {called[table.name]: table for table in tables}
+
+
+LOADERS: dict[FileKind, Loader] = {
+    "csv": load_csv,
+    "json": load_json,
+    "parquet": load_parquet,
+    "excel": load_excel,
+    "sqlite": load_sqlite,
+    "duckdb": load_duckdb,
+}
+
+
+def _load_by(
+    reader: str, attempts: Sequence[str], connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames
+) -> dict[str, Table]:
+    table, source = names.take(stem(path)), _literal(_without_wildcards(str(path)))
+    errors = []
+    for options in attempts:
+        try:
+            connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM {reader}({source}{options})")
+        except duckdb.Error as error:
+            errors.append(str(error).strip().splitlines()[0])
+            continue
+        if not _is_unsplit(connection, table):
+            return {}
+        errors.append("its rows do not have the same number of columns")
+    raise OpenError(f"cannot read {path}: {errors[0]}")
+
+
+def _is_unsplit(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
+    """True when the only column's name still holds separators: DuckDB found no way to split the rows evenly."""
+    columns = connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
+    return len(columns) == 1 and re.search(r"[,;\t|]", columns[0][0]) is not None
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _without_wildcards(path: str) -> str:
+    """DuckDB takes a path for a pattern; in brackets each of its signs means itself."""
+    return re.sub(r"([\[*?])", r"[\1]", path)

@@ -1,0 +1,100 @@
+"""What the engines' databases do alike: the schema is read once, the guard sees a statement before the engine does, and a query
+that runs can be stopped. What an engine does with a statement that passed is its own part.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tools.guard.guard import guard
+from tools.processes.watchdog import Reason, Watchdog
+from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
+from tools.schema import Schema
+
+
+class GuardedDatabase(ABC):
+    """The base of `tools.databases.database.Database`s that run statements themselves.
+
+    `explain_prefix`: what makes a statement one that is bound and not run; None where the engine has nothing of the kind.
+    """
+
+    dialect: str
+
+    def __init__(self, name: str, explain_prefix: str | None) -> None:
+        self.name = name
+        self._explain_prefix = explain_prefix
+        self._changed = threading.Condition()  # guards `_watchdogs`, one for each query that runs
+        self._watchdogs: set[Watchdog] = set()
+        self._schema: Schema | None = None
+        self._schema_lock = threading.Lock()
+
+    def schema(self) -> Schema:
+        """The schema, read on the first call. Raises OpenError when it cannot be read."""
+        with self._schema_lock:
+            if self._schema is None:
+                self._schema = self._read_schema()
+            return self._schema
+
+    def know(self, schema: Schema) -> None:
+        """Take over a schema that was read before."""
+        self._schema = schema
+
+    def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Run one guarded query; see `Database.execute`."""
+        return self._objection(sql) or self._run(sql, limits)
+
+    def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
+        """Bind without running, where the engine can; elsewhere only guard. See `Database.explain`."""
+        problem = self._objection(sql)
+        if problem is not None or self._explain_prefix is None:
+            return problem
+        outcome = self._run(sql, limits, self._explain_prefix)
+        return outcome if isinstance(outcome, QueryError) else None
+
+    def interrupt(self) -> None:
+        """Stop every query that runs now."""
+        with self._changed:
+            for watchdog in self._watchdogs:
+                watchdog.interrupt()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop what runs and let go of what the database holds."""
+
+    @abstractmethod
+    def _read_schema(self) -> Schema:
+        """Raises OpenError."""
+
+    @abstractmethod
+    def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
+        """Run `prefix + sql` past the engine's own locks alone."""
+
+    def _objection(self, sql: str) -> QueryError | None:
+        try:
+            return guard(sql, self.dialect, self.schema())
+        except OpenError as error:
+            return QueryError("connection", str(error))
+
+    @contextmanager
+    def _registered(self, watchdog: Watchdog) -> Iterator[Watchdog]:
+        """A query's watchdog, which `interrupt` reaches until the block ends."""
+        with self._changed:
+            self._watchdogs.add(watchdog)
+        try:
+            yield watchdog
+        finally:
+            with self._changed:
+                self._watchdogs.discard(watchdog)
+                self._changed.notify_all()
+
+
+def stop_error(reason: Reason | None, error: Exception, limits: Limits) -> QueryError | None:
+    """What to say of a query that did not come to its own end: `reason` is why it was stopped. None for any other error."""
+    if reason == "timeout":
+        return QueryError("timeout", f"stopped after {limits.deadline_s:g} s")
+    if reason == "interrupted":
+        return QueryError("interrupted", "stopped on request")
+    if isinstance(error, MemoryError):
+        return QueryError("memory", str(error) or "out of memory")
+    return None

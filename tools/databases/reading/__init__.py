@@ -1,0 +1,4 @@
+"""What all engines share: fetching rows, sampling columns, errors as data.
+
+Start at `fetch_rows`.
+"""

@@ -1,0 +1,81 @@
+"""A database of which only some tables and columns exist for those who ask; see `tools/guard/visibility.py`."""
+
+import re
+from dataclasses import replace
+
+from tools.databases.database import Database
+from tools.guard.guard import guard
+from tools.guard.visibility import Visibility, narrowed
+from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
+from tools.schema import Schema
+
+
+class RestrictedDatabase:
+    """`database`, seen through `visibility`; see `tools.databases.database.Database`. Raises OpenError for names that it
+    lacks.
+    """
+
+    def __init__(self, database: Database, visibility: Visibility) -> None:
+        self.name, self.dialect = database.name, database.dialect
+        self._database = database
+        self._seen = visibility.seen(database.schema())
+        self._hidden = _column_and_table_names(database.schema()) - _column_and_table_names(self._seen)
+
+    def schema(self) -> Schema:
+        """What may be seen of the schema."""
+        return self._seen
+
+    def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Run one guarded query; see `Database.execute`."""
+        text = self._narrowed(sql)
+        outcome = text if isinstance(text, QueryError) else self._database.execute(text, limits)
+        return self._told(outcome, sql) if isinstance(outcome, QueryError) else outcome
+
+    def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
+        """Guard and bind without running; see `Database.explain`."""
+        text = self._narrowed(sql)
+        problem = text if isinstance(text, QueryError) else self._database.explain(text, limits)
+        return self._told(problem, sql) if problem else None
+
+    def interrupt(self) -> None:
+        """Stop every query that runs now."""
+        self._database.interrupt()
+
+    def close(self) -> None:
+        """Close the database behind."""
+        self._database.close()
+
+    def _narrowed(self, sql: str) -> str | QueryError:
+        try:
+            whole = self._database.schema()
+        except OpenError as error:
+            return QueryError("connection", str(error))
+        return guard(sql, self.dialect, self._seen) or narrowed(sql, whole, self._seen)
+
+    def _told(self, error: QueryError, sql: str) -> QueryError:
+        """The error without names that the asker may not know; places are those of another text, so none is given."""
+        said = {word.casefold() for word in re.findall(r"\w+", sql)}
+        secret = self._hidden - said
+        candidates = tuple(each for each in error.candidates if not _words(each) & self._hidden)
+        message = error.message if not _words(error.message) & secret else f"the query does not run ({error.kind})"
+        return replace(error, message=message, candidates=candidates, position=None)
+
+
+def restricted(database: Database, tables: tuple[str, ...], hidden: tuple[str, ...]) -> Database:
+    """The database itself where nothing is to be hidden. Raises OpenError, and then the database is closed."""
+    if not tables and not hidden:
+        return database
+    try:
+        return RestrictedDatabase(database, Visibility(tables, hidden))
+    except OpenError:
+        database.close()
+        raise
+
+
+def _column_and_table_names(schema: Schema) -> set[str]:
+    tables = {table.name.casefold() for table in schema.tables}
+    return tables | {column.name.casefold() for table in schema.tables for column in table.columns}
+
+
+def _words(text: str) -> set[str]:
+    return {text.casefold(), *(word.casefold() for word in re.findall(r"\w+", text))}

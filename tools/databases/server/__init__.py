@@ -1,0 +1,4 @@
+"""Databases behind a URL, through SQLAlchemy.
+
+Start at `sqlalchemy_database`.
+"""

@@ -1,0 +1,221 @@
+"""Any other database, through SQLAlchemy: every query in a fresh transaction that may only read and is rolled back.
+
+The guard is the main lock here, for no client can bind a server. The second lock is the server's own: a read-only
+transaction where the dialect has one (PostgreSQL, MySQL, MariaDB, Oracle, SQLite), a time limit, and on PostgreSQL a cursor
+that takes one SELECT only. SQL Server, and dialects not listed in `_SESSION`, have neither: give the program an account that
+may only read, which is the true boundary everywhere.
+
+SQL goes through `exec_driver_sql` without parameters, so that a colon or a percent sign in a literal means itself.
+"""
+
+import datetime
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+from sqlglot.dialects.dialect import Dialect
+
+from tools.databases.guarded_database import GuardedDatabase, stop_error
+from tools.databases.reading.fetch_rows import fetch_rows
+from tools.databases.reading.query_errors import query_error
+from tools.databases.server.sqlalchemy_schema import read_schema
+from tools.processes.watchdog import Watchdog
+from tools.result import Limits, OpenError, QueryError, Result
+from tools.schema import Schema
+
+CONNECT_TIMEOUT_S = 10
+SCHEMA_LIMITS = Limits(deadline_s=120.0, max_rows=2**31)
+
+# A superuser reads files and ends others' queries even where nothing may be written: while we read, it is a role that reads
+# tables. Names keep their meaning ("$user" is another now), and rows that the role would not be shown are an error.
+_WITHOUT_POWERS = """SELECT set_config('search_path', (SELECT string_agg(quote_ident(name), ',') FROM
+unnest(current_schemas(false)) name), true), set_config('row_security', 'off', true), set_config('role', reader.rolname, true)
+FROM pg_roles reader, pg_roles own WHERE reader.rolname = 'pg_read_all_data' AND own.rolname = current_user AND own.rolsuper"""
+_SQLGLOT_NAMES = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}
+_SESSION = {
+    "postgresql": (
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        "SET TRANSACTION READ ONLY",
+        "SET LOCAL statement_timeout = {ms}",
+        _WITHOUT_POWERS,
+    ),
+    "mysql": (
+        "SET SESSION TRANSACTION READ ONLY",
+        "SET SESSION max_execution_time = {ms}",
+        "SET SESSION sql_select_limit = {rows}",
+        "START TRANSACTION READ ONLY",
+    ),
+    "mariadb": (
+        "SET SESSION TRANSACTION READ ONLY",
+        "SET SESSION max_statement_time = {s}",
+        "SET SESSION sql_select_limit = {rows}",  # rows past the cap would be sent, and read when the cursor is closed
+        "START TRANSACTION READ ONLY",
+    ),
+    "oracle": ("SET TRANSACTION READ ONLY",),
+    "mssql": ("SET LOCK_TIMEOUT {ms}",),
+    "sqlite": ("PRAGMA query_only = ON",),
+}
+_EXPLAIN = {"postgresql": "EXPLAIN ", "mysql": "EXPLAIN ", "mariadb": "EXPLAIN ", "sqlite": "EXPLAIN QUERY PLAN "}
+_TYPES: dict[type, str] = {
+    bool: "BOOLEAN", int: "INTEGER", float: "DOUBLE", Decimal: "NUMERIC", str: "TEXT", bytes: "BLOB",
+    datetime.date: "DATE", datetime.datetime: "TIMESTAMP", datetime.time: "TIME", datetime.timedelta: "INTERVAL",
+    dict: "JSON", list: "ARRAY",
+}  # fmt: skip
+_DRIVERS = {
+    "postgresql": {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"},
+    "mysql": {"pymysql": "pymysql", "mysqldb": "mysqlclient", "mysqlconnector": "mysql-connector-python"},
+    "mariadb": {"pymysql": "pymysql", "mysqldb": "mysqlclient", "mariadbconnector": "mariadb"},
+    "mssql": {"pyodbc": "pyodbc", "pymssql": "pymssql"},
+    "oracle": {"oracledb": "oracledb"},
+}
+_DIALECT_PACKAGES = {
+    "bigquery": "sqlalchemy-bigquery", "clickhouse": "clickhouse-sqlalchemy", "databricks": "databricks-sqlalchemy",
+    "hive": "pyhive[hive]",
+    "redshift": "sqlalchemy-redshift", "snowflake": "snowflake-sqlalchemy", "trino": "trino[sqlalchemy]",
+}  # fmt: skip
+_CONNECT_TIMEOUT_NAMES = {
+    "psycopg": "connect_timeout", "psycopg2": "connect_timeout", "pymysql": "connect_timeout",
+    "mysqldb": "connect_timeout", "mysqlconnector": "connection_timeout", "pymssql": "login_timeout",
+}  # fmt: skip
+
+
+class SQLAlchemyDatabase(GuardedDatabase):
+    """One database behind an SQLAlchemy engine."""
+
+    def __init__(self, engine: sa.Engine, name: str) -> None:
+        super().__init__(name, _EXPLAIN.get(_backend(engine)))
+        sqlalchemy_name = engine.dialect.name
+        wanted = _SQLGLOT_NAMES.get(sqlalchemy_name, sqlalchemy_name)
+        self.dialect = wanted if Dialect.get(wanted) else ""
+        self._engine = engine
+
+    def close(self) -> None:
+        """Stop what runs and leave the server."""
+        self.interrupt()
+        self._engine.dispose()
+
+    def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
+        """Run `prefix + sql` past the server's own locks alone."""
+        started, watchdog = time.perf_counter(), None
+        try:
+            with (
+                self._reading(limits) as connection,
+                self._registered(Watchdog(limits.deadline_s, self._stopper(connection))) as watchdog,
+                watchdog,
+            ):
+                options = {"no_parameters": True, "stream_results": not prefix}
+                result = connection.exec_driver_sql(prefix + sql, execution_options=options)
+                rows, truncated = fetch_rows(result.fetchmany, limits)
+                columns = tuple(result.keys())
+            wall_ms = (time.perf_counter() - started) * 1000
+            return Result(columns, _types(rows, len(columns)), rows, truncated, wall_ms)
+        except (sa.exc.SQLAlchemyError, OSError, MemoryError, ValueError) as error:
+            return self._as_data(error, watchdog, prefix + sql, limits)
+
+    def _as_data(self, error: Exception, watchdog: Watchdog | None, sql: str, limits: Limits) -> QueryError:
+        found = query_error(_reason(error), sql, self.schema())
+        reason = watchdog.reason if watchdog else None
+        stopped = stop_error("timeout" if found.kind == "timeout" else reason, error, limits)
+        if stopped:
+            return stopped
+        if isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated:
+            return QueryError("connection", found.message)
+        return found
+
+    def _read_schema(self) -> Schema:
+        try:
+            with self._reading(SCHEMA_LIMITS) as connection:
+                return Schema(read_schema(connection), self.dialect)
+        except sa.exc.SQLAlchemyError as error:
+            raise OpenError(f"cannot read the tables of {self.name}: {_one_line(error)}") from error
+
+    @contextmanager
+    def _reading(self, limits: Limits) -> Iterator[sa.Connection]:
+        """A connection in a transaction that may only read, and that is rolled back."""
+        units = {"ms": max(1, int(limits.deadline_s * 1000)), "s": limits.deadline_s, "rows": limits.max_rows + 1}
+        with self._engine.connect() as connection:
+            try:
+                for statement in _SESSION.get(_backend(self._engine), ()):
+                    connection.exec_driver_sql(statement.format(**units))
+                yield connection
+            finally:
+                connection.rollback()
+
+    def _stopper(self, connection: sa.Connection) -> Callable[[], object]:
+        """What stops the query that runs on `connection`, from another thread; nothing where only the server can."""
+        driver: Any = connection.connection.driver_connection
+        for verb in ("cancel", "interrupt"):
+            if hasattr(driver, verb):
+                return getattr(driver, verb)  # type: ignore[no-any-return]
+        if hasattr(driver, "thread_id"):
+            return lambda: self._kill(driver.thread_id())
+        return lambda: None
+
+    def _kill(self, thread_id: int) -> None:
+        with self._engine.connect() as connection:
+            connection.exec_driver_sql(f"KILL QUERY {int(thread_id)}")
+
+
+def _backend(engine: sa.Engine) -> str:
+    """SQLAlchemy's name for the server's kind; `mysql://` leads to a MariaDB as well."""
+    return "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
+
+
+def open_url(url: str) -> SQLAlchemyDatabase:
+    """Connect to `url`. Raises OpenError for a bad URL, a missing driver (naming its package) and a failed connection."""
+    try:
+        parsed = sa.make_url(_with_known_scheme(url))
+    except sa.exc.ArgumentError as error:
+        raise OpenError("this database URL cannot be read; write dialect://user:password@host:port/database") from error
+    shown = parsed.set(query={}).render_as_string(hide_password=True)
+    engine = _engine(parsed)
+    try:
+        with engine.connect():
+            return SQLAlchemyDatabase(engine, parsed.database or parsed.host or shown)
+    except (sa.exc.SQLAlchemyError, OSError) as error:
+        engine.dispose()
+        raise OpenError(f"cannot connect to {shown}: {_one_line(error)}") from error
+
+
+def _with_known_scheme(url: str) -> str:
+    """`postgres://`, which hosting companies write, is no scheme of SQLAlchemy's."""
+    return "postgresql://" + url.removeprefix("postgres://") if url.startswith("postgres://") else url
+
+
+def _engine(url: sa.URL) -> sa.Engine:
+    backend, _, driver = url.drivername.partition("+")
+    known = _DRIVERS.get(backend, {})
+    for candidate in [driver] if driver or not known else known:
+        name = f"{backend}+{candidate}" if candidate else backend
+        timeout = _CONNECT_TIMEOUT_NAMES.get(candidate)
+        arguments: dict[str, Any] = {timeout: CONNECT_TIMEOUT_S} if timeout and timeout not in url.query else {}
+        try:
+            return sa.create_engine(url.set(drivername=name), connect_args=arguments, pool_pre_ping=True)
+        except ModuleNotFoundError:
+            continue
+        except sa.exc.NoSuchModuleError as error:
+            package = _DIALECT_PACKAGES.get(backend, f"the package that brings SQLAlchemy's {backend} dialect")
+            raise OpenError(f"no driver for {backend}:// here; install it: pip install {package}") from error
+    package = known.get(driver) or next(iter(known.values()), driver or backend)
+    raise OpenError(f"no driver for {url.drivername}:// here; install it: pip install '{package}'")
+
+
+def _reason(error: BaseException) -> str:
+    """What the driver said, without SQLAlchemy's frame around it."""
+    return (
+        str(getattr(error, "orig", None) or error).strip().split("\n(Background on this error")[0]
+        or type(error).__name__
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(_reason(error).split())
+
+
+def _types(rows: tuple[tuple[object, ...], ...], width: int) -> tuple[str, ...]:
+    """Drivers tell types by numbers of their own; a column is called by the Python type of its first value."""
+    firsts = (next((row[index] for row in rows if row[index] is not None), None) for index in range(width))
+    return tuple("NULL" if value is None else _TYPES.get(type(value), type(value).__name__.upper()) for value in firsts)

@@ -1,0 +1,99 @@
+"""Reads the schema of any SQLAlchemy connection by bulk reflection."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine.reflection import Inspector, ObjectKind
+
+from tools.databases.server.mysql_views import view_columns
+from tools.databases.server.sqlalchemy_contents import read_contents
+from tools.schema import Column, ForeignKey, Table
+
+_MANY_SCHEMAS = {"postgresql", "mssql"}
+_SYSTEM_SCHEMA = ("information_schema", "pg_", "sys", "db_", "guest", "INFORMATION_SCHEMA")
+_Key = tuple[str | None, str]
+
+
+def read_schema(connection: sa.Connection) -> tuple[Table, ...]:
+    """The tables, then the views, of the default schema and, where one database holds several, of the others.
+
+    Outside the default schema a name carries its schema, "sales.orders". Raises SQLAlchemyError.
+    """
+    inspector = sa.inspect(connection)
+    return tuple(
+        table for schema in _schemas(connection, inspector) for table in _tables(connection, inspector, schema)
+    )
+
+
+def _schemas(connection: sa.Connection, inspector: Inspector) -> list[str | None]:
+    if connection.dialect.name not in _MANY_SCHEMAS:
+        return [None]
+    default = inspector.default_schema_name
+    others = [name for name in inspector.get_schema_names() if name != default and not name.startswith(_SYSTEM_SCHEMA)]
+    return [None, *sorted(others)]
+
+
+def _tables(connection: sa.Connection, inspector: Inspector, schema: str | None) -> Iterator[Table]:
+    columns, told = _all_columns(connection, inspector, schema)
+    primary = inspector.get_multi_pk_constraint(schema=schema)
+    foreign = inspector.get_multi_foreign_keys(schema=schema)
+    comments = _comments(inspector, schema, told)
+    stored = set(inspector.get_table_names(schema=schema))
+    contents = read_contents(connection, {key: columns[key] for key in columns if key[1] in stored}, stored=True)
+    contents |= read_contents(connection, {key: columns[key] for key in columns if key not in contents}, stored=False)
+    for key in sorted(columns, key=lambda key: (key[1] not in stored, key[1])):
+        in_key = set(primary[key]["constrained_columns"]) if key in primary else set()
+        yield Table(
+            _shown_name(key),
+            tuple(_columns(connection, columns[key], in_key, contents[key].samples)),
+            tuple(_foreign_key(entry) for entry in foreign.get(key, ())),
+            comments.get(key) or "",
+            contents[key].row_count,
+        )
+
+
+def _all_columns(
+    connection: sa.Connection, inspector: Inspector, schema: str | None
+) -> tuple[dict[_Key, Any], ObjectKind]:
+    """The columns of tables and views, and the kinds of which the server tells more."""
+    try:
+        return dict(inspector.get_multi_columns(schema=schema, kind=ObjectKind.ANY)), ObjectKind.ANY
+    except sa.exc.OperationalError:
+        if connection.dialect.name not in ("mysql", "mariadb"):
+            raise
+        tables = inspector.get_multi_columns(schema=schema)
+        return {**tables, **view_columns(connection)}, ObjectKind.TABLE
+
+
+def _comments(inspector: Inspector, schema: str | None, kind: ObjectKind) -> dict[Any, str | None]:
+    try:
+        found = inspector.get_multi_table_comment(schema=schema, kind=kind)
+    except NotImplementedError:  # the dialect has no comments
+        return {}
+    return {key: entry.get("text") for key, entry in found.items()}
+
+
+def _shown_name(key: _Key) -> str:
+    return f"{key[0]}.{key[1]}" if key[0] else key[1]
+
+
+def _foreign_key(entry: Any) -> ForeignKey:
+    target = (entry["referred_schema"], entry["referred_table"])
+    return ForeignKey(tuple(entry["constrained_columns"]), _shown_name(target), tuple(entry["referred_columns"]))
+
+
+def _columns(
+    connection: sa.Connection, entries: Sequence[Any], in_key: set[str], samples: Sequence[tuple[str, ...]]
+) -> Iterator[Column]:
+    for entry, values in zip(entries, samples, strict=True):
+        name, is_key = entry["name"], entry["name"] in in_key
+        nullable = bool(entry.get("nullable", True)) and not is_key
+        yield Column(name, _type_name(connection, entry["type"]), is_key, nullable, entry.get("comment") or "", values)
+
+
+def _type_name(connection: sa.Connection, type_: sa.types.TypeEngine[Any]) -> str:
+    try:
+        return type_.compile(connection.dialect)
+    except sa.exc.CompileError:  # a type that SQLAlchemy does not know
+        return ""

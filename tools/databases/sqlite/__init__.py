@@ -1,0 +1,4 @@
+"""SQLite in its own dialect.
+
+Start at `sqlite_database`.
+"""

@@ -1,0 +1,120 @@
+"""Reads the schema of a SQLite database through an open connection: PRAGMAs, bounded row counts, samples, DDL comments."""
+
+import sqlite3
+from contextlib import suppress
+from dataclasses import replace
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tools.databases.reading.samples import MAX_LENGTH, ROWS_LOOKED_AT, samples
+from tools.schema import Column, ForeignKey, Table
+from tools.sql.parse_quietly import parse_quietly
+
+COUNTED_ROWS = 1_000_000
+"""SQLite counts by walking the table (about 50 ms per million rows); a larger table's count stays unknown."""
+
+_TABLES = """
+SELECT name, type, coalesce(sql, '') FROM sqlite_master
+WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+ORDER BY type, rowid
+"""
+_VIRTUAL = "CREATE VIRTUAL"
+
+
+def read_schema(connection: sqlite3.Connection) -> tuple[Table, ...]:
+    """Tables in order of creation, then views; without the tables that a virtual table keeps its data in.
+
+    A view or virtual table that SQLite itself cannot read (a missing table or module) is left out. Raises sqlite3.Error.
+    """
+    entries = connection.execute(_TABLES).fetchall()
+    shadows = tuple(name.lower() + "_" for name, _, sql in entries if sql.upper().startswith(_VIRTUAL))
+    tables = []
+    for name, kind, sql in entries:
+        if not (shadows and name.lower().startswith(shadows)):
+            with suppress(sqlite3.OperationalError):
+                tables.append(_table(connection, name, kind == "table", sql))
+    return tuple(_resolved(table, tables) for table in tables)
+
+
+def quoted(name: str) -> str:
+    """`name` as an identifier that no keyword and no character can break."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _table(connection: sqlite3.Connection, name: str, is_table: bool, sql: str) -> Table:
+    info = [row for row in connection.execute(f"PRAGMA table_xinfo({quoted(name)})") if row[6] != 1]
+    if not info:
+        raise sqlite3.OperationalError(f"{name} has no columns")
+    comment, column_comments = _comments(sql)
+    values = _samples(connection, name, [row[1] for row in info])
+    columns = tuple(
+        Column(column, type_, key > 0, not (not_null or key), column_comments.get(column.lower(), ""), found)
+        for (_, column, type_, not_null, _, key, _), found in zip(info, values, strict=True)
+    )
+    count = _count(connection, name) if is_table else None
+    return Table(name, columns, _foreign_keys(connection, name), comment, count)
+
+
+def _foreign_keys(connection: sqlite3.Connection, name: str) -> tuple[ForeignKey, ...]:
+    """In the order of the DDL (SQLite lists the last first); without ref_columns where the DDL leaves them out."""
+    grouped: dict[int, list[tuple[str, str, str | None]]] = {}
+    for id_, _, ref_table, column, ref_column, *_ in connection.execute(f"PRAGMA foreign_key_list({quoted(name)})"):
+        grouped.setdefault(id_, []).append((column, ref_table, ref_column))
+    return tuple(
+        ForeignKey(tuple(row[0] for row in rows), rows[0][1], tuple(row[2] for row in rows if row[2]))
+        for _, rows in sorted(grouped.items(), reverse=True)
+    )
+
+
+def _resolved(table: Table, tables: list[Table]) -> Table:
+    """Foreign keys in the spelling of the tables they refer to; REFERENCES without columns means the primary key.
+
+    A key to a table or a column that does not exist is dropped: nothing could be joined by it.
+    """
+    by_name = {other.name.lower(): other for other in tables}
+    keys = []
+    for key in table.foreign_keys:
+        target = by_name.get(key.ref_table.lower())
+        if target is None:
+            continue
+        wanted = key.ref_columns or tuple(column.name for column in target.columns if column.primary_key)
+        own, theirs = [table.column(name) for name in key.columns], [target.column(name) for name in wanted]
+        if len(own) == len(theirs) and None not in own and None not in theirs:
+            names = tuple(column.name for column in own if column), tuple(column.name for column in theirs if column)
+            keys.append(ForeignKey(names[0], target.name, names[1]))
+    return replace(table, foreign_keys=tuple(keys))
+
+
+def _count(connection: sqlite3.Connection, name: str) -> int | None:
+    bounded = f"SELECT count(*) FROM (SELECT 1 FROM {quoted(name)} LIMIT {COUNTED_ROWS + 1})"
+    count = int(connection.execute(bounded).fetchone()[0])
+    return count if count <= COUNTED_ROWS else None
+
+
+def _samples(connection: sqlite3.Connection, name: str, columns: list[str]) -> list[tuple[str, ...]]:
+    short = ", ".join(
+        f"CASE WHEN typeof({column}) = 'text' THEN substr({column}, 1, {MAX_LENGTH + 1})"
+        f" WHEN typeof({column}) <> 'blob' THEN {column} END"
+        for column in map(quoted, columns)
+    )
+    rows = connection.execute(f"SELECT {short} FROM {quoted(name)} LIMIT {ROWS_LOOKED_AT}").fetchall()
+    return samples(rows, len(columns))
+
+
+def _comments(sql: str) -> tuple[str, dict[str, str]]:
+    """What the comments of a CREATE TABLE say of the table and, by lower-case name, of its columns.
+
+    SQLite keeps the text of the statement, comments included, and has no other place for them.
+    """
+    if "--" not in sql and "/*" not in sql:
+        return "", {}
+    try:
+        create = parse_quietly(sql, "sqlite")[0]
+    except (SqlglotError, RecursionError, IndexError):
+        return "", {}
+    columns = {}
+    for definition in create.find_all(exp.ColumnDef):
+        said = dict.fromkeys(text.strip() for node in definition.walk() for text in node.comments or [])
+        columns[definition.name.lower()] = "; ".join(filter(None, said))
+    return "; ".join(text.strip() for text in create.comments or []), columns

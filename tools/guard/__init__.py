@@ -1,0 +1,4 @@
+"""Which statements and which names are allowed.
+
+Start at `guard`.
+"""

@@ -1,0 +1,128 @@
+"""Which tables and columns exist for those who ask: the schema they see, and their SQL held to it.
+
+A table with hidden columns is read through a subquery that names the others, put in its place in the SQL. What is hidden is
+therefore not there, whatever a query says: `*`, a join by common columns, a row taken as one value. A hidden name is answered
+like one that never existed. Not hidden is what a visible view shows: it belongs to whoever wrote it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tools.result import OpenError, QueryError
+from tools.schema import Schema, Table
+from tools.sql.parse_quietly import parse_quietly
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """`tables`: the only ones that may be read; none given, all. `hidden`: tables, and columns as `table.column`."""
+
+    tables: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+    def seen(self, schema: Schema) -> Schema:
+        """What is left of the schema. Raises OpenError for a name that is not in it: a slip must not show what it hides."""
+        for name in self.tables:
+            if schema.table(name) is None:
+                raise OpenError(f"there is no table {name} to show; there are: {_names(schema)}")
+        for name in self.hidden:
+            if not _is_in(schema, name):
+                raise OpenError(f"there is nothing called {name} to hide; write table or table.column")
+        tables = [self._table(table) for table in schema.tables if self._shows(table.name)]
+        kept = Schema(tuple(table for table in tables if table.columns), schema.dialect)
+        if not kept.tables:
+            raise OpenError("every table is hidden: nothing is left to ask")
+        return replace(kept, tables=tuple(_with_whole_keys(table, kept) for table in kept.tables))
+
+    def _shows(self, table: str) -> bool:
+        return (not self.tables or _among(table, self.tables)) and not _among(table, self.hidden)
+
+    def _table(self, table: Table) -> Table:
+        columns = [each for each in table.columns if not _among(f"{table.name}.{each.name}", self.hidden)]
+        return replace(table, columns=tuple(columns))
+
+
+def narrowed(sql: str, whole: Schema, seen: Schema) -> str | QueryError:
+    """The guarded statement `sql`, with each table that has hidden columns read through a subquery without them."""
+    try:
+        (tree,) = parse_quietly(sql, seen.dialect)
+    except (SqlglotError, RecursionError, ValueError):
+        return QueryError("refused", "refused: the statement cannot be held to the tables that may be read")
+    withs = {each.alias.casefold() for each in tree.find_all(exp.CTE)}
+    for name in withs:
+        if whole.table(name) is not None:
+            return QueryError("refused", f"refused: WITH may not name {name}, for a table is called so", name)
+    edits = []
+    for found in _reads(tree, withs, seen.dialect):
+        table = _table_of(found, seen) if isinstance(found, exp.Table) else None
+        if not isinstance(found, exp.Table) or table is None:
+            return _unknown(found, seen)
+        original = whole.table(table.name)
+        if original is None or len(original.columns) > len(table.columns):
+            start, end = _span(found)
+            edits.append((start, end, _subquery(sql[start:end], found, table, seen.dialect)))
+    for start, end, text in sorted(edits, reverse=True):
+        sql = sql[:start] + text + sql[end:]
+    return sql
+
+
+def _reads(tree: exp.Expr, withs: set[str], dialect: str) -> Iterator[exp.Expr]:
+    """What the statement reads besides what it names itself. SQLite reads a table in `x IN people`, too."""
+    for node in tree.walk():
+        is_named_here = isinstance(node, exp.Table) and not node.db and node.name.casefold() in withs
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier) and not is_named_here:
+            yield node
+        if isinstance(node, exp.In) and node.args.get("field") and dialect == "sqlite":
+            yield node.args["field"]
+
+
+def _table_of(table: exp.Table, schema: Schema) -> Table | None:
+    qualified = f"{table.db}.{table.name}" if table.db else table.name
+    return schema.table(qualified) or (schema.table(table.name) if table.db in ("main", "public", "dbo") else None)
+
+
+def _span(table: exp.Table) -> tuple[int, int]:
+    """Where the table's name stands in the text, with its schema and its quotes."""
+    return table.parts[0].meta["start"], table.parts[-1].meta["end"] + 1
+
+
+def _subquery(name: str, found: exp.Table, table: Table, dialect: str) -> str:
+    columns = ", ".join(exp.to_identifier(each.name, quoted=True).sql(dialect) for each in table.columns)
+    alias = "" if found.alias else " AS " + exp.to_identifier(found.name, quoted=True).sql(dialect)
+    return f"(SELECT {columns} FROM {name}){alias}"
+
+
+def _unknown(found: exp.Expr, seen: Schema) -> QueryError:
+    by_key = {table.name.casefold(): table.name for table in seen.tables}
+    close = get_close_matches(found.name.casefold(), by_key, n=3)
+    return QueryError(
+        "unknown_table", f"no such table: {found.name}", found.name, None, tuple(by_key[key] for key in close)
+    )
+
+
+def _among(name: str, names: tuple[str, ...]) -> bool:
+    return name.casefold() in {each.casefold() for each in names}
+
+
+def _is_in(schema: Schema, name: str) -> bool:
+    table, _, column = name.rpartition(".")
+    found = schema.table(table)
+    return schema.table(name) is not None or (found is not None and found.column(column) is not None)
+
+
+def _with_whole_keys(table: Table, schema: Schema) -> Table:
+    """Without the foreign keys of which an end is hidden."""
+    keys = []
+    for key in table.foreign_keys:
+        target = schema.table(key.ref_table)
+        if target and all(map(table.column, key.columns)) and all(map(target.column, key.ref_columns)):
+            keys.append(key)
+    return replace(table, foreign_keys=tuple(keys))
+
+
+def _names(schema: Schema) -> str:
+    return ", ".join(table.name for table in schema.tables)

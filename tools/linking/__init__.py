@@ -1,0 +1,4 @@
+"""Which tables, columns and values a question names.
+
+Start at `link_schema`.
+"""

@@ -1,0 +1,257 @@
+"""Which tables and columns a question is about: shared words, abbreviations, synonyms, comments, matched values, foreign keys.
+
+No model and no data but the schema and the value matches. The score of a name is the share of its words, weighted by how
+rare they are among the schema's names, that the question says.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from tools.linking.match_values import ValueMatch
+from tools.linking.thesaurus import other_words
+from tools.linking.word_forms import STOP_WORDS, keys, name_words, split, stem, word_set
+from tools.schema import Column, Schema, Table
+from tools.sql.join_graph import Edge, connect, edges
+
+MEANT = 0.8  # another word for it was said
+ABBREVIATED = 0.7
+BEGINS_ALIKE = 0.75
+COMMENT_WEIGHT = 0.35
+SHORTEST_BEGINNING = 4
+NEIGHBOUR = 0.15
+KEY = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A table, or a column of it, that the question probably needs; a higher score means more probably."""
+
+    table: str
+    column: str | None
+    score: float
+
+
+def link(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tuple[Link, ...]:
+    """A link for each table and for each column with any evidence, best first; ties keep the schema's order."""
+    rarity = _rarity(schema)
+    said = _Said.of(question, rarity)
+    columns: dict[str, list[Link]] = {}
+    scores: dict[str, float] = {}
+    for table in schema.tables:
+        columns[table.name] = _column_links(table, said, rarity, values)
+        scores[table.name] = _table_score(table, said, rarity, columns[table.name], values)
+    graph = edges(schema)
+    tables = _spread(graph, scores)
+    evidence = {(entry.table, entry.column): entry.score for own in columns.values() for entry in own}
+    links = [Link(name, None, score) for name, score in tables.items()]
+    links += [Link(*place, score) for place, score in _with_keys(graph, tables, evidence).items()]
+    return tuple(
+        sorted((replace(entry, score=round(entry.score, 4)) for entry in links), key=lambda entry: -entry.score)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """The tables and columns whose names a question says in full, and the stems of all words in the schema's names."""
+
+    tables: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]  # table, column
+    table_words: frozenset[str]
+    column_words: frozenset[str]
+
+
+def mentions(schema: Schema, question: str) -> Mentions:
+    """What a question names by itself: each word of the name, or another word for it, without values and neighbours."""
+    rarity = _rarity(schema)
+    said = _Said.of(question, rarity)
+    places = [(table.name, column.name) for table in schema.tables for column in table.columns]
+    return Mentions(
+        tables=tuple(table.name for table in schema.tables if _name_score(table.name, said, rarity) >= MEANT),
+        columns=tuple(place for place in places if _name_score(place[1], said, rarity) >= MEANT),
+        table_words=_stems(table.name for table in schema.tables),
+        column_words=_stems(column for _, column in places),
+    )
+
+
+def _stems(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(stem(word) for name in names for word in name_words(name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Words of a text, comparable; `pairs` are neighbours written as one, so that `high schooler` is highschooler."""
+
+    words: frozenset[str]
+    pairs: frozenset[str]
+    initials: frozenset[str]
+
+    @classmethod
+    def of(cls, *phrases: Sequence[str]) -> "_Words":
+        words = (word for phrase in phrases for word in phrase if word not in STOP_WORDS or word in _MEANINGFUL)
+        following = [pair for phrase in phrases for pair in pairwise(phrase)]
+        return cls(frozenset(words), frozenset(a + b for a, b in following), frozenset(a[0] + b for a, b in following))
+
+    def closeness(self, word: str) -> float:
+        if word in self.words or word in self.pairs:
+            return 1.0
+        return 0.9 if len(word) > 3 and word in self.initials else 0.0  # fname: first name
+
+    def whole(self, name: str) -> float:
+        """How surely it is a name of several words, written as one."""
+        if name in self.words or name in self.pairs:
+            return 1.0
+        return 0.9 if name in self.initials else 0.0  # LName: last name
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the question says, and other words for it."""
+
+    said: _Words
+    meant: _Words
+
+    @classmethod
+    def of(cls, question: str, known: Collection[str]) -> "_Said":
+        every = [stem(word.key) for word in split(question)]
+        return cls(_Words.of(every), _Words.of(*other_words(every, known)))
+
+    def closeness(self, word: str) -> float:
+        """How surely the question says this word of a name, from 0 to 1."""
+        exact = max(self.said.closeness(word), MEANT * self.meant.closeness(word))
+        return exact or max((_resemblance(word, said) for said in self.said.words), default=0.0)
+
+    def whole(self, name: str) -> float:
+        return max(self.said.whole(name), MEANT * self.meant.whole(name))
+
+
+# Stop words for cell values that do name columns.
+_MEANINGFUL = word_set("name number average total long high low old person share order live maximum minimum make type")
+
+
+@lru_cache(maxsize=65_536)
+def _resemblance(name: str, said: str) -> float:
+    """Words of one stem ("located", "location"), or an abbreviation ("stu", "student")."""
+    shorter, longer = sorted((name, said), key=len)
+    common = next((i for i, pair in enumerate(zip(shorter, longer, strict=False)) if pair[0] != pair[1]), len(shorter))
+    if common >= SHORTEST_BEGINNING and common >= 0.6 * len(longer):
+        return BEGINS_ALIKE
+    if len(name) >= 3 and len(said) > len(name) + 1 and name[0] == said[0] and _is_subsequence(name, said):
+        return ABBREVIATED if common == len(name) or len(name) >= 4 else 0.4
+    return 0.0
+
+
+def _is_subsequence(short: str, long: str) -> bool:
+    letters = iter(long)
+    return all(letter in letters for letter in short)
+
+
+def _rarity(schema: Schema) -> dict[str, float]:
+    """Weight of each word of the schema's names: `id` and `name`, which are everywhere, say little."""
+    names = [table.name for table in schema.tables] + [c.name for table in schema.tables for c in table.columns]
+    counts = Counter(word for name in names for word in {stem(word) for word in name_words(name)})
+    return {word: 1 / (1 + math.log(count)) for word, count in counts.items()}
+
+
+def _name_score(name: str, said: _Said, rarity: dict[str, float]) -> float:
+    words = [stem(word) for word in name_words(name)]
+    whole = said.whole("".join(words)) if len(words) > 1 else 0.0
+    if whole:
+        return whole
+    total = sum(rarity.get(word, 1.0) for word in words)
+    heard = sum(rarity.get(word, 1.0) * said.closeness(word) for word in words)
+    return heard / total if total else 0.0
+
+
+def _comment_score(comment: str, said: _Said) -> float:
+    words = {stem(word) for word in keys(comment)} - STOP_WORDS
+    return len(words & said.said.words) / math.sqrt(len(words)) if words else 0.0
+
+
+def _column_links(table: Table, said: _Said, rarity: dict[str, float], values: Sequence[ValueMatch]) -> list[Link]:
+    scores = ((column.name, _column_score(table, column, said, rarity, values)) for column in table.columns)
+    return [Link(table.name, name, score) for name, score in scores if score > 0]
+
+
+def _column_score(
+    table: Table, column: Column, said: _Said, rarity: dict[str, float], values: Sequence[ValueMatch]
+) -> float:
+    name = column.name
+    of_table = _name_score(table.name, said, rarity)
+    short = of_table * _name_score(_without_initial(name, table.name), said, rarity)
+    score = max(_name_score(name, said, rarity), short)
+    score += COMMENT_WEIGHT * min(1.0, _comment_score(column.comment, said))
+    matched = [match.score for match in values if (match.table, match.column) == (table.name, name)]
+    # A column of a table that the question names is likelier than its namesake elsewhere.
+    return score + max(matched, default=0.0) + (0.3 * of_table if score or matched else 0.0)
+
+
+def _without_initial(name: str, table: str) -> str:
+    """`dname` of dept is its name."""
+    begins_alike = name[:1].casefold() == table[:1].casefold() and name[1:].isalpha()
+    return name[1:] if begins_alike and len(name) >= SHORTEST_BEGINNING else ""
+
+
+def _table_score(
+    table: Table, said: _Said, rarity: dict[str, float], columns: Sequence[Link], values: Sequence[ValueMatch]
+) -> float:
+    """The table's own name first, then its two best columns, then values found in it."""
+    own = sorted((entry.score for entry in columns), reverse=True)[:2]
+    score = 1.2 * _name_score(table.name, said, rarity) + sum(own) * 0.4
+    score += COMMENT_WEIGHT * min(1.0, _comment_score(table.comment, said))
+    return score + 0.6 * max((match.score for match in values if match.table == table.name), default=0.0)
+
+
+def _spread(graph: Sequence[Edge], scores: dict[str, float]) -> dict[str, float]:
+    """Add a share of the neighbours' scores: a bridge between two named tables is needed though nobody names it."""
+    gain = dict.fromkeys(scores, 0.0)
+    for edge in graph:
+        gain[edge.table] += NEIGHBOUR * scores[edge.ref_table]
+        gain[edge.ref_table] += NEIGHBOUR * scores[edge.table]
+    return {name: score + gain[name] for name, score in scores.items()}
+
+
+def _with_keys(
+    graph: Sequence[Edge], tables: dict[str, float], columns: dict[tuple[str, str | None], float]
+) -> dict[tuple[str, str | None], float]:
+    """The columns with those that join two likely tables, which no question names."""
+    linked = dict(columns)
+    for edge in graph:
+        score = KEY * min(tables[edge.table], tables[edge.ref_table])
+        places = [(edge.table, name) for name in edge.columns] + [(edge.ref_table, name) for name in edge.ref_columns]
+        for place in places if score > 0 else ():
+            linked[place] = max(linked.get(place, 0.0), score)
+    return linked
+
+
+def join_path(schema: Schema, tables: Sequence[str]) -> tuple[str, ...]:
+    """Join conditions that connect these tables, through others where needed, `album.artist_id = artist.id`; empty when
+    foreign keys do not connect them, or when there is nothing to connect."""
+    known = [table.name for table in map(schema.table, tables) if table is not None]
+    tree = connect(edges(schema), known)
+    return tuple(condition for edge in tree or () for condition in edge.conditions(schema.dialect))
+
+
+def shortlist(schema: Schema, links: Sequence[Link], keep: int, column_budget: float = math.inf) -> Schema:
+    """The schema with its `keep` best linked tables, and the bridges that connect them, in the original order; fewer where they
+    would have more than `column_budget` columns, but one.
+    """
+    graph, tables = edges(schema), {table.name: table for table in schema.tables}
+    ranked = [entry.table for entry in links if entry.column is None][:keep]
+    kept = set(ranked[:1])
+    for name in ranked[1:]:
+        bridges = connect(graph, [ranked[0], name]) or ()
+        more = kept | {name, *(end for edge in bridges for end in (edge.table, edge.ref_table))}
+        if sum(len(tables[each].columns) for each in more) > column_budget:
+            break
+        kept = more
+    short = (table for table in schema.tables if table.name in kept)
+    return replace(schema, tables=tuple(_without_lost_keys(table, kept) for table in short))
+
+
+def _without_lost_keys(table: Table, kept: set[str]) -> Table:
+    folded = {name.casefold() for name in kept}
+    return replace(table, foreign_keys=tuple(k for k in table.foreign_keys if k.ref_table.casefold() in folded))

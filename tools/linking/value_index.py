@@ -1,0 +1,172 @@
+"""The distinct short text values of a database, indexed by their words. Built once per open database, in memory.
+
+Work and memory are bounded: 20,000 values a column, 300,000 in all, 80 characters a value, 3 seconds a column, 20 in all.
+A column that does not fit is remembered as incomplete; such columns are asked for exact values one question at a time.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from weakref import WeakKeyDictionary
+
+from sqlglot import exp
+
+from tools.databases.database import Database
+from tools.linking.word_forms import STOP_WORDS, fold, keys, name_words, stem
+from tools.result import Limits, QueryError
+from tools.schema import Column, Schema, Table
+from tools.sql.scope import type_kind
+
+VALUES_PER_COLUMN = 20_000
+VALUES_IN_ALL = 300_000
+LONGEST_VALUE = 80
+COLUMN_DEADLINE_S = 3.0
+BUILD_DEADLINE_S = 20.0
+LOOKUP_DEADLINE_S = 0.5
+SAME_WORD = 0.8
+SHORTEST_TYPO = 5
+COMMONEST_WORD = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value that a column holds, with its comparable words."""
+
+    table: str
+    column: str
+    value: str
+    words: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class ValueIndex:
+    """Cells by their whole key, by each of their words, and their words by near-misses."""
+
+    by_key: dict[str, list[Cell]] = field(default_factory=lambda: defaultdict(list))
+    by_word: dict[str, list[Cell]] = field(default_factory=lambda: defaultdict(list))
+    near: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    schema_words: set[str] = field(default_factory=set)
+    incomplete: list[tuple[str, str]] = field(default_factory=list)
+    build_ms: float = 0.0
+
+    def similar(self, word: str) -> list[tuple[str, float]]:
+        """Indexed words that are probably meant by a misspelt one, most similar first, at most three."""
+        if len(word) < SHORTEST_TYPO or word in self.by_word or word in self.schema_words or not word.isalpha():
+            return []
+        found = {near for key in _deletions(word) for near in self.near.get(key, ())}
+        scored = [(near, SequenceMatcher(None, word, near).ratio()) for near in found]
+        return sorted((pair for pair in scored if pair[1] >= SAME_WORD), key=lambda pair: (-pair[1], pair[0]))[:3]
+
+
+def key_of(words: Iterable[str]) -> str:
+    """One text for all ways to write the same words: plural endings cut, spaces gone."""
+    return "".join(stem(word) for word in words)
+
+
+_INDEXES: WeakKeyDictionary[Database, ValueIndex] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def value_index(database: Database) -> ValueIndex:
+    """The index of this database, built on the first call."""
+    with _LOCK:
+        if database not in _INDEXES:
+            _INDEXES[database] = _build(database)
+        return _INDEXES[database]
+
+
+def _build(database: Database) -> ValueIndex:
+    started = time.perf_counter()
+    index, schema = ValueIndex(), database.schema()
+    index.schema_words = {stem(word) for name in _names(schema) for word in name_words(name)}
+    room = VALUES_IN_ALL
+    for table, column in text_columns(schema):
+        left_s = BUILD_DEADLINE_S - (time.perf_counter() - started)
+        values, complete = _distinct(database, table, column, left_s) if left_s > 0 and room > 0 else ([], False)
+        for value in values[:room]:
+            _add(index, table.name, column.name, value)
+        if not complete or len(values) > room:
+            index.incomplete.append((table.name, column.name))
+        room -= len(values)
+    _index_near_misses(index)
+    index.build_ms = (time.perf_counter() - started) * 1000
+    return index
+
+
+def _names(schema: Schema) -> list[str]:
+    return [table.name for table in schema.tables] + [c.name for table in schema.tables for c in table.columns]
+
+
+def text_columns(schema: Schema) -> list[tuple[Table, Column]]:
+    """Columns that hold words: text, or of no declared type, as SQLite allows."""
+    return [
+        (table, column)
+        for table in schema.tables
+        for column in table.columns
+        if type_kind(column.type) in ("text", None) and "UUID" not in column.type.upper()
+    ]
+
+
+def _distinct(database: Database, table: Table, column: Column, left_s: float) -> tuple[list[str], bool]:
+    """Distinct values in order, and whether these are all."""
+    name = exp.column(column.name, quoted=True)
+    short = exp.LTE(this=exp.Length(this=name.copy()), expression=exp.Literal.number(LONGEST_VALUE))
+    query = exp.select(name).distinct().from_(relation(table.name)).where(short).order_by(name.copy())
+    query = query.limit(VALUES_PER_COLUMN + 1)
+    limits = Limits(deadline_s=min(COLUMN_DEADLINE_S, left_s), max_rows=VALUES_PER_COLUMN)
+    result = database.execute(query.sql(database.dialect), limits)
+    if isinstance(result, QueryError):
+        return [], False
+    return [value for (value,) in result.rows if isinstance(value, str)], not result.truncated
+
+
+def relation(table: str) -> exp.Table:
+    """A table of another schema carries it in its name, `sales.orders`."""
+    schema, _, name = table.rpartition(".")
+    return exp.table_(name, db=schema or None, quoted=True)
+
+
+def _add(index: ValueIndex, table: str, column: str, value: str) -> None:
+    words = keys(value)
+    if not words:
+        return
+    cell = Cell(table, column, value, words)
+    stems = [stem(word) for word in words]
+    index.by_key["".join(stems)].append(cell)
+    for word in set(stems):
+        holders = index.by_word[word]
+        if len(holders) < COMMONEST_WORD:
+            holders.append(cell)
+
+
+def _index_near_misses(index: ValueIndex) -> None:
+    for word in index.by_word:
+        if len(word) >= SHORTEST_TYPO and word.isalpha() and word not in STOP_WORDS:
+            for key in _deletions(word):
+                index.near[key].add(word)
+
+
+def _deletions(word: str) -> set[str]:
+    """The word and what is left of it without any one letter: two words one edit or swap apart share one of these."""
+    return {word} | {word[:place] + word[place + 1 :] for place in range(len(word))}
+
+
+def look_up(database: Database, columns: Sequence[tuple[str, str]], phrases: Sequence[str]) -> list[Cell]:
+    """Cells of columns that are not indexed which equal a phrase but for case; half a second for all of them."""
+    cells: list[Cell] = []
+    until = time.perf_counter() + LOOKUP_DEADLINE_S
+    wanted = [exp.Literal.string(phrase.lower()) for phrase in phrases]
+    for table, column in columns:
+        left_s = until - time.perf_counter()
+        if left_s <= 0 or not wanted:
+            break
+        name = exp.column(column, quoted=True)
+        query = exp.select(name).distinct().from_(relation(table)).where(exp.Lower(this=name.copy()).isin(*wanted))
+        result = database.execute(query.sql(database.dialect), Limits(deadline_s=left_s, max_rows=len(phrases)))
+        if not isinstance(result, QueryError):
+            found = [value for (value,) in result.rows if isinstance(value, str)]
+            cells += [Cell(table, column, value, keys(value)) for value in sorted(found, key=fold)]
+    return cells

@@ -1,0 +1,4 @@
+"""Child processes, temporary folders, time limits.
+
+Start at `child_process`.
+"""

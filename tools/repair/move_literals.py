@@ -1,0 +1,87 @@
+"""Deterministic repair of a query without rows: a literal at a column that does not hold it goes to the one that does.
+
+No model, no guess: what holds a value is known from the value index, and a literal moves only where one way is left.
+"""
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tools.linking.match_values import ValueMatch
+from tools.repair.add_join import add_join
+from tools.schema import Column, Schema
+from tools.sql.joinable_columns import joinable
+from tools.sql.parse_quietly import parse_quietly
+from tools.sql.scope import owner, sources
+
+SURE = 0.9
+Place = tuple[str, str]
+
+
+def move_literals(sql: str, schema: Schema, values: Sequence[ValueMatch]) -> str | None:
+    """The statement with misplaced literals moved to the columns of `values`, joined where needed, and spelled as there; None
+    where nothing is misplaced. `sql` is in the schema's dialect.
+    """
+    try:
+        statements = parse_quietly(sql, schema.dialect)
+    except (SqlglotError, RecursionError):
+        return None
+    tree = statements[0] if len(statements) == 1 else None
+    if not isinstance(tree, exp.Query):
+        return None
+    moved = [_moved(condition, schema, values) for condition in list(tree.find_all(exp.EQ))]
+    return tree.sql(schema.dialect) if any(moved) else None
+
+
+def _moved(condition: exp.EQ, schema: Schema, values: Sequence[ValueMatch]) -> bool:
+    """Whether the condition was changed."""
+    column, literal = condition.this, condition.expression
+    if not isinstance(column, exp.Column) or not isinstance(literal, exp.Literal) or not literal.is_string:
+        return False
+    cells = [v for v in values if v.score >= SURE and v.value.casefold() == literal.name.casefold()]
+    here = _place(column, schema)
+    if not cells or here is None:
+        return False
+    if any(_hold_the_same(here, (cell.table, cell.column), schema) for cell in cells):
+        return False
+    own = [cell for cell in cells if (cell.table, cell.column) == here]
+    there = (own[0].table, own[0].column) if own else _destination(condition, cells, schema)
+    if there is None or (own and literal.name in [cell.value for cell in own]):
+        return False
+    value = next(cell.value for cell in own or cells if (cell.table, cell.column) == there)
+    condition.set("expression", exp.Literal.string(value))
+    return True
+
+
+def _destination(condition: exp.EQ, cells: Sequence[ValueMatch], schema: Schema) -> Place | None:
+    """Let the condition's column be the one that holds the value: of a table of the query, else of one that can be joined."""
+    select = condition.parent_select
+    if not isinstance(select, exp.Select):
+        return None
+    places = list(dict.fromkeys((cell.table, cell.column) for cell in cells))
+    called = {source.table.name: source.alias for source in sources(select, schema) if source.table}
+    present = [place for place in places if place[0] in called]
+    if len(present) == 1:
+        there = present[0]
+        alias: str | None = called[there[0]] if len(called) > 1 else ""
+    else:
+        alias = None if present else add_join(select, [table for table, _ in places], schema)
+        joined = [place for place in places if place[0] == alias]
+        there = joined[0] if len(joined) == 1 else ("", "")
+    if alias is None or not there[0]:
+        return None
+    condition.set("this", exp.column(there[1], table=alias or None))
+    return there
+
+
+def _hold_the_same(one: Place, other: Place, schema: Schema) -> bool:
+    """Whether a join equates the two: what the one holds, the other may hold."""
+    pairs = joinable(schema).between(one[0].lower(), other[0].lower())
+    return one != other and (one[1].lower(), other[1].lower()) in pairs
+
+
+def _place(column: exp.Column, schema: Schema) -> Place | None:
+    source = owner(column, schema)
+    origin = source.columns.get(column.name.casefold()) if source else None
+    return (source.table.name, origin.name) if source and source.table and isinstance(origin, Column) else None

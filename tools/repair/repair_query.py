@@ -1,0 +1,30 @@
+"""What the agent does to a query by itself, before the model is asked: no guesses, and nothing that would not run."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from tools.databases.database import Database
+from tools.linking.match_values import ValueMatch
+from tools.repair.move_literals import move_literals
+from tools.repair.repair_names import repair
+from tools.repair.separate_values import separate_values
+from tools.result import Limits, QueryError
+
+
+def mend(sql: str, database: Database, values: Sequence[ValueMatch], limits: Limits) -> tuple[str, QueryError | None]:
+    """The query, repaired where one rule suffices, misplaced literals moved and rival values apart; and what is still wrong."""
+    error = database.explain(sql, limits)
+    if error is not None and error.kind == "refused":
+        return sql, error
+    schema = database.schema()
+    fixed = sql if error is None else _running(database, repair(sql, error, schema), limits)
+    if fixed is None:
+        return sql, error
+    for better in (partial(move_literals, values=values), separate_values):
+        fixed = _running(database, better(fixed, schema), limits) or fixed
+    return fixed, None
+
+
+def _running(database: Database, sql: str | None, limits: Limits) -> str | None:
+    """The query, if it would run."""
+    return sql if sql is not None and database.explain(sql, limits) is None else None

@@ -1,0 +1,62 @@
+"""Deterministic repair of a query that can have no rows: one column that is to equal two different values at once.
+
+People say "students who have a cat and a dog": what is meant are those among the rows of one and among the rows of the other,
+or, where rows are counted or added up, the rows of both.
+"""
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tools.schema import Schema
+from tools.sql.parse_quietly import parse_quietly
+
+# Clauses that do not go into both halves as they are.
+_MORE = ("group", "having", "order", "limit", "windows", "qualify")
+
+
+def separate_values(sql: str, schema: Schema) -> str | None:
+    """The statement as it is meant, without conditions said twice; None where no column of it is to have two values at once.
+
+    `sql` is in the schema's dialect. Only a single SELECT whose conditions are joined by AND is read so.
+    """
+    try:
+        statements = parse_quietly(sql, schema.dialect)
+    except (SqlglotError, RecursionError):
+        return None
+    select = statements[0] if len(statements) == 1 else None
+    if not isinstance(select, exp.Select) or select.args.get("where") is None:
+        return None
+    conditions = _different(select.args["where"].this)
+    wanted = [each for each in conditions if _value_of(each)]
+    columns = [str(each.this.sql()).casefold() for each in wanted]
+    rivals = [each for each, column in zip(wanted, columns, strict=True) if columns.count(column) > 1]
+    if len(rivals) != 2 or any(select.args.get(clause) for clause in _MORE):
+        return None
+    others = [each for each in conditions if each not in rivals]
+    if all(each.find(exp.AggFunc) for each in select.expressions):
+        either = exp.In(this=rivals[0].this.copy(), expressions=[each.expression.copy() for each in rivals])
+        return _where(select, [either, *others]).sql(schema.dialect)
+    halves = [_where(select, [rival, *others]) for rival in rivals]
+    return exp.intersect(*halves, copy=False).sql(schema.dialect)
+
+
+def _different(condition: exp.Expr) -> list[exp.Expr]:
+    """The conditions that AND joins, each once."""
+    parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
+    return list(dict.fromkeys(parts))
+
+
+def _value_of(condition: exp.Expr) -> bool:
+    """Whether it says which value a column has."""
+    return (
+        isinstance(condition, exp.EQ)
+        and isinstance(condition.this, exp.Column)
+        and isinstance(condition.expression, exp.Literal)
+    )
+
+
+def _where(select: exp.Select, conditions: Sequence[exp.Expr]) -> exp.Select:
+    """A copy of the query under other conditions."""
+    return select.copy().where(*(each.copy() for each in conditions), append=False)

@@ -1,0 +1,118 @@
+"""Which columns of two tables a join may equate: more than `join_graph` tells the model, for a bound must not be too tight.
+
+Declared keys and keys guessed from names; columns that refer to the same key; columns of one name that sounds like a key's.
+Where this knows nothing of two tables, it binds nothing. Names are in lower case.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tools.schema import Column, Schema, Table
+from tools.sql.join_graph import edges
+from tools.sql.scope import is_number, type_kind
+
+_KEY = re.compile(r".(id|code|key|no|num|number)$")
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Joinable:
+    """`pairs[a, b]` are the (column of a, column of b) that may be equated, the other way round under `[b, a]`."""
+
+    pairs: Mapping[tuple[str, str], frozenset[tuple[str, str]]]
+
+    def between(self, one: str, other: str) -> frozenset[tuple[str, str]]:
+        """What may be equated; empty where nothing is known."""
+        return self.pairs.get((one, other), frozenset())
+
+    def alike(self, place: Place) -> frozenset[str]:
+        """Names of the columns, in any table, that hold what this column holds, its own included."""
+        table, column = place
+        others = (self.pairs[table, other] for other in self.neighbours.get(table, ()))
+        return frozenset({column, *(there for pairs in others for here, there in pairs if here == column)})
+
+    def near(self, here: frozenset[str], table: str) -> bool:
+        """Whether FROM may go on from the tables `here` to this one: directly, or where no third table leads there."""
+        if any(self.between(one, table) for one in here):
+            return True
+        return not any(self.between(one, bridge) for bridge in self.neighbours.get(table, ()) for one in here)
+
+    @cached_property
+    def neighbours(self) -> dict[str, frozenset[str]]:
+        """The tables that each table joins with."""
+        return {one: frozenset(b for a, b in self.pairs if a == one and b != one) for one, _ in self.pairs}
+
+
+def joinable(schema: Schema) -> Joinable:
+    """What joins of this schema may equate."""
+    pairs: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
+    for group in _groups(schema):
+        for here, column in group:
+            for there, other in group:
+                pairs[here, there].add((column, other))
+    for one, other, name in _namesakes(schema):
+        pairs[one, other].add((name, name))
+    for table in schema.tables:
+        own = table.name.lower()
+        pairs[own, own] |= {(column.name.lower(), column.name.lower()) for column in table.columns}
+    return Joinable({key: frozenset(found) for key, found in pairs.items() if found})
+
+
+def _groups(schema: Schema) -> Iterator[frozenset[Place]]:
+    """Columns that hold the same key, because one refers to another or both to a third."""
+    group_of: dict[Place, set[Place]] = {}
+    for one, other in _references(schema):
+        merged = group_of.get(one, {one}) | group_of.get(other, {other})
+        group_of.update(dict.fromkeys(merged, merged))
+    yield from {frozenset(group) for group in group_of.values()}
+
+
+def _references(schema: Schema) -> Iterator[tuple[Place, Place]]:
+    for edge in edges(schema):
+        for here, there in zip(edge.columns, edge.ref_columns, strict=True):
+            yield (edge.table.lower(), here.lower()), (edge.ref_table.lower(), there.lower())
+    for table in schema.tables:
+        for column in table.columns:
+            for owner in schema.tables:
+                key = _key_named(column, table, owner)
+                if key is not None:
+                    yield (table.name.lower(), column.name.lower()), (owner.name.lower(), key.name.lower())
+
+
+def _key_named(column: Column, table: Table, owner: Table) -> Column | None:
+    """The primary key of `owner` if `column` is named after it: `airline` or `home_airline_id` after airlines."""
+    keys = [key for key in owner.columns if key.primary_key]
+    if owner.name == table.name or len(keys) != 1 or not _comparable(column, keys[0]):
+        return None
+    subject = re.sub(r"_?(id|key|code|no)$", "", column.name.lower())
+    name = owner.name.lower()
+    named = any(subject == form or subject.endswith(f"_{form}") for form in {name, name.removesuffix("s")})
+    return keys[0] if named else None
+
+
+def _namesakes(schema: Schema) -> Iterator[tuple[str, str, str]]:
+    for table in schema.tables:
+        for column in table.columns:
+            name = column.name.lower()
+            for other in schema.tables:
+                there = other.column(name) if other.name != table.name else None
+                if (
+                    there is not None
+                    and _comparable(column, there)
+                    and (_KEY.search(name) or _own_key(name, table, other))
+                ):
+                    yield table.name.lower(), other.name.lower(), name
+
+
+def _own_key(name: str, *tables: Table) -> bool:
+    """Whether one of the tables has this primary key; `id` and `name` are everywhere."""
+    keys = [[column.name.lower() for column in table.columns if column.primary_key] for table in tables]
+    return name not in ("id", "name") and [name] in keys
+
+
+def _comparable(one: Column, other: Column) -> bool:
+    kinds = type_kind(one.type), type_kind(other.type)
+    return None in kinds or is_number(kinds[0]) == is_number(kinds[1])

@@ -1,0 +1,187 @@
+"""SQLite's SQL in DuckDB's dialect, with the same rows: what sqlglot's transpiler leaves out, one rule each.
+
+Six differences were measured on the 972 executable gold queries of Spider dev: dialect syntax, double-quoted strings,
+columns outside GROUP BY, text compared with numbers, LIKE's case, and integer division. DuckDB is not asked anything
+here: types come from the schema.
+"""
+
+from collections.abc import Callable, Iterator
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tools.schema import Schema
+from tools.sql.casts import cast_arguments, cast_comparisons
+from tools.sql.parse_quietly import parse_quietly
+from tools.sql.scope import enclosing, kind_of, owner, projections, sources
+
+Rule = Callable[[exp.Expr, Schema], exp.Expr]
+
+
+def sqlite_to_duckdb(sql: str, schema: Schema) -> str:
+    """The query in DuckDB's SQL. `schema` is the DuckDB side's: its column types decide the casts.
+
+    Raises ValueError when the text is not one SQLite query.
+    """
+    try:
+        statements = parse_quietly(sql, "sqlite")
+        if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+            raise ValueError(f"not one SQLite query: {sql[:80]}")
+        tree: exp.Expr = statements[0]
+        for rule in RULES:
+            tree = rule(tree, schema)
+        return tree.sql("duckdb")
+    except SqlglotError as error:
+        raise ValueError(f"not a SQLite query: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise ValueError(f"not a SQLite query: nested too deeply: {sql[:80]}") from error
+
+
+def quoted_strings(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """`"France"` is a string in SQLite when nothing in scope has that name."""
+    for column in list(tree.find_all(exp.Column)):
+        if column.this.args.get("quoted") and not column.table and not _is_name(column, schema):
+            column.replace(exp.Literal.string(column.name))
+    return tree
+
+
+def _is_name(column: exp.Column, schema: Schema) -> bool:
+    if owner(column, schema) is not None:
+        return True
+    visible = [entry for select in enclosing(column) for entry in sources(select, schema)]
+    if any(not source.known for source in visible):
+        return True  # a table that the schema does not know may have this column
+    aliases = {item.alias.casefold() for select in enclosing(column) for item in select.expressions}
+    operation = column.find_ancestor(exp.SetOperation)
+    outputs = projections(operation, schema) if operation is not None else {}
+    return column.name.casefold() in aliases | set(outputs)
+
+
+def case_insensitive_like(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """SQLite's LIKE ignores the case of ASCII letters."""
+    for like in list(tree.find_all(exp.Like)):
+        like.replace(exp.ILike(**like.args))
+    return tree
+
+
+def loose_group_by(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """A column outside GROUP BY: from the row of the one max() or min(), as SQLite documents, else from any row."""
+    for select in list(tree.find_all(exp.Select)):
+        aggregates = list(_aggregates(select))
+        if aggregates or select.args.get("group"):
+            _expand_stars(select, schema)
+            for column in list(_bare_columns(select, schema)):
+                _wrap(column, aggregates)
+    return tree
+
+
+def _regions(select: exp.Select) -> list[exp.Expr]:
+    """The parts of a query that are evaluated once per group."""
+    parts = [*select.expressions, select.args.get("having"), select.args.get("order")]
+    return [part for part in parts if part is not None]
+
+
+def _aggregates(select: exp.Select) -> Iterator[exp.Expr]:
+    for region in _regions(select):
+        for node in region.walk(prune=lambda node: isinstance(node, exp.AggFunc | exp.Query | exp.Window)):
+            if isinstance(node, exp.AggFunc):
+                yield node
+
+
+def _expand_stars(select: exp.Select, schema: Schema) -> None:
+    expanded: list[exp.Expr] = []
+    for item in select.expressions:
+        if not item.is_star:
+            expanded.append(item)
+            continue
+        wanted = item.args["table"].name.casefold() if isinstance(item, exp.Column) else None
+        for source in sources(select, schema):
+            if wanted in (None, source.alias.casefold()):
+                names = [column.name for column in source.table.columns] if source.table else list(source.columns)
+                expanded += [exp.column(name, source.alias, quoted=not name.isidentifier()) for name in names]
+    select.set("expressions", expanded)
+
+
+def _bare_columns(select: exp.Select, schema: Schema) -> Iterator[exp.Column]:
+    keys = {_identity(key, schema) for key in _group_keys(select)}
+    aliases = {item.alias.casefold() for item in select.expressions if item.alias}
+
+    def settled(node: exp.Expr) -> bool:
+        return isinstance(node, exp.AggFunc | exp.Filter | exp.Query | exp.Window) or _identity(node, schema) in keys
+
+    for region in _regions(select):
+        for node in region.walk(prune=settled):
+            if isinstance(node, exp.Column) and not settled(node) and not _is_alias(node, region, aliases):
+                yield node
+
+
+def _is_alias(column: exp.Column, region: exp.Expr, aliases: set[str]) -> bool:
+    in_clause = isinstance(region, exp.Order | exp.Having)
+    return in_clause and not column.table and column.name.casefold() in aliases
+
+
+def _group_keys(select: exp.Select) -> Iterator[exp.Expr]:
+    group = select.args.get("group")
+    by_alias = {item.alias.casefold(): item.this for item in select.expressions if item.alias}
+    for key in group.expressions if group else []:
+        yield key
+        if key.is_int and 1 <= int(key.name) <= len(select.expressions):
+            yield select.expressions[int(key.name) - 1].unalias()
+        elif isinstance(key, exp.Column) and not key.table and key.name.casefold() in by_alias:
+            yield by_alias[key.name.casefold()]
+
+
+def _identity(node: exp.Expr, schema: Schema) -> str:
+    """One text for each way to write the same column or expression."""
+    if not isinstance(node, exp.Column):
+        return node.sql().casefold()
+    source = owner(node, schema)
+    return f"{source.alias if source else node.table}.{node.name}".casefold()
+
+
+def _wrap(column: exp.Column, aggregates: list[exp.Expr]) -> None:
+    one = aggregates[0] if len({node.sql() for node in aggregates}) == 1 else None
+    if isinstance(one, exp.Max | exp.Min):
+        choose = exp.ArgMax if isinstance(one, exp.Max) else exp.ArgMin
+        chosen: exp.Expr = choose(this=column.copy(), expression=one.this.copy())
+    else:
+        chosen = exp.AnyValue(this=column.copy())
+    select = column.parent
+    outputs_name = isinstance(select, exp.Select) and select.find_ancestor(exp.Query) is not None
+    column.replace(exp.alias_(chosen, column.name, quoted=column.this.quoted) if outputs_name else chosen)
+
+
+def division(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """SQLite divides integers to an integer, and by zero to NULL; only a divisor that may be zero needs a guard."""
+    for node in list(tree.find_all(exp.Div)):
+        left, right = node.this, node.expression
+        never_zero = right.is_number and float(right.name) != 0
+        if kind_of(left, schema) == kind_of(right, schema) == "integer":
+            divisor = right if never_zero else exp.Nullif(this=right.copy(), expression=exp.Literal.number(0))
+            node.replace(exp.IntDiv(this=left.copy(), expression=divisor.copy()))
+        elif never_zero:
+            node.set("safe", False)
+    return tree
+
+
+def null_order(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """SQLite puts NULLs first, which needs saying only where there can be one."""
+    for ordered in tree.find_all(exp.Ordered):
+        key = ordered.this
+        source = owner(key, schema) if isinstance(key, exp.Column) else None
+        column = source.table.column(key.name) if source and source.table else None
+        if isinstance(key, exp.Count) or (column is not None and (column.primary_key or not column.nullable)):
+            ordered.set("nulls_first", False)
+    return tree
+
+
+# The order matters: strings before kinds are asked for, kinds before columns are wrapped.
+RULES: tuple[Rule, ...] = (
+    quoted_strings,
+    cast_comparisons,
+    cast_arguments,
+    division,
+    case_insensitive_like,
+    null_order,
+    loose_group_by,
+)
