@@ -32,9 +32,9 @@ def desktop(page: Any, folder: Path, scheme: str) -> None:
     ask(page, UNCLEAR)
     until(page, "#chat", "as it stands")
     take(page, folder, f"desktop-{scheme}-clarify")
-    for question in (NAMES, FOLLOW_UP):
-        ask(page, question)
-        until(page, "#chat", "steps in")
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    ask(page, FOLLOW_UP)
     until(page, "#chat .chip", "continues")
     take(page, folder, f"desktop-{scheme}-follow-up")
     side_tab(page, "Chats")
