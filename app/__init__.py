@@ -1,4 +1,4 @@
-"""Composition root: the command line. `cli` names every command; each folder holds the commands of one purpose.
+"""The command line: it puts the other packages together. Each folder holds the commands of one purpose.
 
-Start at `cli`; what commands have in common is in `shared`.
+Start at `cli`, which names every command; `shared` holds what commands have in common.
 """

@@ -1,4 +1,4 @@
-"""Spider and BIRD, the decoding benchmark, and their reports.
+"""Measures accuracy on Spider and BIRD and the speed of decoding, and reports both.
 
 Start at `accuracy/run.py` or `speed/replay/methods.py`; `datasets/registry.py` lists the data sets.
 """

@@ -1,4 +1,4 @@
-"""The web chat: components, and a thin controller that turns event records into what is on the page.
+"""The web chat: components, and a thin controller that turns events into what is on the page.
 
 Start at `launch` and `session`.
 """

@@ -1,4 +1,4 @@
-"""A conversation from outside: questions in, events and answers out, kept in an archive.
+"""A conversation seen from outside: questions go in, events and answers come out, and an archive keeps them.
 
-Start at `conversation`; `archive` keeps events, `race` decodes a step again by other methods.
+Start at `conversation`. `archive` stores events, and `race` decodes a step again by other methods.
 """

@@ -1,4 +1,4 @@
-"""Whether a question leans on the ones before it, and what it means then. Rules over words and the schema; no model.
+"""Decides by rules, without a model, whether a question leans on earlier ones, and what it means then.
 
 Start at `follow_up`.
 """

@@ -1,4 +1,4 @@
-"""The graph and its nodes: what happens to a question, one function for each step.
+"""The graph and its nodes: one function for each step of answering a question.
 
-Start at `graph` (the order), then `nodes`; `toolbox` holds what the nodes work with.
+Start at `graph` (the order), then read `nodes`; `toolbox` holds what the nodes work with.
 """

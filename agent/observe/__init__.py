@@ -1,4 +1,4 @@
-"""What is told and recorded of the work: typed events, the record of each step, the audit log, OpenTelemetry's spans.
+"""How the agent reports its work: typed events, a record of each step, the audit log, OpenTelemetry's spans.
 
-Start at `events`, then `step_record`.
+Start at `events`, then read `step_record`.
 """

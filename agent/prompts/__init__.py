@@ -1,4 +1,4 @@
-"""What the model is told: the slots of a prompt, the profiles that word them, and what is known beside the schema.
+"""What the model is told: the slots of a prompt, the profiles that word them, and knowledge beyond the schema.
 
 Start at `slots`; `predicted_text` guesses what the model will answer.
 """

@@ -1,4 +1,4 @@
-"""Commands for one person at a terminal: `ask`, `chat`, `sql`, `logs`, `learn`.
+"""The commands for one person at a terminal: `ask`, `chat`, `sql`, `logs`, `learn`.
 
 Start at `ask`.
 """

@@ -1,4 +1,4 @@
-"""Commands about this machine: what is installed and ready, which models are here, which method is fastest.
+"""The commands about this machine: what is ready to use, which models are here, which method is fastest.
 
 Start at `doctor`.
 """

@@ -1,4 +1,4 @@
-"""Commands that measure: `eval`, `ablate`, `bench` and its sub-commands. The measuring itself is in `eval/`.
+"""The commands that measure: `eval`, `ablate`, `bench` and its sub-commands. The measuring itself is in `eval/`.
 
 Start at `evaluate` (accuracy) or `bench` (speed).
 """

@@ -1,5 +1,4 @@
-"""Commands that build training data and train: `data`, `train` and its sub-commands. The training itself is in
-`decoding/training/`.
+"""The commands that build training data and train: `data`, `train` and its sub-commands.
 
-Start at `train`; `train_all` runs every stage.
+Start at `train`; `train_all` runs every stage. The training itself is in `decoding/training/`.
 """

@@ -1,4 +1,4 @@
-"""From a model's name to its files and tensors: embedded, folder, GGUF, hub.
+"""Turns a model's name into its files and tensors: embedded, folder, GGUF or hub.
 
 Start at `resolve`.
 """

@@ -1,4 +1,4 @@
-"""The round: propose, score, verify, commit. Knows neither a particular model nor a particular method.
+"""The round: propose, score, verify, commit. It knows neither a particular model nor a particular method.
 
-Start at `loop`; `draft`, `verify`, `target`, `method` and `constraint` are its words.
+Start at `loop`; `draft`, `verify`, `target`, `method` and `constraint` define its terms.
 """

@@ -1,4 +1,4 @@
-"""Decoding methods: where drafts come from.
+"""Decoding methods, which draft tokens for the target to verify.
 
-Start at `registry`: its table `METHODS` names them all. `plain`, `prompt_lookup` and `cascade` need no family of their own.
+Start at `registry`: its table `METHODS` lists them all. `plain`, `prompt_lookup` and `cascade` belong to no family.
 """

@@ -1,4 +1,4 @@
-"""Models that score drafts, and their memory.
+"""The models that score drafts, with their KV caches.
 
 Start at `fast_target`; `hf_target` is the plain reference.
 """

@@ -1,4 +1,4 @@
-"""How long this machine takes, and which method is fastest on it.
+"""Measures how long this machine takes, and remembers which method is fastest on it.
 
 Start at `forward_timing`.
 """

@@ -1,4 +1,4 @@
-"""Text to token ids and back, and chat templates.
+"""Turns text into token ids and back, and fills chat templates.
 
 Start at `tokenizer`.
 """

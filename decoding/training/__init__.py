@@ -1,4 +1,4 @@
-"""Training on prompt and answer texts: data, packing, the differentiable forward, the loop. Knows no SQL and no agent.
+"""Training on prompts and answers: data, packing, the differentiable forward, the loop. It knows no SQL and no agent.
 
 Start at `loop`; `objective` says what is minimised.
 """

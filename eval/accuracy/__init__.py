@@ -1,4 +1,4 @@
-"""Accuracy runs and their figures: `run`, summaries, ablations, checks of gold queries.
+"""Accuracy runs and their figures: summaries, ablations, checks of gold queries.
 
 Start at `run`.
 """

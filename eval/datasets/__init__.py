@@ -1,4 +1,4 @@
-"""Questions with gold SQL, and the training data made of them.
+"""Questions with gold SQL, and the training data made from them.
 
 Start at `registry`.
 """

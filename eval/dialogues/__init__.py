@@ -1,4 +1,4 @@
-"""Written dialogues as a test of whole conversations: `read` (the file) -> `ask` (turn by turn) -> `summary`.
+"""Written dialogues, which test whole conversations: `read` (the file) -> `ask` (turn by turn) -> `summary`.
 
-`record_shops.jsonl` is bundled: dialogues about the example database.
+Start at `ask`. The bundled `record_shops*.jsonl` hold dialogues about the example database.
 """

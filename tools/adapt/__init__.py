@@ -1,4 +1,4 @@
-"""The SQL of an earlier question changed into that of a later one, where one change is sure.
+"""Changes the SQL of an earlier question into that of a later one, where one change is sure.
 
 Start at `adapt_query`.
 """

@@ -1,4 +1,4 @@
-"""Which statements and which names are allowed.
+"""Decides which statements, functions and names a query may use.
 
 Start at `guard`.
 """

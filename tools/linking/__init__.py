@@ -1,4 +1,4 @@
-"""Which tables, columns and values a question names.
+"""Finds which tables, columns and values a question names.
 
 Start at `link_schema`.
 """

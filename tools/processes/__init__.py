@@ -1,4 +1,4 @@
-"""Child processes, temporary folders, time limits.
+"""Child processes, temporary folders and time limits.
 
 Start at `child_process`.
 """

@@ -1,4 +1,4 @@
-"""SQL that does not run, or cannot mean what it says, made right by rules.
+"""Repairs by rules SQL that does not run, or that cannot mean what it says.
 
 Start at `repair_query`.
 """

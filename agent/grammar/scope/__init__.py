@@ -1,4 +1,4 @@
-"""Names while SQL is being written: what a query sees, which facts about the schema bind it, which functions it may call.
+"""What is known while SQL is being written: names in scope, facts about the schema, functions that may be called.
 
 Start at `scope`.
 """

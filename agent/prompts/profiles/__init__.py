@@ -1,4 +1,7 @@
-"""Prompt profiles: how a step is put to a model and how its answer is read. One file each, one table."""
+"""Prompt profiles say how a step is put to a model and how its answer is read. Each is one file; `PROFILES` lists them.
+
+Start at `profile`; `compact` is what the embedded model is trained on.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Low-rank adapters and their files, ours and peft's.
+"""Low-rank adapters and their files, in our format and in peft's.
 
 Start at `adapter`.
 """

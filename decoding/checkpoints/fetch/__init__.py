@@ -1,4 +1,4 @@
-"""Files from elsewhere: downloads that resume, the hub, the package index, and the folder that keeps them.
+"""Fetches files: downloads that resume, the hub, the package index, and the folder that keeps them.
 
 Start at `download`.
 """

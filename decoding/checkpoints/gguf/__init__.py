@@ -1,4 +1,4 @@
-"""GGUF files become checkpoints in hub layout.
+"""Converts GGUF files into checkpoints in hub layout.
 
 Start at `convert`.
 """

@@ -1,4 +1,4 @@
-"""The target's choice as a pure function of logits, seed and position.
+"""The target's choice of a token, as a pure function of logits, seed and position.
 
-Start at `sampler`; `numpy_choice` and `cuda_choice` compute the same faster.
+Start at `sampler`; `numpy_choice` and `cuda_choice` compute the same choice faster.
 """

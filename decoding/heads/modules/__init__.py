@@ -1,4 +1,4 @@
-"""The networks of the heads, one file for each architecture and the layers that they share.
+"""The networks of the heads: one file for each architecture, and the layers that they share.
 
 Start at `layer`.
 """

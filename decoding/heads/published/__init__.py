@@ -1,1 +1,4 @@
-"""Heads as others publish them, read into ours: one file per family of layouts, `layout` for what they share."""
+"""Reads published heads into ours: one file per family of layouts.
+
+Start at `layout`, which holds what they share.
+"""

@@ -1,4 +1,4 @@
-"""Methods whose head drafts token by token or in one step of several places: draft model, Medusa, EAGLE-3, Falcon.
+"""Methods whose head drafts token by token, or several tokens in one step: draft model, Medusa, EAGLE-3, Falcon.
 
 Start at `draft_model`.
 """

@@ -1,4 +1,4 @@
-"""Decodings of the target collected as training data, in shards or on a cluster.
+"""Collects the target's own decodings as training data, in shards or on a cluster.
 
 Start at `collect`.
 """

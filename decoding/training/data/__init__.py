@@ -1,4 +1,4 @@
-"""Training texts: groups of pairs behind one prefix, packed into token forests.
+"""Training texts: groups of pairs that share a prefix, packed into token forests.
 
 Start at `groups`.
 """

@@ -1,4 +1,4 @@
-"""Training of draft heads on a frozen target: its own answers, its hidden states on disk, one objective per kind of head.
+"""Trains draft heads on the answers and hidden states of a frozen target, with one objective per kind of head.
 
-Start at `run`; `objective` is what every kind offers.
+Start at `run`; `objective` is the interface of every kind.
 """

@@ -1,4 +1,4 @@
-"""What is trained: the base model, its differentiable forward, the loss.
+"""The model that is trained: the base model, its differentiable forward, the loss.
 
 Start at `base`.
 """

@@ -1,4 +1,4 @@
-"""Questions and schemas that never repeat: other names, other words, wrong SQL, second questions.
+"""Makes questions and schemas that never repeat: other names, other words, wrong SQL, second questions.
 
 Start at `variants`.
 """

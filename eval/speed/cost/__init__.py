@@ -1,4 +1,4 @@
-"""What a forward costs, and what no implementation can beat.
+"""What a forward costs, and the lower bound that the hardware sets.
 
 Start at `forward_cost`.
 """

@@ -1,4 +1,4 @@
-"""Kernels and whole forwards on a GPU.
+"""Times kernels and whole forwards on a GPU.
 
 Start at `run`.
 """

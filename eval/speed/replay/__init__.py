@@ -1,4 +1,4 @@
-"""What the agent asked, decoded again by every method; the search for the fastest options.
+"""Decodes what the agent asked again by every method, and searches for the fastest options.
 
 Start at `methods`.
 """

@@ -1,4 +1,4 @@
-"""Every method, and other programs, on the same prompts in one run.
+"""Runs every method, and other programs, on the same prompts in one run.
 
 Start at `run`.
 """

@@ -1,4 +1,4 @@
-"""The guesses of a Jacobi decoding from round to round: counted, drawn, printed.
+"""The guesses of a Jacobi decoding from round to round: they are counted, drawn and printed.
 
 Start at `trajectory`.
 """

@@ -1,4 +1,4 @@
-"""DuckDB: the engine for files, and its schema.
+"""DuckDB, the engine for files, and the reading of its schema.
 
 Start at `duckdb_database`.
 """

@@ -1,4 +1,4 @@
-"""Files to tables and back: CSV, Parquet, JSON, Excel, SQLite.
+"""Loads files into tables and exports rows to files: CSV, Parquet, JSON, Excel, SQLite.
 
 Start at `load_files`.
 """

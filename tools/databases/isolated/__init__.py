@@ -1,4 +1,4 @@
-"""Queries in processes of their own, which can be killed.
+"""Runs queries in processes of their own, which can be killed.
 
 Start at `isolated_database`.
 """

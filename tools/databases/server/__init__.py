@@ -1,4 +1,4 @@
-"""Databases behind a URL, through SQLAlchemy.
+"""Databases behind a URL, reached through SQLAlchemy.
 
 Start at `sqlalchemy_database`.
 """

@@ -1,4 +1,4 @@
-"""SQLite in its own dialect.
+"""SQLite files queried in SQLite's own dialect.
 
 Start at `sqlite_database`.
 """
