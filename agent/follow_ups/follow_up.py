@@ -42,13 +42,34 @@ class Relation:
 
 
 def without_reset(question: str) -> str | None:
-    """What is asked after "start over", maybe nothing; None where the question does not begin with such words."""
+    """What is asked after "start over", maybe nothing; None where the question does not begin with such words.
+
+    Something is asked, nothing is asked, and there was no reset:
+
+    >>> without_reset("Forget that. How many singers are there?")
+    'How many singers are there?'
+    >>> without_reset("Start over."), without_reset("How many singers are there?")
+    ('', None)
+    """
     found = marks.RESET.match(question)
     return question[found.end() :].strip() if found else None
 
 
 def relation_of(question: str, named: Mentions, turns: Sequence[Turn], dialect: str) -> Relation:
-    """How the question relates to the conversation. `named`: what it names of the schema."""
+    """How the question relates to the conversation. `named`: what it names of the schema.
+
+    A fragment, a whole question, and one that may be either:
+
+    >>> from tools.linking.link_schema import mentions
+    >>> from tools.schema import Column, Schema, Table
+    >>> schema = Schema((Table("singer", (Column("name", "TEXT"), Column("age", "INTEGER"))),), "sqlite")
+    >>> turns = [Turn(question="Which singers are there?", sql="SELECT name FROM singer")]
+    >>> for question in ("And the oldest?", "How many singers are there?", "What is the highest age?"):
+    ...     print(relation_of(question, mentions(schema, question), turns, "sqlite"))
+    Relation(leaning='leans', prefer='follow_up', turn=0)
+    Relation(leaning='stands', prefer='standalone', turn=0)
+    Relation(leaning='unsure', prefer='standalone', turn=0)
+    """
     if not turns:
         return Relation("stands", "standalone", 0)
     leaning, prefer = _leaning(question, named)
@@ -56,12 +77,20 @@ def relation_of(question: str, named: Mentions, turns: Sequence[Turn], dialect: 
 
 
 def new_words(question: str, former: str) -> frozenset[str]:
-    """Content words that a former question lacks."""
+    """Content words that a former question lacks.
+
+    >>> sorted(new_words("How many young singers are from France?", "How many singers are from Spain?"))
+    ['france']
+    """
     return content_words(question) - content_words(former)
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The stems of the words that carry meaning, numbers among them."""
+    """The stems of the words that carry meaning, numbers among them.
+
+    >>> sorted(content_words("What are the names of the singers from France?"))
+    ['france', 'singer']
+    """
     return frozenset(stem(word.key) for word in split(text) if word.key not in STOP_WORDS | _EMPTY)
 
 
@@ -175,7 +204,11 @@ def _continued(question: str, named: Mentions, turns: Sequence[Turn], dialect: s
 
 
 def tables_of(sql: str, dialect: str) -> frozenset[str]:
-    """The tables that a statement reads, in lower case; none where it cannot be parsed."""
+    """The tables that a statement reads, in lower case; none where it cannot be parsed.
+
+    >>> sorted(tables_of("SELECT T1.name FROM singer AS T1 JOIN Song AS T2 ON T1.id = T2.singer_id", "sqlite"))
+    ['singer', 'song']
+    """
     try:
         trees = parse_quietly(sql, dialect)
     except (SqlglotError, RecursionError):

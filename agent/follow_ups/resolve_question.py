@@ -29,7 +29,18 @@ _PREPOSITION = re.compile(r"\b(?:from|in|at|to)\s*$", re.IGNORECASE)
 
 
 def resolve(question: str, turn: Turn, named: Mentions, former: Mentions, dialect: str) -> str | None:
-    """The whole question that is meant; None where no rule is sure. `named`, `former`: what the two questions name."""
+    """The whole question that is meant; None where no rule is sure. `named`, `former`: what the two questions name.
+
+    The former answer named Ada; and the former question is asked of songs:
+
+    >>> turn = Turn(question="How many singers are from Spain?", sql="SELECT COUNT(*) FROM singer", entity="Ada")
+    >>> singer = Mentions(("singer",), (), frozenset(["singer", "song"]), frozenset(["age"]))
+    >>> resolve("How old is that singer?", turn, singer, singer, "sqlite")
+    'How old is Ada?'
+    >>> song = Mentions(("song",), (), singer.table_words, singer.column_words)
+    >>> resolve("And songs?", turn, song, singer, "sqlite")
+    'How many songs are from Spain?'
+    """
     return _with_entity(question, turn, named, dialect) or _with_subject(question, turn["question"], named, former)
 
 

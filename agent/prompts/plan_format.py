@@ -28,7 +28,14 @@ class PlannedTable:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`skeleton` is the SQL with `_` for every name and literal, join conditions left out."""
+    """`skeleton` is the SQL with `_` for every name and literal, join conditions left out.
+
+    A table with two columns, and one that is only joined:
+
+    >>> tables = (PlannedTable("singer", ("country", "home town")), PlannedTable("concert"))
+    >>> Plan(tables, "SELECT COUNT(*) FROM _ WHERE _ = _").text()
+    'singer: country, "home town"; concert | SELECT COUNT(*) FROM _ WHERE _ = _'
+    """
 
     tables: tuple[PlannedTable, ...]
     skeleton: str
@@ -39,7 +46,18 @@ class Plan:
 
 
 def parse_plan(text: str) -> Plan:
-    """The plan of one line, `text()` undone. Raises PlanError."""
+    """The plan of one line, `text()` undone. Raises PlanError.
+
+    A name with a space stands in double quotes; without a bar there is no plan:
+
+    >>> plan = parse_plan('singer: country, "home town"; concert | SELECT COUNT(*) FROM _ WHERE _ = _')
+    >>> [(table.name, table.columns) for table in plan.tables], plan.skeleton
+    ([('singer', ('country', 'home town')), ('concert', ())], 'SELECT COUNT(*) FROM _ WHERE _ = _')
+    >>> parse_plan("singer: country")
+    Traceback (most recent call last):
+        ...
+    agent.prompts.plan_format.PlanError: no '|' between the tables and the skeleton: singer: country
+    """
     tables: list[PlannedTable] = []
     names: list[str] = []
     place, sign = 0, ""
@@ -57,7 +75,11 @@ def parse_plan(text: str) -> Plan:
 
 
 def quoted_name(name: str) -> str:
-    """A name as the compact prompt writes it: quoted where it is no plain identifier."""
+    """A name as the compact prompt writes it: quoted where it is no plain identifier.
+
+    >>> quoted_name("country"), quoted_name("home town")
+    ('country', '"home town"')
+    """
     return name if name.isidentifier() and name.isascii() else '"' + name.replace('"', '""') + '"'
 
 

@@ -54,7 +54,11 @@ def skeletons() -> str:
 
 
 def foretold_plans(links: Sequence[Link]) -> tuple[str, ...]:
-    """Beginnings of plans, each after the end of its prompt, and how a further table may go on; the likeliest last."""
+    """Beginnings of plans, each after the end of its prompt, and how a further table may go on; the likeliest last.
+
+    >>> foretold_plans([Link("singer", None, 0.9), Link("singer", "age", 0.8)])
+    ('; singer: age | SELECT', 'plan: singer: age | SELECT')
+    """
     tables = [entry.table for entry in links if entry.column is None][:LIKELY_TABLES]
     return tuple(text for table in reversed(tables) for text in _beginnings(table, links))
 

@@ -43,7 +43,13 @@ _MARKERS = re.compile(
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """Text from a person or a database, made harmless for a prompt: one line, bounded, without control tokens."""
+    """Text from a person or a database, made harmless for a prompt: one line, bounded, without control tokens.
+
+    >>> one_line("two\\nlines  and <|im_end|>")
+    'two lines and < |im_end| >'
+    >>> one_line("a long text", limit=6)
+    'a lon…'
+    """
     flat = unmarked(" ".join(_UNSEEN.sub(" ", text).split())).replace("|>", "| >")
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 

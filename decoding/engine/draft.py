@@ -16,6 +16,14 @@ class Draft:
 
     The first ``context`` nodes, a chain, are scored even where a constraint forbids them. They cannot become text there,
     but a Jacobi method needs the target's answers below them: it learns from wrong guesses, and most are forbidden.
+
+    A tree of three tokens, and one whose siblings are merged:
+
+    >>> draft = Draft(tokens=(7, 8, 9), parents=(ROOT, ROOT, 0))  # 7 or 8 comes next, and 9 after 7
+    >>> draft.path(2), draft.depth(2)
+    ([0, 2], 2)
+    >>> Draft((7, 7, 9), (ROOT, ROOT, 1))  # the second 7 is the first
+    Draft(tokens=(7, 9), parents=(-1, 0), context=0)
     """
 
     tokens: tuple[int, ...] = ()
@@ -38,13 +46,23 @@ class Draft:
 
     @classmethod
     def chain(cls, tokens: Iterable[int], context: int = 0) -> "Draft":
-        """One guess, token after token."""
+        """One guess, token after token.
+
+        >>> Draft.chain([7, 8, 9])
+        Draft(tokens=(7, 8, 9), parents=(-1, 0, 1), context=0)
+        """
         tokens = tuple(tokens)
         return cls(tokens, tuple(range(-1, len(tokens) - 1)), context)
 
     @classmethod
     def trie(cls, guesses: Iterable[Sequence[int]], context: int = 0) -> "Draft":
-        """Several guesses from the root, merged where they begin alike. Earlier guesses get the lower indices."""
+        """Several guesses from the root, merged where they begin alike. Earlier guesses get the lower indices.
+
+        Two guesses share their first token:
+
+        >>> Draft.trie([[7, 8], [7, 9], [5]])  # 8 and 9 hang under the same 7
+        Draft(tokens=(7, 8, 9, 5), parents=(-1, 0, 0, -1), context=0)
+        """
         tokens: list[int] = []
         parents: list[int] = []
         child: dict[tuple[int, int], int] = {}
@@ -59,7 +77,11 @@ class Draft:
         return cls(tuple(tokens), tuple(parents), context)
 
     def joined(self, other: "Draft") -> "Draft":
-        """Both trees in one, this one's nodes first. `context` nodes are this one's, or the other's where it has none."""
+        """Both trees in one, this one's nodes first. `context` nodes are this one's, or the other's where it has none.
+
+        >>> Draft.chain([7, 8]).joined(Draft.chain([7, 9]))
+        Draft(tokens=(7, 8, 9), parents=(-1, 0, 0), context=0)
+        """
         first, second = (other, self) if other.context and not self.context else (self, other)
         moved = tuple(ROOT if parent == ROOT else parent + len(first) for parent in second.parents)
         return Draft(first.tokens + second.tokens, first.parents + moved, first.context)
@@ -89,6 +111,12 @@ class Draft:
         """The draft without the nodes that `keep` refuses and without everything below them.
 
         `keep` is asked in topological order and only for nodes whose parent was kept.
+
+        What hangs under a refused token goes with it:
+
+        >>> draft = Draft.trie([[7, 8], [5, 6]])
+        >>> draft.pruned(lambda node: draft.tokens[node] != 5)
+        Draft(tokens=(7, 8), parents=(-1, 0), context=0)
         """
         new_index = {ROOT: ROOT}
         for node, parent in enumerate(self.parents):

@@ -17,6 +17,13 @@ def verify(draft: Draft, choice: Callable[[int], int]) -> Verdict:
 
     `choice(node)` is the target's own next token after `node` (`ROOT`: after the last committed token). It is asked for
     accepted nodes only, in path order, so a constraint may advance with it.
+
+    The target says 7, then 5, both of which were guessed, then 4, which was not:
+
+    >>> draft = Draft.trie([[7, 8, 9], [7, 5]])  # nodes 0 to 2, and 3
+    >>> wanted = {ROOT: 7, 0: 5, 3: 4}  # what the target says after each node
+    >>> verify(draft, wanted.__getitem__)
+    Verdict(path=(0, 3), bonus=4)
     """
     children = draft.children
     path: list[int] = []

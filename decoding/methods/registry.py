@@ -5,7 +5,7 @@ losslessness test follow from that table.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity
 
 
-METHODS: Mapping[str, str] = {
+METHODS: dict[str, str] = {
     "plain": "decoding.methods.plain:Plain",
     "jacobi": "decoding.methods.jacobi.jacobi:Jacobi",
     "jacobi_forcing": "decoding.methods.jacobi.jacobi_forcing:JacobiForcing",

@@ -54,7 +54,17 @@ _MEASURES = word_set("euro minute second metre star copy over under more less")
 
 
 def other_value(request: Request) -> exp.Query | None:
-    """Another value for a filtered column replaces the former one: "and in France?" after Germany."""
+    """Another value for a filtered column replaces the former one: "and in France?" after Germany.
+
+    The value was found in the column that the query compares:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> found = ValueMatch("customers", "country", "France", "France", 1.0)
+    >>> shop = Schema((Table("customers", (Column("country", "TEXT"),)),), "sqlite")
+    >>> adapt_query("And in France?", "SELECT COUNT(*) FROM customers WHERE country = 'Germany'", [found], shop, [other_value])
+    "SELECT COUNT(*) FROM customers WHERE country = 'France'"
+    """
     named = _one_phrase(request)
     for condition in _filters(request.select):
         match = next((value for value in named if _is_of(value, condition.this, request)), None)
@@ -65,7 +75,17 @@ def other_value(request: Request) -> exp.Query | None:
 
 
 def one_more_value(request: Request) -> exp.Query | None:
-    """A value of a column that has no condition yet: "only those from Lisbon", "without the downloads"."""
+    """A value of a column that has no condition yet: "only those from Lisbon", "without the downloads".
+
+    The value was found in a column without a condition:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> found = ValueMatch("customers", "city", "Lisbon", "Lisbon", 1.0)
+    >>> shop = Schema((Table("customers", (Column("name", "TEXT"), Column("city", "TEXT"))),), "sqlite")
+    >>> adapt_query("Only those from Lisbon.", "SELECT name FROM customers", [found], shop, [one_more_value])
+    "SELECT name FROM customers WHERE city = 'Lisbon'"
+    """
     excluded = _WITHOUT.match(request.core) is not None
     if not (excluded or _NARROWING.search(request.text)) or request.select.args.get("limit"):
         return None
@@ -82,7 +102,16 @@ def one_more_value(request: Request) -> exp.Query | None:
 
 
 def something_there(request: Request) -> exp.Query | None:
-    """Rows that have something in a column, or nothing: "only those with a comment", "without a label"."""
+    """Rows that have something in a column, or nothing: "only those with a comment", "without a label".
+
+    A column that may be empty:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("label", "TEXT"))),), "sqlite")
+    >>> adapt_query("Only those without a label.", "SELECT title FROM albums", (), shop, [something_there])
+    'SELECT title FROM albums WHERE label IS NULL'
+    """
     left_out = _WITHOUT.match(request.core)
     found = left_out or _HAVING.fullmatch(request.core)
     if not found or (request.values and _one_phrase(request)) or request.select.args.get("limit"):
@@ -99,7 +128,16 @@ def something_there(request: Request) -> exp.Query | None:
 
 
 def other_number(request: Request) -> exp.Query | None:
-    """Another year or number in place of the only one of its kind: "and in 2021?", "what about over 30?"."""
+    """Another year or number in place of the only one of its kind: "and in 2021?", "what about over 30?".
+
+    One year stands in the query, and one in the question:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("year", "INTEGER"))),), "sqlite")
+    >>> adapt_query("And in 2021?", "SELECT title FROM albums WHERE year = 2020", (), shop, [other_number])
+    'SELECT title FROM albums WHERE year = 2021'
+    """
     text = re.sub(r"\w+", lambda found: _digits(found[0]), request.core)
     numbers = re.findall(r"\d+(?:\.\d+)?", text)
     if len(numbers) != 1 or _FIRST.search(text) or telling(text) - {numbers[0]} - _MEASURES:
@@ -131,7 +169,16 @@ def _moved(select: exp.Select, literals: Sequence[exp.Literal], year: int) -> ex
 
 
 def some_years(request: Request) -> exp.Query | None:
-    """A year of the only date: "only those from 2020", "the ones opened after 2015"."""
+    """A year of the only date: "only those from 2020", "the ones opened after 2015".
+
+    The table has one date:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "VARCHAR"), Column("released", "DATE"))),), "duckdb")
+    >>> adapt_query("Only those released after 2015.", "SELECT title FROM albums", (), shop, [some_years])
+    'SELECT title FROM albums WHERE EXTRACT(YEAR FROM released) > 2015'
+    """
     found = _SOME_YEARS.fullmatch(request.core)
     dates = [
         (alias, column) for alias, _, column in request.columns if column.type.upper().startswith(("DATE", "TIMESTAMP"))
@@ -149,7 +196,16 @@ def some_years(request: Request) -> exp.Query | None:
 
 
 def bound(request: Request) -> exp.Query | None:
-    """A bound on a number: "only those that cost more than 20 euros", "the ones with a rating under 3"."""
+    """A bound on a number: "only those that cost more than 20 euros", "the ones with a rating under 3".
+
+    What costs something has a price:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
+    >>> adapt_query("Only those that cost more than 20 euros.", "SELECT title FROM albums", (), shop, [bound])
+    'SELECT title FROM albums WHERE price > 20'
+    """
     found = _BOUND.fullmatch(request.core)
     words = re.sub(r"\bcosts?\b", "price", found["what"] or found["noun"] or "") if found else ""
     column = request.column(words) if words and not _PRIZED.search(request.text) else _priced(request)
@@ -160,7 +216,16 @@ def bound(request: Request) -> exp.Query | None:
 
 
 def equal_number(request: Request) -> exp.Query | None:
-    """A number that a column must have: "just the ones with capacity 40", "what about those with 35 as price?"."""
+    """A number that a column must have: "just the ones with capacity 40", "what about those with 35 as price?".
+
+    The word before the number names a column:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("rating", "INTEGER"))),), "sqlite")
+    >>> adapt_query("Just the ones with rating 5.", "SELECT title FROM albums", (), shop, [equal_number])
+    'SELECT title FROM albums WHERE rating = 5'
+    """
     numbers = re.findall(r"\b\d+(?:\.\d+)?\b", request.core)
     if len(numbers) != 1 or not _NARROWING.search(request.text) or _MORE_OR_LESS.search(request.core):
         return None

@@ -125,7 +125,17 @@ Change = Callable[[Request], exp.Query | None]
 def adapt_query(
     question: str, former: str, values: Sequence[ValueMatch], schema: Schema, changes: Sequence[Change]
 ) -> str | None:
-    """The former query as the question changes it, in the schema's dialect; None where no rule is sure."""
+    """The former query as the question changes it, in the schema's dialect; None where no rule is sure.
+
+    A change that is sure, and a word that no column has:
+
+    >>> from tools.adapt.adapt_shape import SHAPE_CHANGES
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
+    >>> adapt_query("Sort them by price.", "SELECT title FROM albums", (), shop, SHAPE_CHANGES)
+    'SELECT title FROM albums ORDER BY price'
+    >>> adapt_query("Sort them by colour.", "SELECT title FROM albums", (), shop, SHAPE_CHANGES) is None
+    True
+    """
     try:
         trees = parse_quietly(former, schema.dialect)
     except (SqlglotError, RecursionError):

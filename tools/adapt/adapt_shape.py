@@ -79,7 +79,16 @@ _COLUMNS = re.compile(
 
 
 def count(request: Request) -> exp.Query | None:
-    """How many rows the result has: "how many is that?"."""
+    """How many rows the result has: "how many is that?".
+
+    The rows of the list are counted, under the same condition:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("label", "TEXT"))),), "sqlite")
+    >>> adapt_query("How many is that?", "SELECT title FROM albums WHERE label = 'Tidal Wax'", (), shop, [count])
+    "SELECT COUNT(*) FROM albums WHERE label = 'Tidal Wax'"
+    """
     select = request.select
     if not _COUNT.fullmatch(request.core) or (_aggregates(select) and not select.args.get("group")):
         return None
@@ -90,7 +99,16 @@ def count(request: Request) -> exp.Query | None:
 
 
 def limit(request: Request) -> exp.Query | None:
-    """The first rows: "only the top three"."""
+    """The first rows: "only the top three".
+
+    Only a sorted list has first rows:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
+    >>> adapt_query("Only the top three.", "SELECT title FROM albums ORDER BY price DESC", (), shop, [limit])
+    'SELECT title FROM albums ORDER BY price DESC LIMIT 3'
+    """
     found = _LIMIT.fullmatch(request.core)
     word = found["number"].lower() if found else ""
     number = _NUMBERS.get(word) or (int(word) if word.isdigit() else 0)
@@ -98,7 +116,16 @@ def limit(request: Request) -> exp.Query | None:
 
 
 def sort(request: Request) -> exp.Query | None:
-    """The rows in the order of a column, or of the only aggregate: "sort them by price", "newest first"."""
+    """The rows in the order of a column, or of the only aggregate: "sort them by price", "newest first".
+
+    The words name a column and a direction:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
+    >>> adapt_query("Sort them by price, highest first.", "SELECT title FROM albums", (), shop, [sort])
+    'SELECT title FROM albums ORDER BY price DESC'
+    """
     found = _SORT.fullmatch(request.core)
     whole = _DESCENDING.fullmatch(request.core) or _ASCENDING.fullmatch(request.core)
     if not (found or whole):
@@ -114,7 +141,16 @@ def sort(request: Request) -> exp.Query | None:
 
 
 def extreme(request: Request) -> exp.Query | None:
-    """The group with the highest or lowest aggregate: "which one has the most?" after a list of groups."""
+    """The group with the highest or lowest aggregate: "which one has the most?" after a list of groups.
+
+    The groups are sorted by what was counted, and one is left:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("label", "TEXT"),)),), "sqlite")
+    >>> adapt_query("Which one has the most?", "SELECT label, COUNT(*) FROM albums GROUP BY label", (), shop, [extreme])
+    'SELECT label FROM albums GROUP BY label ORDER BY COUNT(*) DESC LIMIT 1'
+    """
     found = _EXTREME.fullmatch(request.core)
     select, aggregates = request.select, _aggregates(request.select)
     groups = [each for each in select.expressions if not each.find(exp.AggFunc)]
@@ -130,7 +166,16 @@ def extreme(request: Request) -> exp.Query | None:
 
 
 def group(request: Request) -> exp.Query | None:
-    """The only aggregate for each value of a column, in place of the column that it is grouped by, if there is one."""
+    """The only aggregate for each value of a column, in place of the column that it is grouped by, if there is one.
+
+    An average of all becomes one for each label:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("label", "TEXT"), Column("price", "REAL"))),), "sqlite")
+    >>> adapt_query("And by label?", "SELECT AVG(price) FROM albums", (), shop, [group])
+    'SELECT label, AVG(price) FROM albums GROUP BY label'
+    """
     found = _GROUP.fullmatch(request.core)
     select, aggregates = request.select, _aggregates(request.select)
     key = _group_key(request, found["key"]) if found else None
@@ -147,7 +192,16 @@ def group(request: Request) -> exp.Query | None:
 
 
 def aggregate(request: Request) -> exp.Query | None:
-    """Another aggregate of the same column: "and the highest?" after an average."""
+    """Another aggregate of the same column: "and the highest?" after an average.
+
+    The column stays:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("price", "REAL"),)),), "sqlite")
+    >>> adapt_query("And the highest?", "SELECT AVG(price) FROM albums", (), shop, [aggregate])
+    'SELECT MAX(price) FROM albums'
+    """
     found = _AGGREGATE.fullmatch(request.core)
     nodes = _aggregates(request.select)
     if not found or len(nodes) != 1:
@@ -161,7 +215,16 @@ def aggregate(request: Request) -> exp.Query | None:
 
 
 def columns(request: Request) -> exp.Query | None:
-    """More columns of the rows that are listed: "show their e-mail addresses too"; or others: "what are their names?"."""
+    """More columns of the rows that are listed: "show their e-mail addresses too"; or others: "what are their names?".
+
+    The word 'too' keeps what is listed:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
+    >>> adapt_query("Show the price too.", "SELECT title FROM albums", (), shop, [columns])
+    'SELECT title, price FROM albums'
+    """
     found = _COLUMNS.fullmatch(request.core)
     select = request.select
     if not found or select.args.get("group") or not (found["what"] or found["add"] or found["too"]):

@@ -65,7 +65,15 @@ class Mentions:
 
 
 def mentions(schema: Schema, question: str) -> Mentions:
-    """What a question names by itself: each word of the name, or another word for it, without values and neighbours."""
+    """What a question names by itself: each word of the name, or another word for it, without values and neighbours.
+
+    The question says the table's name and both words of a column's:
+
+    >>> singer = Table("singer", (Column("name", "TEXT"), Column("birth_year", "INTEGER")))
+    >>> named = mentions(Schema((singer,), "sqlite"), "In which birth year do most singers fall?")
+    >>> named.tables, named.columns
+    (('singer',), (('singer', 'birth_year'),))
+    """
     rarity = _rarity(schema)
     said = _Said.of(question, rarity)
     places = [(table.name, column.name) for table in schema.tables for column in table.columns]

@@ -10,7 +10,19 @@ _NAMES = ("name", "title", "label")
 
 
 def starters(schema: Schema, most: int = 4) -> list[str]:
-    """At most `most` different questions, each about another table where there are enough."""
+    """At most `most` different questions, each about another table where there are enough.
+
+    A table with a group and a number has four questions:
+
+    >>> genre = Column("genre", "TEXT", samples=("Rock", "Jazz"))
+    >>> albums = Table("albums", (Column("title", "TEXT"), genre, Column("list_price", "REAL")))
+    >>> for question in starters(Schema((albums,), "sqlite")):
+    ...     print(question)
+    How many albums are there?
+    How many albums are there for each genre?
+    What is the average list price of the albums?
+    Which 5 albums have the highest list price?
+    """
     tables = sorted(schema.tables, key=lambda table: -len(table.columns))
     rounds = [list(_questions(table)) for table in tables]
     longest = max(map(len, rounds), default=0)

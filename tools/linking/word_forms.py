@@ -15,7 +15,11 @@ _NOT_DECOMPOSED = str.maketrans(
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of a text, for lists that read better as one."""
+    """The words of a text, for lists that read better as one.
+
+    >>> sorted(word_set("how what which"))
+    ['how', 'what', 'which']
+    """
     return frozenset(text.split())
 
 
@@ -64,13 +68,21 @@ class Word:
 
 
 def fold(text: str) -> str:
-    """Lower case without accents: `São` is `sao`."""
+    """Lower case without accents: `São` is `sao`.
+
+    >>> fold("São Paulo"), fold("Łódź")
+    ('sao paulo', 'lodz')
+    """
     decomposed = unicodedata.normalize("NFKD", text.translate(_NOT_DECOMPOSED))
     return "".join(letter for letter in decomposed if not unicodedata.combining(letter)).casefold()
 
 
 def split(text: str) -> list[Word]:
-    """The words of a text; a possessive ending and apostrophes inside a word leave no trace in its key."""
+    """The words of a text; a possessive ending and apostrophes inside a word leave no trace in its key.
+
+    >>> [(word.text, word.key, word.start) for word in split("The singer's AGE")]
+    [('The', 'the', 0), ("singer's", 'singer', 4), ('AGE', 'age', 13)]
+    """
     words = []
     for match in _WORD.finditer(text):
         for start, end in _parts(match):
@@ -87,7 +99,11 @@ def _parts(match: re.Match[str]) -> list[tuple[int, int]]:
 
 
 def keys(text: str) -> tuple[str, ...]:
-    """The keys of `split(text)` and nothing else, several times as fast: an index asks for a hundred thousand of them."""
+    """The keys of `split(text)` and nothing else, several times as fast: an index asks for a hundred thousand of them.
+
+    >>> keys("The singer's first_name")
+    ('the', 'singer', 'first', 'name')
+    """
     folded = text.casefold() if text.isascii() else fold(text)
     if "'" in folded or "’" in folded:
         folded = _APOSTROPHE.sub("", folded)
@@ -96,13 +112,21 @@ def keys(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=65_536)
 def name_words(name: str) -> tuple[str, ...]:
-    """The words of a table's or column's name, `StuID` and `stu_id` alike: ("stu", "id")."""
+    """The words of a table's or column's name, `StuID` and `stu_id` alike: ("stu", "id").
+
+    >>> name_words("StuID"), name_words("stu_id")
+    (('stu', 'id'), ('stu', 'id'))
+    """
     return keys(" ".join(_CAMEL.split(name)))
 
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """The word without its plural ending: cities and city, matches and match, songs and song become equal."""
+    """The word without its plural ending: cities and city, matches and match, songs and song become equal.
+
+    >>> [stem(word) for word in ("cities", "matches", "songs", "people", "status")]
+    ['city', 'match', 'song', 'person', 'status']
+    """
     if len(word) > 4 and word.endswith(("ies", "ie")):  # movies and movie as well as cities and city
         return word.removesuffix("s").removesuffix("ie") + "y"
     if len(word) > 4 and word.endswith(("ches", "shes", "sses", "xes", "zes")):

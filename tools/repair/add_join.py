@@ -16,6 +16,17 @@ def add_join(select: exp.Select, owners: Sequence[str], schema: Schema) -> str |
 
     Of several owners the nearest counts. Columns that stood without a qualifier get theirs, for the new table may have
     columns of the same name.
+
+    One key leads from songs to singers:
+
+    >>> from sqlglot import parse_one
+    >>> from tools.schema import Column, ForeignKey, Schema, Table
+    >>> singer = Table("singer", (Column("id", "INTEGER"), Column("name", "TEXT")))
+    >>> key = ForeignKey(("singer_id",), "singer", ("id",))
+    >>> song = Table("song", (Column("title", "TEXT"), Column("singer_id", "INTEGER")), (key,))
+    >>> select = parse_one("SELECT title FROM song")
+    >>> add_join(select, ["singer"], Schema((singer, song), "sqlite")), select.sql()
+    ('singer', 'SELECT song.title FROM song JOIN singer ON song.singer_id = singer.id')
     """
     present = sources(select, schema)
     tables = [source.table.name for source in present if source.table]

@@ -12,7 +12,13 @@ SHORTEST = 4
 
 def same_words(wanted: str, names: Iterable[str], owner: str = "") -> str | None:
     """The one name with the same words but for case, plural, underscores, or the owner's name in front: `singers` is
-    `Singer`, `name` of singer is `singer_name`. None when there is none, or more than one."""
+    `Singer`, `name` of singer is `singer_name`. None when there is none, or more than one.
+
+    >>> same_words("singers", ["Singer", "Song"])
+    'Singer'
+    >>> same_words("name", ["singer_name", "country"], owner="singer")
+    'singer_name'
+    """
     key, prefix = _key(wanted), _key(owner)
     variants = {key, prefix + key} | ({key.removeprefix(prefix)} if prefix and key != prefix else set())
     found = {name for name in names if _key(name) in variants}
@@ -20,7 +26,13 @@ def same_words(wanted: str, names: Iterable[str], owner: str = "") -> str | None
 
 
 def near_miss(wanted: str, names: Iterable[str]) -> str | None:
-    """The name that is at least 0.8 similar by its letters, and clearly more so than the next; None when there is none."""
+    """The name that is at least 0.8 similar by its letters, and clearly more so than the next; None when there is none.
+
+    >>> near_miss("capasity", ["capacity", "city"])
+    'capacity'
+    >>> near_miss("name1", ["name2", "name3"]) is None  # which of the two?
+    True
+    """
     letters = _letters(wanted)
     if len(letters) < SHORTEST:
         return None

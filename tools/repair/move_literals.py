@@ -22,6 +22,14 @@ Place = tuple[str, str]
 def move_literals(sql: str, schema: Schema, values: Sequence[ValueMatch]) -> str | None:
     """The statement with misplaced literals moved to the columns of `values`, joined where needed, and spelled as there; None
     where nothing is misplaced. `sql` is in the schema's dialect.
+
+    The value index found the text in another column, and written in capitals:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> hero = Table("hero", (Column("name", "TEXT"), Column("publisher", "TEXT")))
+    >>> found = ValueMatch("hero", "publisher", "DC Comics", "dc comics", 1.0)
+    >>> move_literals("SELECT COUNT(*) FROM hero WHERE name = 'dc comics'", Schema((hero,), "sqlite"), [found])
+    "SELECT COUNT(*) FROM hero WHERE publisher = 'DC Comics'"
     """
     try:
         statements = parse_quietly(sql, schema.dialect)

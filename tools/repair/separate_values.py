@@ -20,6 +20,16 @@ def separate_values(sql: str, schema: Schema) -> str | None:
     """The statement as it is meant, without conditions said twice; None where no column of it is to have two values at once.
 
     `sql` is in the schema's dialect. Only a single SELECT whose conditions are joined by AND is read so.
+
+    Nobody's pet is a cat and a dog at once. Rows are listed, then counted:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> pet = Table("pet", (Column("owner", "TEXT"), Column("kind", "TEXT")))
+    >>> schema = Schema((pet,), "sqlite")
+    >>> separate_values("SELECT owner FROM pet WHERE kind = 'cat' AND kind = 'dog'", schema)
+    "SELECT owner FROM pet WHERE kind = 'cat' INTERSECT SELECT owner FROM pet WHERE kind = 'dog'"
+    >>> separate_values("SELECT COUNT(*) FROM pet WHERE kind = 'cat' AND kind = 'dog'", schema)
+    "SELECT COUNT(*) FROM pet WHERE kind IN ('cat', 'dog')"
     """
     try:
         statements = parse_quietly(sql, schema.dialect)

@@ -15,7 +15,17 @@ _ON_TEXT = (exp.Like, exp.Substring, exp.Lower, exp.Upper, exp.Trim, exp.Length,
 
 
 def cast_comparisons(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """Casts in `a = b`, `a BETWEEN b AND c`, `a IN (b, c)` and `a IN (SELECT b ...)`."""
+    """Casts in `a = b`, `a BETWEEN b AND c`, `a IN (b, c)` and `a IN (SELECT b ...)`.
+
+    A text column beside a number, and a number beside a text:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+    >>> singer = Table("singer", (Column("year", "VARCHAR"), Column("age", "INTEGER")))
+    >>> schema = Schema((singer,), "duckdb")
+    >>> sqlite_to_duckdb("SELECT age FROM singer WHERE year = 2014 AND age > '30'", schema)
+    "SELECT age FROM singer WHERE year = '2014' AND age > 30"
+    """
     for node in list(tree.find_all(*_COMPARISONS)):
         if not _settle_words(node, schema):
             _align(node.this, node.expression, schema)
@@ -111,7 +121,17 @@ def _to_text(node: exp.Expr) -> None:
 
 
 def cast_arguments(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """Casts of text under arithmetic, SUM and AVG, and of numbers and dates under LIKE and the text functions."""
+    """Casts of text under arithmetic, SUM and AVG, and of numbers and dates under LIKE and the text functions.
+
+    A sum of text, and a pattern for numbers:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+    >>> singer = Table("singer", (Column("year", "VARCHAR"), Column("age", "INTEGER")))
+    >>> schema = Schema((singer,), "duckdb")
+    >>> sqlite_to_duckdb("SELECT SUM(year) FROM singer WHERE age LIKE '3%'", schema)
+    "SELECT SUM(TRY_CAST(year AS DOUBLE)) FROM singer WHERE CAST(age AS TEXT) ILIKE '3%'"
+    """
     for average in list(tree.find_all(exp.Avg)):
         if kind_of(average.this, schema) == "text":
             _average_of_text(average)

@@ -11,7 +11,17 @@ _FUNCTIONS: dict[type[exp.Expr], str] = {
 
 
 def in_words(sql: str, dialect: str) -> str:
-    """One to a few sentences; empty when the text cannot be read as one query."""
+    """One to a few sentences; empty when the text cannot be read as one query.
+
+    Conditions stay SQL; what is no query gives no words:
+
+    >>> in_words("SELECT country, AVG(age) FROM singer WHERE age > 20 GROUP BY country", "sqlite")
+    'Takes country and the average of age from singer. Only rows where age > 20. One row for each country.'
+    >>> in_words("SELECT DISTINCT name FROM singer ORDER BY age DESC LIMIT 3", "sqlite")
+    'Takes different name from singer. Sorted by age, largest first. At most 3 rows.'
+    >>> in_words("no query", "sqlite")
+    ''
+    """
     try:
         tree = parse_one(sql, dialect=dialect)
     except (SqlglotError, RecursionError):

@@ -22,6 +22,14 @@ def sqlite_to_duckdb(sql: str, schema: Schema) -> str:
     """The query in DuckDB's SQL. `schema` is the DuckDB side's: its column types decide the casts.
 
     Raises ValueError when the text is not one SQLite query.
+
+    Three rules act on this query:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> singer = Table("singer", (Column("name", "VARCHAR"), Column("age", "INTEGER")))
+    >>> schema = Schema((singer,), "duckdb")
+    >>> sqlite_to_duckdb('SELECT name, max(age) FROM singer WHERE name LIKE "a%"', schema)
+    "SELECT ARG_MAX(name, age), MAX(age) FROM singer WHERE name ILIKE 'a%'"
     """
     try:
         statements = parse_quietly(sql, "sqlite")
@@ -38,7 +46,16 @@ def sqlite_to_duckdb(sql: str, schema: Schema) -> str:
 
 
 def quoted_strings(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """`"France"` is a string in SQLite when nothing in scope has that name."""
+    """`"France"` is a string in SQLite when nothing in scope has that name.
+
+    No column is called France:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> singer = Table("singer", (Column("country", "VARCHAR"),))
+    >>> schema = Schema((singer,), "duckdb")
+    >>> sqlite_to_duckdb('SELECT COUNT(*) FROM singer WHERE country = "France"', schema)
+    "SELECT COUNT(*) FROM singer WHERE country = 'France'"
+    """
     for column in list(tree.find_all(exp.Column)):
         if column.this.args.get("quoted") and not column.table and not _is_name(column, schema):
             column.replace(exp.Literal.string(column.name))
@@ -58,14 +75,34 @@ def _is_name(column: exp.Column, schema: Schema) -> bool:
 
 
 def case_insensitive_like(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """SQLite's LIKE ignores the case of ASCII letters."""
+    """SQLite's LIKE ignores the case of ASCII letters.
+
+    Both find Ada:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> singer = Table("singer", (Column("name", "VARCHAR"),))
+    >>> schema = Schema((singer,), "duckdb")
+    >>> sqlite_to_duckdb("SELECT name FROM singer WHERE name LIKE 'a%'", schema)
+    "SELECT name FROM singer WHERE name ILIKE 'a%'"
+    """
     for like in list(tree.find_all(exp.Like)):
         like.replace(exp.ILike(**like.args))
     return tree
 
 
 def loose_group_by(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """A column outside GROUP BY: from the row of the one max() or min(), as SQLite documents, else from any row."""
+    """A column outside GROUP BY: from the row of the one max() or min(), as SQLite documents, else from any row.
+
+    A name beside a maximum is that row's; beside a count it is anybody's:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> singer = Table("singer", (Column("name", "VARCHAR"), Column("country", "VARCHAR"), Column("age", "INTEGER")))
+    >>> schema = Schema((singer,), "duckdb")
+    >>> sqlite_to_duckdb("SELECT name, country, MAX(age) FROM singer GROUP BY country", schema)
+    'SELECT ARG_MAX(name, age), country, MAX(age) FROM singer GROUP BY country'
+    >>> sqlite_to_duckdb("SELECT name, COUNT(*) FROM singer GROUP BY country", schema)
+    'SELECT ANY_VALUE(name), COUNT(*) FROM singer GROUP BY country'
+    """
     for select in list(tree.find_all(exp.Select)):
         aggregates = list(_aggregates(select))
         if aggregates or select.args.get("group"):
@@ -152,7 +189,16 @@ def _wrap(column: exp.Column, aggregates: list[exp.Expr]) -> None:
 
 
 def division(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """SQLite divides integers to an integer, and by zero to NULL; only a divisor that may be zero needs a guard."""
+    """SQLite divides integers to an integer, and by zero to NULL; only a divisor that may be zero needs a guard.
+
+    Only the divisor that may be zero is guarded:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> team = Table("team", (Column("won", "INTEGER"), Column("played", "INTEGER")))
+    >>> schema = Schema((team,), "duckdb")
+    >>> sqlite_to_duckdb("SELECT won / played, won / 2, won / 2.0 FROM team", schema)
+    'SELECT won // NULLIF(played, 0), won // 2, won / 2.0 FROM team'
+    """
     for node in list(tree.find_all(exp.Div)):
         left, right = node.this, node.expression
         never_zero = right.is_number and float(right.name) != 0
@@ -165,7 +211,16 @@ def division(tree: exp.Expr, schema: Schema) -> exp.Expr:
 
 
 def null_order(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """SQLite puts NULLs first, which needs saying only where there can be one."""
+    """SQLite puts NULLs first, which needs saying only where there can be one.
+
+    An age may be missing, a primary key cannot:
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> singer = Table("singer", (Column("id", "INTEGER", primary_key=True), Column("age", "INTEGER")))
+    >>> schema = Schema((singer,), "duckdb")
+    >>> sqlite_to_duckdb("SELECT id FROM singer ORDER BY age, id", schema)
+    'SELECT id FROM singer ORDER BY age NULLS FIRST, id'
+    """
     for ordered in tree.find_all(exp.Ordered):
         key = ordered.this
         source = owner(key, schema) if isinstance(key, exp.Column) else None

@@ -8,7 +8,8 @@ import pytest
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
-from tools.repair.repair_names import COLUMN_RULES, ColumnRule, repair
+from tools.repair.lost_columns import COLUMN_RULES, ColumnRule
+from tools.repair.repair_names import repair
 from tools.result import QueryError
 from tools.schema import Column, Schema, Table
 

@@ -1,0 +1,214 @@
+"""Columns that do not resolve, and the rules that mend one where exactly one reading is left. Whole statements:
+`tools.repair.repair_names`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from tools.repair.add_join import add_join
+from tools.repair.close_names import near_miss, same_words
+from tools.schema import Column, Schema
+from tools.sql.scope import Origin, Source, enclosing, sources, type_kind
+
+_ROW_NUMBERS = ("rowid", "oid", "_rowid_")
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """A column that does not resolve. `source` is what its qualifier names, if anything; `near` are the sources in
+    reach, of which the first `innermost` belong to its own query."""
+
+    column: exp.Column
+    select: exp.Select
+    source: Source | None
+    near: tuple[Source, ...]
+    innermost: int
+
+    @property
+    def name(self) -> str:
+        return self.column.name.casefold()
+
+
+def defects(tree: exp.Expr, schema: Schema) -> Iterator[Defect]:
+    for column in list(tree.find_all(exp.Column)):
+        defect = _defect(column, schema)
+        if defect is not None:
+            yield defect
+
+
+def _defect(column: exp.Column, schema: Schema) -> Defect | None:
+    selects = list(enclosing(column))
+    if not selects or column.is_star or column.args.get("db") or column.name.casefold() in _ROW_NUMBERS:
+        return None
+    if column.find_ancestor(exp.Lambda, exp.PropertyEQ, exp.Lateral, exp.Unnest, exp.Pivot):
+        return None
+    levels = [sources(select, schema) for select in selects]
+    near = tuple(source for level in levels for source in level)
+    if not near or not all(source.known for source in near):
+        return None
+    if column.table:
+        return (
+            None if _resolves(column, near) else Defect(column, selects[0], _named(column, near), near, len(levels[0]))
+        )
+    aliases = {item.alias.casefold() for select in selects for item in select.expressions}
+    text = schema.dialect == "sqlite" and column.this.args.get("quoted")
+    if text or column.name.casefold() in aliases or any(column.name.casefold() in s.columns for s in near):
+        return None
+    return Defect(column, selects[0], None, near, len(levels[0]))
+
+
+def _named(column: exp.Column, near: tuple[Source, ...]) -> Source | None:
+    return next((source for source in near if source.alias.casefold() == column.table.casefold()), None)
+
+
+def _resolves(column: exp.Column, near: tuple[Source, ...]) -> bool:
+    source = _named(column, near)
+    if source is None:
+        return any(_may_have_fields(other.columns.get(column.table.casefold())) for other in near)
+    return column.name.casefold() in source.columns
+
+
+def _may_have_fields(origin: Origin | None) -> bool:
+    """Whether `origin.x` may be a field of a column, rather than a column of a table."""
+    return type_kind(origin.type) in ("other", None) if isinstance(origin, Column) else origin is not None
+
+
+ColumnRule = Callable[[Defect, Schema], bool]
+
+
+def qualify(column: exp.Column, alias: str) -> None:
+    column.set("table", exp.to_identifier(alias))
+
+
+def table_for_alias(defect: Defect, schema: Schema) -> bool:
+    """`singer.name` where the query calls singer T1.
+
+    Once a table has an alias, its own name is gone:
+
+    >>> from tools.repair.repair_names import repair
+    >>> from tools.schema import Column, Schema, Table
+    >>> schema = Schema((Table("singer", (Column("name", "TEXT"),)),), "sqlite")
+    >>> repair("SELECT singer.name FROM singer AS T1", None, schema)
+    'SELECT T1.name FROM singer AS T1'
+    """
+    qualifier = defect.column.table.casefold()
+    called = [source for source in defect.near if source.table and source.table.name.casefold() == qualifier]
+    if defect.source is not None or len(called) != 1 or defect.name not in called[0].columns:
+        return False
+    qualify(defect.column, called[0].alias)
+    return True
+
+
+def wrong_qualifier(defect: Defect, schema: Schema) -> bool:
+    """`T1.name` where T1 has no name, and exactly one other table of the query has.
+
+    T1 is the singer, and only a song has a title:
+
+    >>> from tools.repair.repair_names import repair
+    >>> from tools.schema import Column, Schema, Table
+    >>> singer = Table("singer", (Column("id", "INTEGER"), Column("name", "TEXT")))
+    >>> song = Table("song", (Column("title", "TEXT"), Column("singer_id", "INTEGER")))
+    >>> sql = "SELECT T1.title FROM singer AS T1 JOIN song AS T2 ON T1.id = T2.singer_id"
+    >>> repair(sql, None, Schema((singer, song), "sqlite"))
+    'SELECT T2.title FROM singer AS T1 JOIN song AS T2 ON T1.id = T2.singer_id'
+    """
+    owners = {source.alias for source in defect.near if defect.name in source.columns} - _compared_with(defect.column)
+    if not defect.column.table or len(owners) != 1:
+        return False
+    qualify(defect.column, owners.pop())
+    return True
+
+
+def _compared_with(column: exp.Column) -> set[str]:
+    """In `T1.id = T2.id` the other side's qualifier: nobody means `T2.id = T2.id`."""
+    sides = (column.parent.this, column.parent.expression) if isinstance(column.parent, exp.EQ) else ()
+    return {
+        s.table
+        for s in sides
+        if isinstance(s, exp.Column) and s is not column and s.name.casefold() == column.name.casefold()
+    }
+
+
+def other_spelling(defect: Defect, schema: Schema) -> bool:
+    """`singer.singerName` or `singer.names` for `singer.name`.
+
+    Case, underscores, plurals and the table's name in front do not count:
+
+    >>> from tools.repair.repair_names import repair
+    >>> from tools.schema import Column, Schema, Table
+    >>> schema = Schema((Table("singer", (Column("name", "TEXT"), Column("birth_year", "INTEGER"))),), "sqlite")
+    >>> repair("SELECT singer.singerName FROM singer ORDER BY BirthYears", None, schema)
+    'SELECT singer.name FROM singer ORDER BY birth_year'
+    """
+    return _rename(defect, lambda wanted, names, owner: same_words(wanted, names, owner))
+
+
+def missing_table(defect: Defect, schema: Schema) -> bool:
+    """The column's table is not in the query, and exactly one foreign-key path reaches it: join it.
+
+    The name is the singer's, and one key leads to singers:
+
+    >>> from tools.repair.repair_names import repair
+    >>> from tools.schema import Column, ForeignKey, Schema, Table
+    >>> singer = Table("singer", (Column("id", "INTEGER"), Column("name", "TEXT")))
+    >>> key = ForeignKey(("singer_id",), "singer", ("id",))
+    >>> song = Table("song", (Column("title", "TEXT"), Column("singer_id", "INTEGER")), (key,))
+    >>> repair("SELECT title FROM song WHERE name = 'Ada'", None, Schema((singer, song), "sqlite"))
+    "SELECT song.title FROM song JOIN singer ON song.singer_id = singer.id WHERE singer.name = 'Ada'"
+    """
+    wanted = schema.table(defect.column.table) if defect.column.table and defect.source is None else None
+    owners = [wanted.name] if wanted is not None and wanted.column(defect.name) else schema.owners(defect.name)
+    alias = add_join(defect.select, owners, schema)
+    if alias is None:
+        return False
+    qualify(defect.column, alias)
+    return True
+
+
+def misspelt_column(defect: Defect, schema: Schema) -> bool:
+    """`capasity` where the one close name is `capacity`.
+
+    One letter is wrong:
+
+    >>> from tools.repair.repair_names import repair
+    >>> from tools.schema import Column, Schema, Table
+    >>> schema = Schema((Table("stadium", (Column("capacity", "INTEGER"),)),), "sqlite")
+    >>> repair("SELECT capasity FROM stadium", None, schema)
+    'SELECT capacity FROM stadium'
+    """
+    return _rename(defect, lambda wanted, names, owner: near_miss(wanted, names))
+
+
+def _rename(defect: Defect, find: Callable[[str, list[str], str], str | None]) -> bool:
+    """Give the column the one name that `find` sees in its table, or, when it names none, in the innermost query's."""
+    if defect.column.table and (defect.source is None or _is_compared_within(defect.column)):
+        return False
+    candidates = (defect.source,) if defect.source else defect.near[: defect.innermost]
+    found: dict[str, str] = {}
+    for source in candidates:
+        owner = source.table.name if source.table else source.alias
+        names = [column.name for column in source.table.columns] if source.table else list(source.columns)
+        name = find(defect.column.name, names, owner)
+        if name is not None:
+            found[source.alias] = name
+    if len(found) != 1:
+        return False
+    defect.column.set("this", exp.to_identifier(found.popitem()[1]))
+    return True
+
+
+def _is_compared_within(column: exp.Column) -> bool:
+    """`T1.id = T1.friend_id` is hardly what a join condition was meant to be."""
+    sides = (column.parent.this, column.parent.expression) if isinstance(column.parent, exp.EQ) else ()
+    return any(isinstance(side, exp.Column) and side is not column and side.table == column.table for side in sides)
+
+
+COLUMN_RULES: tuple[ColumnRule, ...] = (
+    table_for_alias,
+    wrong_qualifier,
+    other_spelling,
+    missing_table,
+    misspelt_column,
+)
