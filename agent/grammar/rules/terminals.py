@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from agent.grammar.rules.notation import Fixed, Rule, Symbol
-from agent.grammar.scope import visible_names
+from agent.grammar.scope import visible_names as visible
 from agent.grammar.scope.callable_functions import Function
 from agent.grammar.scope.scope import Catalog, Nature, Output, Relation, Scope
 from agent.grammar.word_sets import WordSet, makes_alias, name_set, plain_set
@@ -95,22 +95,20 @@ def _plain(keys: Callable[[Scope], frozenset[str]]) -> Callable[[Scope], WordSet
 
 def _columns(scope: Scope) -> frozenset[str]:
     aliases = frozenset() if scope.within else scope.aliases
-    return visible_names.summable(
-        scope, visible_names.own_columns(scope) | aliases | visible_names.outer_columns(scope)
-    )
+    return visible.summable(scope, visible.own_columns(scope) | aliases | visible.outer_columns(scope))
 
 
 def _accept_column(scope: Scope, key: str) -> Step | None:
-    used = scope.using(key) if key in visible_names.own_columns(scope) else scope
+    used = scope.using(key) if key in visible.own_columns(scope) else scope
     return None if used is None else ((), used.reading("", key))
 
 
 def _accept_qualifier(scope: Scope, key: str) -> Step | None:
-    return (Fixed("."), _qualified(key, visible_names.summed_columns)), scope
+    return (Fixed("."), _qualified(key, visible.summed_columns)), scope
 
 
 def _accept_entry_qualifier(scope: Scope, key: str) -> Step | None:
-    return (Fixed("."), _qualified(key, visible_names.entry_columns)), scope
+    return (Fixed("."), _qualified(key, visible.entry_columns)), scope
 
 
 def _qualified(qualifier: str, columns: Callable[[Scope, str], frozenset[str]]) -> Names:
@@ -131,7 +129,7 @@ def _star_of(scope: Scope, qualifier: str) -> Scope | None:
 
 
 def _starrable(scope: Scope) -> frozenset[str]:
-    return frozenset() if scope.want is not None else visible_names.qualifiers(scope)
+    return frozenset() if scope.want is not None else visible.qualifiers(scope)
 
 
 def _is_new(scope: Scope, text: str) -> bool:
@@ -178,7 +176,7 @@ def _owed_alias(relation: Relation) -> Names:
         bound = scope.bound(relation, key)
         return None if bound is None else ((), bound)
 
-    return Names(_plain(lambda scope: visible_names.owed_aliases(scope, relation)), accept)
+    return Names(_plain(lambda scope: visible.owed_aliases(scope, relation)), accept)
 
 
 def _new_alias(relation: Relation, letters: int, digits: int | None) -> Fresh:
@@ -186,7 +184,7 @@ def _new_alias(relation: Relation, letters: int, digits: int | None) -> Fresh:
         bound = scope.bound(relation, text)
         return ((), bound) if _is_new(scope, text) and bound is not None else None
 
-    return Fresh(letters, digits, lambda scope: visible_names.other_alias_possible(scope, relation), accept)
+    return Fresh(letters, digits, lambda scope: visible.other_alias_possible(scope, relation), accept)
 
 
 def _accept_shared(scope: Scope, key: str) -> Step | None:
@@ -267,7 +265,7 @@ def _over(before: Scope) -> Choice:
 
 
 def _new_starred_possible(scope: Scope) -> bool:
-    return scope.want is None and visible_names.new_qualifier_possible(scope)
+    return scope.want is None and visible.new_qualifier_possible(scope)
 
 
 def _outputs(scope: Scope) -> frozenset[str]:
@@ -283,19 +281,19 @@ TERMINALS: dict[str, Symbol] = {
     "number": Number(),
     "string": String(),
     "column": Names(named(_columns), _accept_column),
-    "qualifier": Names(named(visible_names.qualifiers), _accept_qualifier),
-    "new_qualifier": Fresh(*SHORT, visible_names.new_qualifier_possible, _if_new(_accept_qualifier)),
-    "entry_column": Names(named(visible_names.entry_columns), _accept_column),
-    "entry_qualifier": Names(named(visible_names.qualifiers), _accept_entry_qualifier),
-    "new_entry_qualifier": Fresh(*SHORT, visible_names.new_qualifier_possible, _if_new(_accept_entry_qualifier)),
+    "qualifier": Names(named(visible.qualifiers), _accept_qualifier),
+    "new_qualifier": Fresh(*SHORT, visible.new_qualifier_possible, _if_new(_accept_qualifier)),
+    "entry_column": Names(named(visible.entry_columns), _accept_column),
+    "entry_qualifier": Names(named(visible.qualifiers), _accept_entry_qualifier),
+    "new_entry_qualifier": Fresh(*SHORT, visible.new_qualifier_possible, _if_new(_accept_entry_qualifier)),
     "starred": Names(named(_starrable), _accept_starred),
     "new_starred": Fresh(*SHORT, _new_starred_possible, _if_new(_accept_starred)),
     "output_alias": Fresh(*LONG, lambda scope: True, _accept_output_alias),
     "cte_name": Fresh(*LONG, lambda scope: True, _accept_cte_name),
-    "table": Names(named(visible_names.tables), _accept_table),
+    "table": Names(named(visible.tables), _accept_table),
     "placed": Choice(lambda scope: _placed(scope.result).expand(scope) if scope.result else []),
-    "shared": Names(named(visible_names.shared_columns), _accept_shared),
-    "position": Names(_plain(visible_names.positions), lambda scope, key: ((), scope)),
+    "shared": Names(named(visible.shared_columns), _accept_shared),
+    "position": Names(_plain(visible.positions), lambda scope, key: ((), scope)),
     "output_position": Names(_plain(_output_positions), lambda scope, key: ((), scope)),
     "output": Names(named(_outputs), lambda scope, key: ((), scope)),
     "function": Names(_plain(_callable), _accept_function),
