@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from agent.follow_ups import follow_up_words as marks
 from agent.state import Reading, Turn
 from tools.linking.link_schema import Mentions
 from tools.linking.word_forms import STOP_WORDS, name_words, split, stem, word_set
-from tools.sql.parse_quietly import parse_quietly
+from tools.sql.parse_quietly import parse_or_nothing
 
 Leaning = Literal["stands", "leans", "unsure"]
 
@@ -209,8 +208,5 @@ def tables_of(sql: str, dialect: str) -> frozenset[str]:
     >>> sorted(tables_of("SELECT T1.name FROM singer AS T1 JOIN Song AS T2 ON T1.id = T2.singer_id", "sqlite"))
     ['singer', 'song']
     """
-    try:
-        trees = parse_quietly(sql, dialect)
-    except (SqlglotError, RecursionError):
-        return frozenset()
+    trees = parse_or_nothing(sql, dialect)
     return frozenset(table.name.casefold() for tree in trees for table in tree.find_all(exp.Table))

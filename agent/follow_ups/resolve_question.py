@@ -8,13 +8,12 @@ contextual query rewriting (Elgohary et al., "Can You Unpack That?", 2019).
 import re
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from agent.follow_ups.follow_up import content_words
 from agent.state import Turn
 from tools.linking.link_schema import Mentions
-from tools.linking.word_forms import name_words, split, stem, word_set
-from tools.sql.parse_quietly import parse_quietly
+from tools.linking.word_forms import name_stems, name_words, split, stem, word_set
+from tools.sql.parse_quietly import parse_or_nothing
 
 _LABELS = word_set("name title label")
 _PEOPLE = word_set("person one man woman guy place thing")
@@ -67,11 +66,9 @@ def _points(found: re.Match[str], named: Mentions) -> bool:
 
 def _asked_about(sql: str, dialect: str) -> str | None:
     """The only text that the SQL compares something with, if that is a name or title."""
-    try:
-        trees = parse_quietly(sql, dialect)
-    except (SqlglotError, RecursionError):
-        return None
-    texts = [each for tree in trees for each in tree.find_all(exp.EQ) if each.expression.is_string]
+    texts = [
+        each for tree in parse_or_nothing(sql, dialect) for each in tree.find_all(exp.EQ) if each.expression.is_string
+    ]
     if len(texts) != 1 or not _LABELS.intersection(name_words(texts[0].this.name)):
         return None
     return str(texts[0].expression.this)
@@ -82,13 +79,9 @@ def _with_subject(question: str, former: str, named: Mentions, formerly: Mention
     led = _LEAD.match(question)
     core = question[led.end() :].strip(" ?.!") if led else ""
     words = content_words(core)
-    new = [name for name in named.tables if words <= _stems(name)]
-    known = {word for name in formerly.tables for word in _stems(name)}
+    new = [name for name in named.tables if words <= name_stems(name)]
+    known = {word for name in formerly.tables for word in name_stems(name)}
     old = [word for word in split(former) if stem(word.key) in known]
     if not words or len(new) != 1 or len({word.key for word in old}) != 1:
         return None
     return f"{former[: old[0].start]}{core}{former[old[0].end :]}"
-
-
-def _stems(name: str) -> set[str]:
-    return set(map(stem, name_words(name)))

@@ -39,7 +39,8 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
         return Command(update=update | recorded(state, runtime, step), goto="__end__")
     question = rest or state["question"]
     schema = database.schema()
-    relation = relation_of(question, mentions(schema, question), turns, schema.dialect)
+    named = mentions(schema, question)
+    relation = relation_of(question, named, turns, schema.dialect)
     readings = [state["requested"]] if state["requested"] and turns else list(relation.readings)
     if runtime.context.options.samples > 1:
         readings = readings[:1]  # candidates that vote have one prompt
@@ -48,7 +49,7 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
     if readings == ["follow_up"] and turns and runtime.context.options.adapt:
         turn = turns[relation.turn]
         former = mentions(schema, turn["question"])
-        update["resolved"] = resolve(question, turn, mentions(schema, question), former, schema.dialect) or ""
+        update["resolved"] = resolve(question, turn, named, former, schema.dialect) or ""
     step = tool_step("relate", since(start), _told(relation, state | update))  # type: ignore[arg-type]
     return Command(update=update | recorded(state, runtime, step), goto="link")
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from agent.follow_ups.follow_up import new_words
 from agent.graph.vote import same_sql
@@ -14,7 +13,7 @@ from agent.state import State, Turn
 from tools.linking.link_schema import Mentions, mentions
 from tools.result import QueryError
 from tools.schema import Schema
-from tools.sql.parse_quietly import parse_quietly
+from tools.sql.parse_quietly import parse_or_nothing
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -83,11 +82,7 @@ def choose_reading(state: State, schema: Schema, checked: Sequence[tuple[str, Qu
 
 def coverage(sql: str, state: State, named: Mentions, dialect: str) -> float:
     """The share of what a question names (tables, columns, values, numbers) that its SQL uses; 0 where it names nothing."""
-    try:
-        trees = parse_quietly(sql, dialect)
-    except (SqlglotError, RecursionError):
-        return 0.0
-    nodes = [node for tree in trees for node in tree.walk()]
+    nodes = [node for tree in parse_or_nothing(sql, dialect) for node in tree.walk()]
     tables = {node.name.casefold() for node in nodes if isinstance(node, exp.Table)}
     columns = {node.name.casefold() for node in nodes if isinstance(node, exp.Column)}
     literals = {str(node.this).casefold() for node in nodes if isinstance(node, exp.Literal)}

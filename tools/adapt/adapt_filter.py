@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from tools.adapt.adapt_query import Change, Request, stems, telling
+from tools.adapt.adapt_query import Change, Request, telling
 from tools.linking.match_values import ValueMatch
-from tools.linking.word_forms import NUMBER_WORDS, split, stem, word_set
+from tools.linking.word_forms import NUMBER_WORDS, name_stems, split, stem, word_set
+from tools.sql.scope import is_number, type_kind
 
 SURE = 0.9  # score of a value match that a condition is made from
 _NARROWING = re.compile(
@@ -47,7 +48,6 @@ _COMPARISONS: Mapping[str, type[exp.Binary]] = (
 _MORE_OR_LESS = re.compile(
     r"\b(?:more|less|fewer|over|under|above|below|least|most|than|after|before|since|not)\b", re.IGNORECASE
 )
-_NUMERIC = re.compile(r"INT|DEC|NUM|DOUBLE|FLOAT|REAL", re.IGNORECASE)
 _FIRST = re.compile(r"\b(?:first|top|last|best)\b", re.IGNORECASE)
 _PRIZED = re.compile(r"\bcosts?\b|\beuros?\b|€", re.IGNORECASE)
 _MEASURES = word_set("euro minute second metre star copy over under more less")
@@ -180,17 +180,14 @@ def some_years(request: Request) -> exp.Query | None:
     'SELECT title FROM albums WHERE EXTRACT(YEAR FROM released) > 2015'
     """
     found = _SOME_YEARS.fullmatch(request.core)
-    dates = [
-        (alias, column) for alias, _, column in request.columns if column.type.upper().startswith(("DATE", "TIMESTAMP"))
-    ]
-    if not found or len(dates) != 1 or telling(found["verb"] or "") - stems(dates[0][1].name):
+    dates = request.dates
+    if not found or len(dates) != 1 or telling(found["verb"] or "") - name_stems(dates[0].name):
         return None
     if request.select.args.get("limit") or _YEAR.search(str(request.select.args.get("where") or "")):
         return None
-    date = request.reference(dates[0][0], dates[0][1].name)
-    year: exp.Expr = exp.Extract(this=exp.var("YEAR"), expression=date)
+    year = request.year_of(dates[0])
     if request.schema.dialect == "sqlite":
-        year = exp.cast(exp.Anonymous(this="STRFTIME", expressions=[exp.Literal.string("%Y"), date]), "int")
+        year = exp.cast(year, "int")
     compare = _COMPARISONS[found["when"].lower()]
     return request.select.where(compare(this=year, expression=exp.Literal.number(found["year"])), copy=False)
 
@@ -233,7 +230,7 @@ def equal_number(request: Request) -> exp.Query | None:
     declared = request.declared(column) if column is not None else None
     if column is None or declared is None or request.select.args.get("limit"):
         return None
-    literal = exp.Literal.number(numbers[0]) if _NUMERIC.search(declared.type) else exp.Literal.string(numbers[0])
+    literal = exp.Literal.number(numbers[0]) if is_number(type_kind(declared.type)) else exp.Literal.string(numbers[0])
     return request.select.where(exp.EQ(this=column, expression=literal), copy=False)
 
 
@@ -253,7 +250,7 @@ def _priced(request: Request) -> exp.Column | None:
     if not _PRIZED.search(request.text):
         return None
     prices = [
-        (alias, column.name) for alias, _, column in request.columns if stems(column.name) & word_set("price cost")
+        (alias, column.name) for alias, _, column in request.columns if name_stems(column.name) & word_set("price cost")
     ]
     return request.reference(*prices[0]) if len(prices) == 1 else None
 
@@ -265,7 +262,7 @@ def _one_phrase(request: Request) -> list[ValueMatch]:
     if len(phrases) != 1:
         return []
     said = telling(request.core) - frozenset(stem(word.key) for word in split(phrases.pop()))
-    return [value for value in sure if said <= stems(value.column) | stems(value.table)]
+    return [value for value in sure if said <= name_stems(value.column) | name_stems(value.table)]
 
 
 def _filters(select: exp.Select) -> list[exp.EQ]:

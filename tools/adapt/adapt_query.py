@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from tools.linking.match_values import ValueMatch
-from tools.linking.word_forms import STOP_WORDS, name_words, split, stem, word_set
+from tools.linking.word_forms import STOP_WORDS, name_stems, split, stem, word_set
 from tools.schema import Column, Schema, Table
-from tools.sql.parse_quietly import parse_quietly
+from tools.sql.parse_quietly import parse_or_nothing
 
 _LEAD = re.compile(
     r"[\s.…]*(?:(?:and|but|so|now|then|also|ok|okay|please|or|no|plus|great|thanks|what about|how about|can you|could you)\b"
@@ -75,9 +74,9 @@ class Request:
         scored = [
             (len(wanted & names) / len(names | wanted), alias, column.name)
             for alias, table, column in self.columns
-            if not _is_unsaid_key(names := stems(column.name), wanted)
+            if not _is_unsaid_key(names := name_stems(column.name), wanted)
             and names & wanted
-            and wanted <= names | stems(table.name) | _OF_A_KIND
+            and wanted <= names | name_stems(table.name) | _OF_A_KIND
         ]
         best = max((score for score, _, _ in scored), default=0.0)
         places = [(alias, name) for score, alias, name in scored if score == best]
@@ -85,9 +84,9 @@ class Request:
 
     def label(self, words: str) -> exp.Column | None:
         """The name or title of the table that these words name; joined by its foreign key where the query does not read it."""
-        wanted = telling(words) - word_set("name title")
-        named = [table for table in self.schema.tables if wanted and wanted == stems(table.name)]
-        label = next((c for c in named[0].columns if stems(c.name) & _LABELS), None) if len(named) == 1 else None
+        wanted = telling(words) - _LABELS
+        named = [table for table in self.schema.tables if wanted and wanted == name_stems(table.name)]
+        label = next((c for c in named[0].columns if name_stems(c.name) & _LABELS), None) if len(named) == 1 else None
         if label is None:
             return None
         alias = next((alias for alias, table in self.tables.items() if table.name == named[0].name), None)
@@ -110,6 +109,17 @@ class Request:
         """A column as the query writes it: with its table where there are several."""
         quoted = exp.to_identifier(name, quoted=not name.isidentifier())
         return exp.column(quoted, table=alias if len(self.tables) > 1 else None)
+
+    @property
+    def dates(self) -> list[exp.Column]:
+        """The dates and times among the columns, as the query writes them."""
+        return [self.reference(alias, own.name) for alias, _, own in self.columns if is_date(own)]
+
+    def year_of(self, date: exp.Column) -> exp.Expr:
+        """The year of a date, in the query's dialect; SQLite gives it as text."""
+        if self.schema.dialect == "sqlite":
+            return exp.Anonymous(this="STRFTIME", expressions=[exp.Literal.string("%Y"), date])
+        return exp.Extract(this=exp.var("YEAR"), expression=date)
 
     def declared(self, column: exp.Column) -> Column | None:
         """The schema's entry of a column that the query names."""
@@ -136,10 +146,7 @@ def adapt_query(
     >>> adapt_query("Sort them by colour.", "SELECT title FROM albums", (), shop, SHAPE_CHANGES) is None
     True
     """
-    try:
-        trees = parse_quietly(former, schema.dialect)
-    except (SqlglotError, RecursionError):
-        return None
+    trees = parse_or_nothing(former, schema.dialect)
     select = trees[0] if len(trees) == 1 else None
     if not isinstance(select, exp.Select) or select.args.get("with_"):
         return None
@@ -155,12 +162,12 @@ def _is_unsaid_key(names: frozenset[str], wanted: frozenset[str]) -> bool:
     return "id" in names and "id" not in wanted
 
 
+def is_date(column: Column) -> bool:
+    """Whether a column is declared as a date or a time."""
+    return column.type.upper().startswith(("DATE", "TIMESTAMP"))
+
+
 def telling(text: str) -> frozenset[str]:
     """The stems of the words that carry meaning."""
     keys = (word.key for word in split(text))
     return frozenset(stem(key) for key in keys if key not in STOP_WORDS | _EMPTY or stem(key) in _TELLING)
-
-
-def stems(name: str) -> frozenset[str]:
-    """The stems of the words of a table's or column's name."""
-    return frozenset(stem(word) for word in name_words(name))

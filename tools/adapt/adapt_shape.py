@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from tools.adapt.adapt_query import Change, Request, stems, telling
-from tools.linking.word_forms import NUMBER_WORDS, word_set
+from tools.adapt.adapt_query import Change, Request, is_date, telling
+from tools.linking.word_forms import NUMBER_WORDS, name_stems, word_set
 
 _NUMBERS = {word: number for number, word in enumerate(NUMBER_WORDS[:11])}
 _RESULT = r"(?:them|these|those|that|it|this|the (?:list|result|results|rows|answer|ones))"
@@ -48,7 +48,6 @@ _COMPARED: Mapping[str, frozenset[str]] = (
     | dict.fromkeys(("largest", "biggest", "smallest"), word_set("size area population capacity"))
 )
 _DATES = ("latest", "newest", "most recent", "earliest", "oldest", "youngest")
-_DATE_TYPES = ("DATE", "TIMESTAMP", "DATETIME")
 _EXTREME = re.compile(
     r"(?:which|what|who)(?: one| of them| of those)? (?:is|are|has|have|had|got|gets|was|were) (?:the )?"
     r"(?P<word>most|fewest|least|highest|lowest|largest|smallest)(?: of (?:them|all))?",
@@ -270,7 +269,7 @@ def _compared(request: Request, adjective: str) -> exp.Column | None:
     fitting = [
         request.reference(alias, column.name)
         for alias, _, column in request.columns
-        if words & stems(column.name) or (adjective in _DATES and column.type.upper().startswith(_DATE_TYPES))
+        if words & name_stems(column.name) or (adjective in _DATES and is_date(column))
     ]
     selected = [each for each in fitting if any(each.name == other.name for other in request.select.expressions)]
     choice = selected or fitting
@@ -283,8 +282,4 @@ def _group_key(request: Request, words: str) -> exp.Expr | None:
     if column is not None or words.strip().lower() != "year":
         return column
     date = _compared(request, "newest")
-    if date is None:
-        return None
-    if request.schema.dialect == "sqlite":
-        return exp.Anonymous(this="STRFTIME", expressions=[exp.Literal.string("%Y"), date])
-    return exp.Extract(this=exp.var("YEAR"), expression=date)
+    return None if date is None else request.year_of(date)

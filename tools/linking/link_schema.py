@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from tools.linking.match_values import ValueMatch
 from tools.linking.thesaurus import other_words
-from tools.linking.word_forms import STOP_WORDS, keys, name_words, split, stem, word_set
+from tools.linking.word_forms import STOP_WORDS, keys, name_stems, name_words, split, stem, word_set
 from tools.schema import Column, Schema, Table
 from tools.sql.join_graph import Edge, connect, edges
 
@@ -86,7 +86,7 @@ def mentions(schema: Schema, question: str) -> Mentions:
 
 
 def _stems(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(stem(word) for name in names for word in name_words(name))
+    return frozenset[str]().union(*map(name_stems, names))
 
 
 @dataclass(frozen=True, slots=True)

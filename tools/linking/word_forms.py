@@ -136,4 +136,9 @@ def stem(word: str) -> str:
     return _IRREGULAR.get(word, word)
 
 
+def name_stems(name: str) -> frozenset[str]:
+    """The stems of the words of a table's or column's name."""
+    return frozenset(map(stem, name_words(name)))
+
+
 _IRREGULAR = {"people": "person", "children": "child", "men": "man", "women": "woman", "feet": "foot", "mice": "mouse"}

@@ -30,3 +30,11 @@ def parse_quietly(sql: str, dialect: str) -> list[exp.Expr]:
     finally:
         _SilentWhileParsing.parsing.on = False
     return [statement for statement in parsed if statement is not None and not isinstance(statement, exp.Semicolon)]
+
+
+def parse_or_nothing(sql: str, dialect: str) -> list[exp.Expr]:
+    """The statements of `sql`; none where it cannot be parsed."""
+    try:
+        return parse_quietly(sql, dialect)
+    except (SqlglotError, RecursionError):
+        return []
