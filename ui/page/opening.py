@@ -11,14 +11,14 @@ from agent.observe.event_json import EventError
 from decoding.errors import ModelError
 from tools.linking.starter_questions import starters
 from tools.result import OpenError
-from ui import panel as panels
-from ui.house import House
-from ui.messages import messages
-from ui.page import Page
-from ui.schema_html import schema_html
-from ui.session import Session
-from ui.settings import Settings
-from ui.sidebar import hint_text
+from ui.page import panel as panels
+from ui.page.page import Page
+from ui.page.sidebar import hint_text
+from ui.session.session import Session
+from ui.session.settings import Settings
+from ui.session.workspace import Workspace
+from ui.views.messages import messages
+from ui.views.schema_html import schema_html
 
 Updates = dict[Any, Any]
 
@@ -26,8 +26,8 @@ Updates = dict[Any, Any]
 class Opening:
     """Handlers of the sidebar. `find`: the session of a request."""
 
-    def __init__(self, house: House, page: Page, find: Callable[[gr.Request], Session]) -> None:
-        self._house, self._page, self._find = house, page, find
+    def __init__(self, workspace: Workspace, page: Page, find: Callable[[gr.Request], Session]) -> None:
+        self._workspace, self._page, self._find = workspace, page, find
 
     @property
     def everywhere(self) -> list[Any]:
@@ -50,7 +50,7 @@ class Opening:
 
     def listed(self, session: Session, text: str = "") -> Updates:
         """The list of conversations."""
-        entries = self._house.archive.search(session.owner, text)
+        entries = self._workspace.archive.search(session.owner, text)
         names = [entry.id for entry in entries]
         value = session.conversation if session.conversation in names else None
         choices = [(_label(entry), entry.id) for entry in entries]

@@ -1,4 +1,4 @@
-"""Houses for the page's tests: a model that says what a script gives it, or a tiny random one that really decodes."""
+"""Workspaces for the page's tests: a model that says what a script gives it, or a tiny random one that really decodes."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,11 +18,11 @@ from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Limits
-from ui.home import Rules
-from ui.house import House
-from ui.settings import Settings
+from ui.session.services import GuestRules
+from ui.session.settings import Settings
+from ui.session.workspace import Workspace
 
-OPEN = Rules()
+OPEN = GuestRules()
 Script = Mapping[str, str]  # question -> SQL
 MUSIC = {
     "artists.csv": "artist_id,name,country\n1,Ada,France\n2,Bo,Spain\n3,Home,France\n",
@@ -78,20 +78,20 @@ def music(folder: Path) -> Callable[[], Database]:
     return lambda: open_database([folder / name for name in MUSIC])
 
 
-def scripted_house(folder: Path, script: Script, pause_s: float = 0.0, rules: Rules = OPEN) -> House:
+def scripted_workspace(folder: Path, script: Script, pause_s: float = 0.0, rules: GuestRules = OPEN) -> Workspace:
     loaded = ScriptedLoaded(script, pause_s)
     archive = Archive(folder / "chats.sqlite")
-    return House(ModelChoice(), archive, lambda choice: loaded, music(folder / "music"), rules, {"python": "3"})
+    return Workspace(ModelChoice(), archive, lambda choice: loaded, music(folder / "music"), rules, {"python": "3"})
 
 
-class Brief(House):
+class Brief(Workspace):
     """Tries one statement per question: what a random model writes is not worth correcting."""
 
     def default_settings(self) -> Settings:
         return replace(super().default_settings(), attempts=1)
 
 
-def tiny_house(folder: Path) -> House:
+def tiny_workspace(folder: Path) -> Workspace:
     """A random model of two layers that the grammar holds to SQL: real rounds, senseless answers."""
     checkpoint = tiny_checkpoint(folder / "tiny", max_position_embeddings=4096)
     choice = ModelChoice(model=str(checkpoint), profile="compact", dtype="fp32", decoder="lookahead")

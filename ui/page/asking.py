@@ -8,11 +8,11 @@ import gradio as gr
 
 from agent.observe.events import Answered, Failed, Wrote
 from agent.state import Reading
-from ui import panel as panels
-from ui.messages import AS_IT_STANDS, ASK_AFRESH, message_turn, messages, turn_messages
-from ui.page import Page
-from ui.session import Busy, Session
-from ui.wiring import Controller
+from ui.page import panel as panels
+from ui.page.page import Page
+from ui.page.wiring import Controller
+from ui.session.session import Busy, Session
+from ui.views.messages import AS_IT_STANDS, ASK_AFRESH, message_turn, messages, turn_messages
 
 PAUSE_S = 0.1  # between two updates of the chat while text is written: a page with a long conversation keeps up
 ASKERS = 32  # questions that are answered at a time; their steps take turns at the model

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agent.conversation.conversation import Again
 from agent.follow_ups.follow_up import without_reset
 from agent.state import Reading
-from ui.fold import TurnView
+from ui.session.conversation_view import TurnView
 
 REMEMBERED_TURNS = 6
 

@@ -6,9 +6,9 @@ from typing import Any
 import gradio as gr
 
 from decoding.methods.registry import METHODS
-from ui.house import House
-from ui.settings import options_hint
-from ui.words import html
+from ui.session.settings import options_hint
+from ui.session.workspace import Workspace
+from ui.views.words import html
 
 FILE_TYPES = [
     ".csv", ".tsv", ".txt", ".gz", ".parquet", ".json", ".jsonl", ".ndjson", ".xlsx", ".xls", ".xlsm", ".xlsb", ".ods",
@@ -18,7 +18,7 @@ FILE_TYPES = [
 
 @dataclass(slots=True, eq=False)
 class Sidebar:
-    """The components; `settings` in the order of `ui.settings.Settings`."""
+    """The components; `settings` in the order of `ui.session.settings.Settings`."""
 
     schema: gr.HTML
     files: gr.File
@@ -36,19 +36,19 @@ class Sidebar:
     options_hint: gr.Markdown
 
 
-def build_sidebar(house: House) -> Sidebar:
+def build_sidebar(workspace: Workspace) -> Sidebar:
     """Lay the sidebar out; called inside a `gr.Sidebar`."""
     with gr.Tabs(elem_id="side"):
         with gr.Tab("Data", id="data"):
-            data = _build_data(house)
+            data = _build_data(workspace)
         with gr.Tab("Chats", id="chats"):
             chats = _build_chats()
         with gr.Tab("Settings", id="settings"):
-            settings = _build_settings(house)
+            settings = _build_settings(workspace)
     return Sidebar(*data, *chats, *settings)
 
 
-def _build_data(house: House) -> tuple[Any, ...]:
+def _build_data(workspace: Workspace) -> tuple[Any, ...]:
     schema = gr.HTML(elem_id="schema")
     with gr.Accordion("Open other data", open=False, elem_id="open"):
         files = gr.File(
@@ -56,16 +56,16 @@ def _build_data(house: House) -> tuple[Any, ...]:
             file_types=FILE_TYPES,
             height=120,
             elem_id="files",
-            label=f"Drop files here: CSV, Parquet, JSON, Excel, SQLite, DuckDB (up to {house.rules.upload_mb} MiB)",
+            label=f"Drop files here: CSV, Parquet, JSON, Excel, SQLite, DuckDB (up to {workspace.rules.upload_mb} MiB)",
         )
         url = gr.Textbox(
             label="Database URL",
             placeholder="postgresql://reader:…@host/name",
             elem_id="url",
-            visible=house.rules.urls,
+            visible=workspace.rules.urls,
             max_lines=1,
         )
-        open_url = gr.Button("Open the URL", elem_id="open-url", visible=house.rules.urls)
+        open_url = gr.Button("Open the URL", elem_id="open-url", visible=workspace.rules.urls)
         example = gr.Button("Open the data that the server began with", elem_id="example")
     return schema, files, url, open_url, example
 
@@ -82,14 +82,14 @@ def _build_chats() -> tuple[Any, ...]:
     return new, search, listed, delete, share, shared, replay
 
 
-def _build_settings(house: House) -> tuple[Any, ...]:
-    now = house.default_settings()
+def _build_settings(workspace: Workspace) -> tuple[Any, ...]:
+    now = workspace.default_settings()
     gr.Markdown("Changes apply to the next question.")
     model = gr.Textbox(
         now.model,
         label="Model",
         info="'embedded', a folder, a .gguf file or a hub id",
-        interactive=house.rules.models,
+        interactive=workspace.rules.models,
         elem_id="model",
         max_lines=1,
     )
@@ -103,8 +103,8 @@ def _build_settings(house: House) -> tuple[Any, ...]:
         gr.Slider(0, 2, now.temperature, step=0.05, label="Temperature", info="0 is greedy"),
         gr.Slider(1, 16, now.samples, step=1, label="Votes", info="SQL candidates that vote by their results"),
         gr.Slider(1, 10, now.attempts, step=1, label="Attempts", info="SQL statements tried per question"),
-        gr.Number(now.max_rows, label="Row limit", minimum=1, maximum=house.rules.most_rows, precision=0),
-        gr.Number(now.deadline_s, label="Seconds per query", minimum=0.1, maximum=house.rules.most_deadline_s),
+        gr.Number(now.max_rows, label="Row limit", minimum=1, maximum=workspace.rules.most_rows, precision=0),
+        gr.Number(now.deadline_s, label="Seconds per query", minimum=0.1, maximum=workspace.rules.most_deadline_s),
         gr.Checkbox(now.measure, label="Measure plain decoding too", info="every step is decoded twice"),
         gr.Checkbox(now.constrain, label="Let the model write nothing but SQL over the schema"),
         gr.Checkbox(
@@ -112,7 +112,7 @@ def _build_settings(house: House) -> tuple[Any, ...]:
         ),
     ]
     with gr.Accordion("This machine", open=False):
-        gr.HTML(facts_html(house.facts))
+        gr.HTML(facts_html(workspace.facts))
     return settings, hint
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.records.rounds import Round
-from ui.words import html
+from ui.views.words import html
 
 _COLUMN, _ROW, _MARGIN = 92, 26, 14
 _CHARACTERS = 11

@@ -5,8 +5,9 @@ from typing import Any
 
 from agent.conversation.savings import savings
 from agent.observe.node_notes import Note
-from ui.fold import StepView, TurnView
-from ui.words import counted, fenced, milliseconds, plain, title
+from agent.observe.step_titles import step_title
+from ui.session.conversation_view import StepView, TurnView
+from ui.views.words import counted, fenced, milliseconds, plain
 
 Message = dict[str, Any]
 PREVIEW_ROWS, PREVIEW_COLUMNS, PREVIEW_CHARACTERS = 5, 6, 40
@@ -43,7 +44,11 @@ def turn_of(message: Message) -> int | None:
 
 
 def _running(step: StepView, name: str) -> Message:
-    metadata: dict[str, Any] = {"title": title(step.name), "id": name, "status": "done" if step.record else "pending"}
+    metadata: dict[str, Any] = {
+        "title": step_title(step.name),
+        "id": name,
+        "status": "done" if step.record else "pending",
+    }
     if step.ahead:
         metadata["title"] = f"Waiting for the model: {counted(step.ahead, 'other')} first"
     if step.record:
@@ -89,7 +94,7 @@ def _how(turn: TurnView, index: int) -> list[Message]:
 def _told(step: StepView) -> str:
     took = f" · {milliseconds(step.record['wall_ms'])}" if step.record else ""
     figures = f" · {plain(_figures(step.record))}" if step.record and _figures(step.record) else ""
-    return f"**{title(step.name)}**{took}{figures}\n\n{_notes(step.notes)}".strip()
+    return f"**{step_title(step.name)}**{took}{figures}\n\n{_notes(step.notes)}".strip()
 
 
 def _answer(turn: TurnView, index: int) -> Message:

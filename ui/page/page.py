@@ -1,13 +1,13 @@
-"""The page: where the components stand. What they do is in `ui.wiring`."""
+"""The page: where the components stand. What they do is in `ui.page.wiring`."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import gradio as gr
 
-from ui.house import House
-from ui.panel import Panel, build_panel
-from ui.sidebar import Sidebar, build_sidebar
+from ui.page.panel import Panel, build_panel
+from ui.page.sidebar import Sidebar, build_sidebar
+from ui.session.workspace import Workspace
 
 FOLDER = Path(__file__).parent
 CACHE_S = (3600, 24 * 3600)  # uploaded files and downloads: look every hour, remove those older than a day
@@ -24,13 +24,13 @@ class Page:
     panel: Panel
 
 
-def build_page(house: House) -> Page:
+def build_page(workspace: Workspace) -> Page:
     """All components, not yet wired."""
     with gr.Blocks(title="sqlagent", analytics_enabled=False, fill_width=True, delete_cache=CACHE_S) as blocks:
         owner = gr.BrowserState(None, storage_key="sqlagent-owner", secret="sqlagent")
         with gr.Sidebar(width=340, label="Data, chats, settings", elem_id="sidebar"):
             gr.HTML(_BRAND)
-            side = build_sidebar(house)
+            side = build_sidebar(workspace)
         with gr.Row(elem_id="main"):
             with gr.Column(scale=6, min_width=330, elem_id="talk"):
                 chat = _build_chat()

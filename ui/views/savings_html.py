@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agent.conversation.savings import Savings, savings
-from ui.fold import TurnView
-from ui.words import html, milliseconds, title
+from agent.observe.step_titles import step_title
+from ui.session.conversation_view import TurnView
+from ui.views.words import html, milliseconds
 
 _HEAD = (
     ("step", ""),
@@ -54,7 +55,7 @@ def _headline(total: Savings) -> str:
 
 def _row(step: dict[str, Any], longest_ms: float) -> str:
     decoder = f" <small>{html(step['decoder'])}</small>" if step["decoder"] else ""
-    name = title(step["name"]) + decoder + _bar(step, longest_ms)
+    name = step_title(step["name"]) + decoder + _bar(step, longest_ms)
     if not step["decoder"]:
         return _line(name, ["", "", "", "", milliseconds(step["wall_ms"])])
     rate = f"{step['tokens_per_forward']:.2f}" if step["tokens_per_forward"] else ""

@@ -1,49 +1,38 @@
-"""What all who use the chat share: models, their turns at them, the archive. And who is here: the sessions."""
+"""What everybody who uses the chat shares: the loaded models, the queue before them, the archive and the open sessions."""
 
 import threading
 from collections.abc import Callable
 from dataclasses import replace as changed
-from typing import Any, Protocol
+from typing import Any
 
-from agent.assemble import ModelChoice
+from agent.assemble import LoadedModel, ModelChoice
 from agent.conversation.archive import Archive
 from agent.graph.model_queue import Turns
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.graph.toolbox import Toolbox
 from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
 from decoding.serving.batching import SEATS
 from tools.databases.database import Database
 from tools.processes.temporary_folders import new_folder, remove_folder
-from tools.result import Limits
-from ui.home import Rules
-from ui.session import Session
-from ui.settings import Settings
-
-
-class Loaded(Protocol):
-    """A loaded model, as `agent.assemble.LoadedModel` is one."""
-
-    def with_choice(self, choice: ModelChoice) -> "Loaded":
-        """The same model under another choice of decoder, profile and temperature."""
-        ...
-
-    def toolbox(self, database: Database, options: AgentOptions, limits: Limits) -> Toolbox: ...
+from ui.session.services import GuestRules
+from ui.session.session import Session
+from ui.session.settings import Settings
 
 
 class Full(RuntimeError):
     """Nobody else can be let in at present."""
 
 
-class House:
+class Workspace:
     """One per server. `load` makes a model from a choice; the two newest models stay loaded."""
 
     def __init__(
         self,
         choice: ModelChoice,
         archive: Archive,
-        load: Callable[[ModelChoice], Loaded],
+        load: Callable[[ModelChoice], LoadedModel],
         open_default: Callable[[], Database],
-        rules: Rules = Rules(),
+        rules: GuestRules = GuestRules(),
         facts: dict[str, Any] | None = None,
         log: AuditLog | None = None,
         knowledge: Knowledge | None = None,
@@ -53,7 +42,7 @@ class House:
         self.knowledge = knowledge or Knowledge()
         self.turns = Turns(SEATS)
         self._load, self._open_default = load, open_default
-        self._loaded: dict[str, Loaded] = {}
+        self._loaded: dict[str, LoadedModel] = {}
         self._loading, self._door = threading.Lock(), threading.Lock()
         self._sessions: dict[str, Session] = {}
 
@@ -109,7 +98,7 @@ class House:
             self.leave(name)
         self.archive.close()
 
-    def _model(self, choice: ModelChoice) -> Loaded:
+    def _model(self, choice: ModelChoice) -> LoadedModel:
         with self._loading:
             key = choice.model
             if key not in self._loaded:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.ui.browser import ask, choose_file, chromium, open_browser, open_page, served, side_tab, tab, until
-from tests.ui.houses import scripted_house, tiny_house
+from tests.ui.workspaces import scripted_workspace, tiny_workspace
 
 if not os.environ.get("SQLAGENT_BROWSER"):
     pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
@@ -31,7 +31,7 @@ SCRIPT = {
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(scripted_house(tmp_path_factory.mktemp("house"), SCRIPT, pause_s=0.05)) as where:
+    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT, pause_s=0.05)) as where:
         yield where
 
 
@@ -137,7 +137,7 @@ def test_a_conversation_is_there_after_a_reload(page: Any) -> None:
 
 def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
     side_tab(page, "Chats")
-    choose_file(page, "#replay", Path(__file__).parent / "recorded" / "albums.jsonl")
+    choose_file(page, "#replay", Path(__file__).parents[1] / "recorded" / "albums.jsonl")
     until(page, "#chat", "per year")
     tab(page, "Decoding")
     until(page, "#decoding", "forwards")
@@ -148,7 +148,7 @@ def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
 
 
 def test_methods_race_on_the_newest_step(browser: Any, tmp_path: Path) -> None:
-    with served(tiny_house(tmp_path)) as address:
+    with served(tiny_workspace(tmp_path)) as address:
         page = open_page(browser.new_context(), address)
         ask(page, COUNT)
         until(page, "#chat", "steps in")

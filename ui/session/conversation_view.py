@@ -67,7 +67,7 @@ class TurnView:
         return [step.record for step in self.steps if step.record]
 
 
-class Conversed:
+class ConversationView:
     """A conversation as it stands; `apply` takes the next event in."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:

@@ -28,9 +28,9 @@ from tools.databases.database import Database
 from tools.databases.files.export import Format, export
 from tools.databases.open_database import open_database
 from tools.result import OpenError, QueryError, Result
-from ui.fold import Conversed
-from ui.home import Home
-from ui.memory import Retry, remembered, retry_of
+from ui.session.conversation_view import ConversationView
+from ui.session.retry import Retry, remembered, retry_of
+from ui.session.services import Services
 
 STORED_ROWS = 200  # of a result, in the archive and in a shared file
 EXAMPLE = "example"
@@ -43,19 +43,19 @@ class Busy(RuntimeError):
 class Session:
     """Owner of its database, of the events of its conversation, and of the newest result."""
 
-    def __init__(self, house: Home, owner: str, folder: Path) -> None:
-        self.house, self.owner, self.folder = house, owner, folder
-        self.settings = house.default_settings()
-        self.database: Database = house.open_default()
+    def __init__(self, workspace: Services, owner: str, folder: Path) -> None:
+        self.workspace, self.owner, self.folder = workspace, owner, folder
+        self.settings = workspace.default_settings()
+        self.database: Database = workspace.open_default()
         self.source = EXAMPLE
         self.conversation: str | None = None
-        self.view = Conversed()
+        self.view = ConversationView()
         self.results: dict[int, Result] = {}  # the newest turn's result, whole
         self._files: list[Path] = []
-        self._seat = Seat(house.turns)
+        self._seat = Seat(workspace.turns)
         self._recall = Recall()
         self._toolbox: Toolbox | None = None
-        self._trail = Trail(house.log, owner, "ui") if house.log else None
+        self._trail = Trail(workspace.log, owner, "ui") if workspace.log else None
         self._busy = threading.Lock()
 
     def ask(
@@ -86,7 +86,7 @@ class Session:
         if not self._busy.acquire(blocking=False):
             raise Busy("still at work on the last question; stop that first")
         self._seat.go()
-        late = threading.Timer(self.house.rules.question_s, self.stop)
+        late = threading.Timer(self.workspace.rules.question_s, self.stop)
         late.start()
         try:
             yield
@@ -144,7 +144,7 @@ class Session:
 
     def export(self, sql: str, kind: Format) -> Path:
         """Every row of the query as a file. Raises OpenError, ExportError."""
-        limits = replace(self.settings.limits(), max_rows=self.house.rules.most_rows)
+        limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
         outcome = run_sql(self._trail, self.database, sql, limits)
         if isinstance(outcome, QueryError):
             raise OpenError(outcome.message)
@@ -163,8 +163,8 @@ class Session:
         """Open files beside those that are open already. Raises OpenError, and then nothing has changed."""
         copies = [self.folder / path.name for path in paths]
         total = sum(path.stat().st_size for path in [*paths, *self._files])
-        if total > self.house.rules.upload_mb << 20:
-            raise OpenError(f"these files are more than the {self.house.rules.upload_mb} MiB allowed here")
+        if total > self.workspace.rules.upload_mb << 20:
+            raise OpenError(f"these files are more than the {self.workspace.rules.upload_mb} MiB allowed here")
         for path, copy in zip(paths, copies, strict=True):
             shutil.copyfile(path, copy)
         files = list(dict.fromkeys([*self._files, *copies]))
@@ -173,7 +173,7 @@ class Session:
 
     def open_url(self, url: str) -> None:
         """Raises OpenError."""
-        if not self.house.rules.urls:
+        if not self.workspace.rules.urls:
             raise OpenError("this server opens no database URLs; put the data into files")
         if "://" not in url:
             raise OpenError(
@@ -184,7 +184,7 @@ class Session:
         self._files = []
 
     def open_example(self) -> None:
-        self._opened(self.house.open_default(), EXAMPLE)
+        self._opened(self.workspace.open_default(), EXAMPLE)
         self._files = []
 
     def _opened(self, database: Database, source: str) -> None:
@@ -201,17 +201,17 @@ class Session:
 
     def begin(self) -> None:
         """A new conversation; it is stored once something is asked."""
-        self.conversation, self.view, self.results = None, Conversed(), {}
+        self.conversation, self.view, self.results = None, ConversationView(), {}
 
     def resume(self, conversation: str) -> bool:
         """Go on with a stored conversation; whether its database is the one that is open."""
-        entry = self.house.archive.entry(self.owner, conversation)
+        entry = self.workspace.archive.entry(self.owner, conversation)
         if entry is None:
             return True
         if entry.source == EXAMPLE and self.source != EXAMPLE:
             self.open_example()
         self.conversation, self.results = conversation, {}
-        self.view = Conversed(self.house.archive.events(self.owner, conversation))
+        self.view = ConversationView(self.workspace.archive.events(self.owner, conversation))
         if self.view.turns and not self.view.turns[-1].is_over:
             self.view.apply(Failed("No answer was kept: the program ended, or is still at work on it."))
         return entry.source == self.source
@@ -220,20 +220,20 @@ class Session:
         """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is."""
         kept: list[Event] = []
         if self.conversation is not None:
-            kept = _first_turns(self.house.archive.events(self.owner, self.conversation), turns)
+            kept = _first_turns(self.workspace.archive.events(self.owner, self.conversation), turns)
         self.begin()
         for event in kept:
             self.view.apply(event)
         self._store(kept)
 
     def delete(self, conversation: str) -> None:
-        self.house.archive.delete(self.owner, conversation)
+        self.workspace.archive.delete(self.owner, conversation)
         if conversation == self.conversation:
             self.begin()
 
     def share(self) -> Path:
         """The conversation as a file of events, one a line."""
-        events = self.house.archive.events(self.owner, self.conversation) if self.conversation else []
+        events = self.workspace.archive.events(self.owner, self.conversation) if self.conversation else []
         path = self.folder / "conversation.jsonl"
         path.write_text("".join(to_json(event) + "\n" for event in events), encoding="utf-8")
         return path
@@ -260,10 +260,10 @@ class Session:
         settings = replace(self.settings, clarify=self.settings.clarify and ask_back)
         if retry and retry.sampled:
             settings = replace(settings, temperature=max(settings.temperature, 0.7), seed=len(self.view.turns))
-        toolbox = self.house.toolbox(settings, self.database)
+        toolbox = self.workspace.toolbox(settings, self.database)
         toolbox.seat, toolbox.recall, toolbox.trail = self._seat, self._recall, self._trail
         if self.source == EXAMPLE:
-            toolbox.options = replace(toolbox.options, knowledge=self.house.knowledge)
+            toolbox.options = replace(toolbox.options, knowledge=self.workspace.knowledge)
         if isinstance(toolbox.model, FastChatModel):
             toolbox.model = toolbox.model.model_copy(update={"cancelled": self._seat.stopped})
         self._toolbox = toolbox
@@ -279,8 +279,8 @@ class Session:
             return
         try:
             if self.conversation is None:
-                self.conversation = self.house.archive.begin(self.owner, source or self.source)
-            self.house.archive.add(self.owner, self.conversation, events)
+                self.conversation = self.workspace.archive.begin(self.owner, source or self.source)
+            self.workspace.archive.add(self.owner, self.conversation, events)
         except sqlite3.Error as error:
             print(f"sqlagent: a conversation cannot be stored ({error})", file=sys.stderr)
 

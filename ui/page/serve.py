@@ -6,10 +6,10 @@ from functools import partial
 
 import gradio as gr
 
-from ui.asking import Asking
-from ui.house import House
-from ui.page import FOLDER, build_page
-from ui.wiring import wire
+from ui.page.asking import Asking
+from ui.page.page import FOLDER, build_page
+from ui.page.wiring import wire
+from ui.session.workspace import Workspace
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _POLICY = (
@@ -29,17 +29,17 @@ class Serving:
     inbrowser: bool = False
 
 
-def serve(house: House, serving: Serving) -> tuple[str, Callable[[], None]]:
+def serve(workspace: Workspace, serving: Serving) -> tuple[str, Callable[[], None]]:
     """Start the server in the background. Returns its address and what stops it. Raises OSError when the port is taken."""
-    page = build_page(house)
-    controller = wire(house, page)
+    page = build_page(workspace)
+    controller = wire(workspace, page)
     Asking(controller, page).wire()
     page.blocks.queue(max_size=serving.waiting, api_open=False, default_concurrency_limit=8)
     _, address, _ = page.blocks.launch(
         server_name=serving.host,
         server_port=serving.port,
         auth=list(serving.users) or None,
-        max_file_size=f"{house.rules.upload_mb}mb",
+        max_file_size=f"{workspace.rules.upload_mb}mb",
         prevent_thread_lock=True,
         inbrowser=serving.inbrowser,
         share=False,

@@ -14,12 +14,12 @@ import typer
 
 from app.serve.ui import _rules, _users
 from tests.ui.browser import served
-from tests.ui.houses import scripted_house
-from ui.asking import Asking
-from ui.home import Rules
-from ui.house import House
-from ui.page import Page, build_page
-from ui.wiring import Controller, wire
+from tests.ui.workspaces import scripted_workspace
+from ui.page.asking import Asking
+from ui.page.page import Page, build_page
+from ui.page.wiring import Controller, wire
+from ui.session.services import GuestRules
+from ui.session.workspace import Workspace
 
 NAMES = "Names of artists?"
 SCRIPT = {NAMES: "SELECT name, country FROM artists ORDER BY name"}
@@ -28,9 +28,9 @@ SCRIPT = {NAMES: "SELECT name, country FROM artists ORDER BY name"}
 class Site:
     """A page and its handlers, called as gradio calls them."""
 
-    def __init__(self, house: House) -> None:
-        self.house, self.page = house, build_page(house)
-        self.controller: Controller = wire(house, self.page)
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace, self.page = workspace, build_page(workspace)
+        self.controller: Controller = wire(workspace, self.page)
         self.asking = Asking(self.controller, self.page)
         self.asking.wire()
 
@@ -49,9 +49,9 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(scripted_house(tmp_path, SCRIPT))
+    made = Site(scripted_workspace(tmp_path, SCRIPT))
     yield made
-    made.house.close()
+    made.workspace.close()
 
 
 def test_asking_fills_chat_and_panel(site: Site) -> None:
@@ -116,18 +116,18 @@ def test_a_visitor_of_an_earlier_server_is_told_to_reload(site: Site) -> None:
 
 
 def test_nobody_comes_in_when_the_house_is_full(tmp_path: Path) -> None:
-    house = scripted_house(tmp_path, SCRIPT, rules=Rules(most_sessions=1))
-    site = Site(house)
+    workspace = scripted_workspace(tmp_path, SCRIPT, rules=GuestRules(most_sessions=1))
+    site = Site(workspace)
     site.visitor("a")
     with pytest.raises(gr.Error, match="too many"):
         site.visitor("b")
     site.controller.unload(SimpleNamespace(session_hash="a"))  # type: ignore[arg-type]
     site.visitor("b")
-    house.close()
+    workspace.close()
 
 
 def test_the_page_names_no_other_machine_and_forbids_them(tmp_path: Path) -> None:
-    with served(scripted_house(tmp_path, SCRIPT)) as address:
+    with served(scripted_workspace(tmp_path, SCRIPT)) as address:
         assert address.startswith("http://127.0.0.1:")
         page = urllib.request.urlopen(address).read().decode()
     assert "Content-Security-Policy" in page
@@ -136,8 +136,8 @@ def test_the_page_names_no_other_machine_and_forbids_them(tmp_path: Path) -> Non
 
 
 def test_whoever_is_not_named_stays_outside(tmp_path: Path) -> None:
-    house = scripted_house(tmp_path, SCRIPT)
-    with served(house, users=(("ada", "secret"),)) as address, pytest.raises(urllib.error.HTTPError) as refused:
+    workspace = scripted_workspace(tmp_path, SCRIPT)
+    with served(workspace, users=(("ada", "secret"),)) as address, pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{address}config")
     assert refused.value.code == 401
 
@@ -152,5 +152,5 @@ def test_names_and_passwords_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_who_reaches_the_page_from_elsewhere_opens_no_url_and_no_model() -> None:
-    assert _rules("127.0.0.1", 5) == Rules(upload_mb=5)
-    assert _rules("0.0.0.0", 5) == Rules(upload_mb=5, urls=False, models=False)
+    assert _rules("127.0.0.1", 5) == GuestRules(upload_mb=5)
+    assert _rules("0.0.0.0", 5) == GuestRules(upload_mb=5, urls=False, models=False)

@@ -4,27 +4,7 @@ import re
 from html import escape
 from typing import Any
 
-DOING = {
-    "relate": "Reading the question in its conversation",
-    "link": "Looking at the schema",
-    "clarify": "Looking for what is unclear",
-    "adapt": "Changing the former SQL",
-    "plan": "Planning",
-    "generate": "Writing SQL",
-    "vote": "Voting",
-    "choose": "Choosing a reading",
-    "check": "Checking the SQL",
-    "execute": "Running the query",
-    "refine": "Correcting the SQL",
-    "vary": "Looking for another query",
-    "answer": "Answering",
-}
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:])")
-
-
-def title(step: str) -> str:
-    """What a step does, in words."""
-    return DOING.get(step, step.replace("_", " ").capitalize())
 
 
 def plain(text: Any) -> str:

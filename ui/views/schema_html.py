@@ -1,7 +1,7 @@
 """The schema browser: tables that unfold into columns with types, keys and samples."""
 
 from tools.schema import Column, Schema, Table
-from ui.words import counted, html
+from ui.views.words import counted, html
 
 
 def schema_html(schema: Schema, name: str) -> str:

@@ -6,14 +6,15 @@ from typing import Any
 import gradio as gr
 
 from agent.conversation.json_values import plain_rows
+from agent.observe.step_titles import step_title
 from decoding.methods.registry import ready_methods
 from tools.sql.in_words import in_words
-from ui.charts import KINDS, Chart, draw, suggest
-from ui.decoding_html import decoding_html
-from ui.figures import savings_html
-from ui.fold import TurnView
-from ui.session import Session
-from ui.words import counted, milliseconds, plain, title
+from ui.session.conversation_view import TurnView
+from ui.session.session import Session
+from ui.views.charts import KINDS, Chart, draw, suggest
+from ui.views.decoding_html import decoding_html
+from ui.views.savings_html import savings_html
+from ui.views.words import counted, milliseconds, plain
 
 SHOWN_ROWS = 2000
 Updates = dict[Any, Any]
@@ -237,10 +238,10 @@ def told_error(error: dict[str, Any] | None) -> str:
 
 def _show_steps(panel: Panel, turn: TurnView | None) -> Updates:
     steps = [(i, step) for i, step in enumerate(turn.steps) if step.rounds] if turn else []
-    choices = [(f"{title(step.name)} ({counted(len(step.rounds), 'round')})", i) for i, step in steps]
+    choices = [(f"{step_title(step.name)} ({counted(len(step.rounds), 'round')})", i) for i, step in steps]
     index, chosen = steps[-1] if steps else (None, None)
     asked = [step.name for step in turn.steps if step.record and step.record["decoder"]] if turn else []
-    names = list(dict.fromkeys((title(name), name) for name in asked))
+    names = list(dict.fromkeys((step_title(name), name) for name in asked))
     return {
         panel.step: gr.update(choices=choices, value=index),
         panel.decoding: decoding_html(chosen),

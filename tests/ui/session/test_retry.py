@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ui.houses import scripted_house
-from ui.session import Session
+from tests.ui.workspaces import scripted_workspace
+from ui.session.session import Session
 
 COUNT = "How many albums?"
 PER_COUNTRY_OF_THEM = "How many of them did the artists of each country release?"
@@ -18,9 +18,9 @@ SCRIPT = {
 
 @pytest.fixture
 def ada(tmp_path: Path) -> Iterator[Session]:
-    house = scripted_house(tmp_path, SCRIPT)
-    yield house.session("one", "ada")
-    house.close()
+    workspace = scripted_workspace(tmp_path, SCRIPT)
+    yield workspace.session("one", "ada")
+    workspace.close()
 
 
 def ask(session: Session, question: str) -> None:

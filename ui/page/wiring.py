@@ -1,4 +1,4 @@
-"""What the components do: every handler finds its session, calls it, and returns updates. Asking is in `ui.asking`."""
+"""What the components do: every handler finds its session, calls it, and returns updates. Asking is in `ui.page.asking`."""
 
 from collections.abc import Callable
 from secrets import token_hex
@@ -9,27 +9,27 @@ import gradio as gr
 from agent.conversation.race import NoRace
 from agent.graph.model_queue import Stopped
 from tools.result import OpenError
-from ui import panel as panels
-from ui.decoding_html import decoding_html, race_html
-from ui.house import Full, House
-from ui.messages import message_turn
-from ui.opening import Opening
-from ui.page import Page
-from ui.session import Busy, Session
+from ui.page import panel as panels
+from ui.page.opening import Opening
+from ui.page.page import Page
+from ui.session.session import Busy, Session
+from ui.session.workspace import Full, Workspace
+from ui.views.decoding_html import decoding_html, race_html
+from ui.views.messages import message_turn
 
 Updates = dict[Any, Any]
 
 
 class Controller:
-    """Handlers over one page. Holds no state of its own: sessions live in the house."""
+    """Handlers over one page. Holds no state of its own: sessions live in the workspace."""
 
-    def __init__(self, house: House, page: Page) -> None:
-        self.house, self.page = house, page
-        self.opening = Opening(house, page, self.session)
+    def __init__(self, workspace: Workspace, page: Page) -> None:
+        self.workspace, self.page = workspace, page
+        self.opening = Opening(workspace, page, self.session)
 
     def session(self, request: gr.Request) -> Session:
         """The session of a page that was loaded from this server."""
-        found = self.house.find(request.session_hash or "")
+        found = self.workspace.find(request.session_hash or "")
         if found is None:
             raise gr.Error("The server was started anew: reload the page.")
         return found
@@ -39,16 +39,16 @@ class Controller:
         secret = owner if isinstance(owner, str) and len(owner) == 32 else token_hex(16)
         name = f"user:{request.username}" if request.username else f"browser:{secret}"
         try:
-            session = self.house.session(request.session_hash or "", name)
+            session = self.workspace.session(request.session_hash or "", name)
         except Full as error:
             raise gr.Error(str(error)) from error
-        newest = self.house.archive.search(name, most=1)
+        newest = self.workspace.archive.search(name, most=1)
         if newest and not session.view.turns:
             session.resume(newest[0].id)
         return {self.page.owner: secret} | self.opening.everything(session)
 
     def unload(self, request: gr.Request) -> None:
-        self.house.leave(request.session_hash or "")
+        self.workspace.leave(request.session_hash or "")
 
     def judge(self, data: gr.LikeData, request: gr.Request) -> None:
         """`data.liked` is True, False, or an empty text where it is taken back."""
@@ -105,9 +105,9 @@ class Controller:
             return
 
 
-def wire(house: House, page: Page) -> Controller:
+def wire(workspace: Workspace, page: Page) -> Controller:
     """Connect everything but asking."""
-    c, panel = Controller(house, page), page.panel
+    c, panel = Controller(workspace, page), page.panel
     with page.blocks:
         page.blocks.load(c.load, [page.owner], [page.owner, *c.opening.everywhere], api_visibility="private")
         page.blocks.unload(c.unload)

@@ -10,12 +10,12 @@ from agent.conversation.savings import savings
 from agent.observe.events import Event
 from decoding.engine.records.rounds import Round
 from tools.schema import Column, ForeignKey, Schema, Table
-from ui.charts import MOST_BARS, draw, suggest
-from ui.decoding_html import decoding_html, race_html, tokens_html
-from ui.figures import savings_html
-from ui.fold import Conversed, StepView
-from ui.schema_html import schema_html
-from ui.tree_svg import tree_svg
+from ui.session.conversation_view import ConversationView, StepView
+from ui.views.charts import MOST_BARS, draw, suggest
+from ui.views.decoding_html import decoding_html, race_html, tokens_html
+from ui.views.savings_html import savings_html
+from ui.views.schema_html import schema_html
+from ui.views.tree_svg import tree_svg
 
 
 def text_of(html: str) -> str:
@@ -26,7 +26,7 @@ def text_of(html: str) -> str:
 
 def test_the_tokens_spell_the_text(albums: list[Event]) -> None:
     """Every step that was decoded; the stop token at the end may follow."""
-    steps = [step for turn in Conversed(albums).turns for step in turn.steps if step.rounds]
+    steps = [step for turn in ConversationView(albums).turns for step in turn.steps if step.rounds]
     assert len(steps) >= 4
     for step in steps:
         assert text_of(tokens_html(step.rounds, step.spelling)).startswith(step.text)
@@ -41,7 +41,7 @@ def test_a_race_says_when_others_shared_its_forwards() -> None:
 
 
 def test_the_decoding_view_has_every_round_and_a_legend(albums: list[Event]) -> None:
-    step = next(step for turn in Conversed(albums).turns for step in turn.steps if step.rounds)
+    step = next(step for turn in ConversationView(albums).turns for step in turn.steps if step.rounds)
     view = decoding_html(step)
     assert view.count("<li data-round=") == len(step.rounds)
     for origin in ("accepted", "recycled", "bonus", "forced"):
@@ -59,7 +59,7 @@ def test_a_tree_shows_every_node_and_which_were_accepted() -> None:
 
 
 def test_savings_name_their_source_and_add_up(albums: list[Event]) -> None:
-    turns = Conversed(albums).turns
+    turns = ConversationView(albums).turns
     view = savings_html(turns[0], turns)
     assert "estimated" in view
     assert "this answer" in view and "all 2 questions" in view

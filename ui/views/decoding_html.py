@@ -6,9 +6,9 @@ from agent.conversation.race import Lane
 from decoding.engine.records.metrics import measure
 from decoding.engine.records.origins import Placed, origins
 from decoding.engine.records.rounds import Round
-from ui.fold import StepView
-from ui.tree_svg import tree_svg
-from ui.words import counted, html, milliseconds
+from ui.session.conversation_view import StepView
+from ui.views.tree_svg import tree_svg
+from ui.views.words import counted, html, milliseconds
 
 ORIGINS = {
     "accepted": "a draft's guess that the model agreed with",

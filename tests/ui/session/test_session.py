@@ -12,12 +12,12 @@ import pytest
 from agent.conversation.race import NoRace
 from agent.observe.event_json import EventError
 from agent.observe.events import Event, Failed, Started, Wrote
-from tests.ui.houses import scripted_house, tiny_house
+from tests.ui.workspaces import scripted_workspace, tiny_workspace
 from tools.result import OpenError
-from ui.fold import Conversed
-from ui.home import Rules
-from ui.house import House
-from ui.session import Busy, Session
+from ui.session.conversation_view import ConversationView
+from ui.session.services import GuestRules
+from ui.session.session import Busy, Session
+from ui.session.workspace import Workspace
 
 COUNT, PER_COUNTRY, WRONG, MANY = "How many albums?", "Albums per country?", "Wrong?", "All numbers?"
 PER_COUNTRY_OF_THEM = "How many of them did the artists of each country release?"
@@ -33,15 +33,15 @@ SCRIPT = {
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    made = scripted_house(tmp_path, SCRIPT)
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    made = scripted_workspace(tmp_path, SCRIPT)
     yield made
     made.close()
 
 
 @pytest.fixture
-def ada(house: House) -> Session:
-    return house.session("one", "ada")
+def ada(workspace: Workspace) -> Session:
+    return workspace.session("one", "ada")
 
 
 def ask(session: Session, question: str) -> list[Event]:
@@ -82,8 +82,8 @@ def test_stop_ends_a_running_query(ada: Session) -> None:
 
 
 def test_stop_ends_a_decode_in_the_middle(tmp_path: Path) -> None:
-    house = tiny_house(tmp_path)
-    session = house.session("one", "ada")
+    workspace = tiny_workspace(tmp_path)
+    session = workspace.session("one", "ada")
     written = 0
     for event in session.ask("How many albums?"):
         if isinstance(event, Wrote):
@@ -92,7 +92,7 @@ def test_stop_ends_a_decode_in_the_middle(tmp_path: Path) -> None:
     assert session.view.turns[-1].failure is not None
     assert session.view.turns[-1].failure.stopped
     assert written < 20
-    house.close()
+    workspace.close()
 
 
 def test_a_page_that_is_closed_stops_its_question(ada: Session) -> None:
@@ -129,10 +129,10 @@ def test_an_export_has_all_rows(ada: Session) -> None:
         assert sum(1 for _ in csv.reader(file)) == 100_001
 
 
-def test_files_join_as_tables_and_are_ones_own(house: House, ada: Session, tmp_path: Path) -> None:
+def test_files_join_as_tables_and_are_ones_own(workspace: Workspace, ada: Session, tmp_path: Path) -> None:
     (tmp_path / "shops.csv").write_text("shop_id,city\n1,Paris\n2,Rome\n")
     (tmp_path / "staff.csv").write_text("name\nEve\n")
-    bo = house.session("two", "bo")
+    bo = workspace.session("two", "bo")
     ada.open_files([tmp_path / "shops.csv"])
     ada.open_files([tmp_path / "staff.csv"])
     assert [table.name for table in ada.database.schema().tables] == ["shops", "staff"]
@@ -152,37 +152,37 @@ def test_a_bad_file_changes_nothing(ada: Session, tmp_path: Path) -> None:
 
 
 def test_too_large_files_and_urls_can_be_forbidden(tmp_path: Path) -> None:
-    house = scripted_house(tmp_path, SCRIPT, rules=Rules(upload_mb=0, urls=False))
-    session = house.session("one", "ada")
+    workspace = scripted_workspace(tmp_path, SCRIPT, rules=GuestRules(upload_mb=0, urls=False))
+    session = workspace.session("one", "ada")
     (tmp_path / "x.csv").write_text("a\n1\n")
     with pytest.raises(OpenError, match="0 MiB"):
         session.open_files([tmp_path / "x.csv"])
     with pytest.raises(OpenError, match="no database URLs"):
         session.open_url("sqlite:////etc/passwd")
-    house.close()
+    workspace.close()
 
 
 def test_a_conversation_is_found_after_a_restart(tmp_path: Path) -> None:
-    house = scripted_house(tmp_path, SCRIPT)
-    session = house.session("one", "ada")
+    workspace = scripted_workspace(tmp_path, SCRIPT)
+    session = workspace.session("one", "ada")
     ask(session, COUNT)
     session.judge(0, True)
     session.run_sql("SELECT 1 AS one", 0)
-    house.close()
-    house = scripted_house(tmp_path, SCRIPT)
-    again = house.session("new", "ada")
-    (entry,) = house.archive.search("ada")
+    workspace.close()
+    workspace = scripted_workspace(tmp_path, SCRIPT)
+    again = workspace.session("new", "ada")
+    (entry,) = workspace.archive.search("ada")
     assert again.resume(entry.id)
     turn = again.view.turns[0]
     assert (turn.question, turn.liked) == (COUNT, True)
     assert turn.ran is not None and turn.ran.rows == ((1,),)
     ask(again, PER_COUNTRY_OF_THEM)
     assert COUNT in _prompt(again)
-    assert len(house.archive.search("ada")) == 1
-    house.close()
+    assert len(workspace.archive.search("ada")) == 1
+    workspace.close()
 
 
-def test_an_edited_question_goes_on_in_a_copy(house: House, ada: Session) -> None:
+def test_an_edited_question_goes_on_in_a_copy(workspace: Workspace, ada: Session) -> None:
     ask(ada, COUNT)
     ask(ada, WRONG)
     ada.judge(0, True)
@@ -196,14 +196,14 @@ def test_an_edited_question_goes_on_in_a_copy(house: House, ada: Session) -> Non
     assert [turn.question for turn in ada.view.turns] == [COUNT, WRONG]
 
 
-def test_a_shared_file_plays_back_without_a_model(house: House, ada: Session, tmp_path: Path) -> None:
+def test_a_shared_file_plays_back_without_a_model(workspace: Workspace, ada: Session, tmp_path: Path) -> None:
     ask(ada, PER_COUNTRY)
     file = tmp_path / "shared.jsonl"
     file.write_bytes(ada.share().read_bytes())
-    bo = house.session("two", "bo")
+    bo = workspace.session("two", "bo")
     bo.replay(file)
     assert bo.view.turns == ada.view.turns
-    assert house.archive.search("bo")[0].source == "shared file: shared.jsonl"
+    assert workspace.archive.search("bo")[0].source == "shared file: shared.jsonl"
     file.write_text("nonsense\n")
     with pytest.raises(EventError, match="not an event"):
         bo.replay(file)
@@ -212,8 +212,8 @@ def test_a_shared_file_plays_back_without_a_model(house: House, ada: Session, tm
 
 def test_the_race_gives_every_lane_the_same_text(tmp_path: Path) -> None:
     """In fp32 all methods write what plain decoding writes; each lane's clock is its own."""
-    house = tiny_house(tmp_path)
-    session = house.session("one", "ada")
+    workspace = tiny_workspace(tmp_path)
+    session = workspace.session("one", "ada")
     with pytest.raises(NoRace):
         next(session.race("generate", ["plain", "lookahead"]))
     ask(session, COUNT)
@@ -222,21 +222,21 @@ def test_the_race_gives_every_lane_the_same_text(tmp_path: Path) -> None:
     assert all(lane.done and lane.text == plain.text for lane in lanes)
     assert plain.metrics.tokens_per_forward == 1.0
     assert all(lane.rounds for lane in lanes)
-    house.close()
+    workspace.close()
 
 
 def test_a_vote_shows_how_the_elected_candidate_was_decoded(tmp_path: Path) -> None:
-    house = tiny_house(tmp_path)
-    session = house.session("one", "ada")
+    workspace = tiny_workspace(tmp_path)
+    session = workspace.session("one", "ada")
     session.settings = replace(session.settings, samples=2)
     ask(session, COUNT)
     vote = next(step for step in session.view.turns[-1].steps if step.name == "vote")
     assert vote.rounds and vote.text
     assert "".join(vote.spelling[token] for r in vote.rounds for token in r.text_tokens).startswith(vote.text)
-    house.close()
+    workspace.close()
 
 
-def test_an_unclear_question_can_be_settled_or_answered_as_it_stands(house: House, ada: Session) -> None:
+def test_an_unclear_question_can_be_settled_or_answered_as_it_stands(workspace: Workspace, ada: Session) -> None:
     unclear, artist = "How many are called Home?", "Home refers to artists.name = 'Home'"
     ask(ada, unclear)
     asked_back = ada.view.turns[-1].unclear
@@ -246,16 +246,16 @@ def test_an_unclear_question_can_be_settled_or_answered_as_it_stands(house: Hous
     ada.settings = replace(ada.settings, clarify=False)
     ask(ada, unclear)
     assert [turn.unclear for turn in ada.view.turns[1:]] == [None] * 3
-    assert Conversed(house.archive.events("ada", ada.conversation or "")).turns == ada.view.turns
+    assert ConversationView(workspace.archive.events("ada", ada.conversation or "")).turns == ada.view.turns
 
 
 def test_ten_ask_at_once_and_all_are_answered(tmp_path: Path) -> None:
     """Their steps take turns at the model, so nobody waits for all of another's question."""
-    house = scripted_house(tmp_path, SCRIPT, pause_s=0.002)
+    workspace = scripted_workspace(tmp_path, SCRIPT, pause_s=0.002)
     waits: list[float] = []
 
     def work(number: int) -> None:
-        session = house.session(f"s{number}", f"user{number}")
+        session = workspace.session(f"s{number}", f"user{number}")
         begun = time.monotonic()
         for event in session.ask(COUNT):
             if isinstance(event, Wrote) and len(waits) <= number:
@@ -269,4 +269,4 @@ def test_ten_ask_at_once_and_all_are_answered(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(60)
     assert answers == [[[4]]] * 10
-    house.close()
+    workspace.close()

@@ -1,4 +1,4 @@
-"""What a session needs of the house that all share, and what guests may do there."""
+"""What a session uses of the workspace that everybody shares, and what guests may do there."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,11 +9,11 @@ from agent.graph.toolbox import Toolbox
 from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
 from tools.databases.database import Database
-from ui.settings import Settings
+from ui.session.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class GuestRules:
     """What guests may do. upload_mb: most that one person's files may weigh together."""
 
     upload_mb: int = 200
@@ -25,11 +25,11 @@ class Rules:
     most_sessions: int = 200
 
 
-class Home(Protocol):
-    """The house, as a session sees it."""
+class Services(Protocol):
+    """The workspace as a session sees it."""
 
     archive: Archive
-    rules: Rules
+    rules: GuestRules
     log: AuditLog | None
     knowledge: Knowledge
     turns: Turns
