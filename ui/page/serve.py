@@ -18,6 +18,9 @@ _POLICY = (
 )  # nothing is ever loaded from elsewhere, whatever a question, a cell or a shared file says
 
 
+SPARE_THREADS = 32  # for clicks, while each question that waits for the model holds a thread
+
+
 @dataclass(frozen=True, slots=True)
 class Serving:
     """`users`: (name, password) pairs; none lets everybody in who can reach the address."""
@@ -25,7 +28,7 @@ class Serving:
     host: str = "127.0.0.1"
     port: int | None = None  # None: the first free one from 7860 on
     users: Sequence[tuple[str, str]] = ()
-    waiting: int = 64  # questions that may queue
+    waiting: int = 64  # questions under way at once; more are turned away
     inbrowser: bool = False
 
 
@@ -34,7 +37,7 @@ def serve(workspace: Workspace, serving: Serving) -> tuple[str, Callable[[], Non
     page = build_page(workspace)
     controller = wire(workspace, page)
     Asking(controller, page).wire()
-    page.blocks.queue(max_size=serving.waiting, api_open=False, default_concurrency_limit=8)
+    page.blocks.queue(max_size=serving.waiting, api_open=False, default_concurrency_limit=serving.waiting)
     _, address, _ = page.blocks.launch(
         server_name=serving.host,
         server_port=serving.port,
@@ -47,7 +50,7 @@ def serve(workspace: Workspace, serving: Serving) -> tuple[str, Callable[[], Non
         quiet=True,
         footer_links=[],
         run_history=False,
-        max_threads=64,
+        max_threads=serving.waiting + SPARE_THREADS,
         theme=_theme(),
         css_paths=[FOLDER / "style.css"],
         head=_head(),

@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from agent.conversation.race import NoRace
-from agent.graph.model_queue import Stopped
+from decoding.serving.model_queue import Stopped
 from tools.result import OpenError
 from ui.page import panel as panels
 from ui.page.opening import Opening

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent.conversation.archive import Archive
-from agent.graph.model_queue import Turns
 from agent.graph.toolbox import Toolbox
 from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
@@ -32,7 +31,6 @@ class Services(Protocol):
     rules: GuestRules
     log: AuditLog | None
     knowledge: Knowledge
-    turns: Turns
 
     def default_settings(self) -> Settings:
         """What a session begins with."""

@@ -13,8 +13,8 @@ from agent.conversation.conversation import Again, Conversation
 from agent.conversation.json_values import plain_rows
 from agent.conversation.race import Lane, NoRace, race
 from agent.conversation.records import records
-from agent.graph.model_queue import Seat, Stopped
 from agent.graph.readings import entity_of
+from agent.graph.stop_signal import StopSignal
 from agent.graph.toolbox import Toolbox
 from agent.observe.audit import Trail, run_sql
 from agent.observe.event_json import EventError, from_json, to_json
@@ -23,7 +23,7 @@ from agent.state import Reading
 from decoding.engine.loop import PromptTooLong
 from decoding.engine.recall import Recall
 from decoding.errors import ModelError
-from decoding.serving.chat_model import FastChatModel
+from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.databases.files.export import Format, export
 from tools.databases.open_database import open_database
@@ -52,7 +52,7 @@ class Session:
         self.view = ConversationView()
         self.results: dict[int, Result] = {}  # the newest turn's result, whole
         self._files: list[Path] = []
-        self._seat = Seat(workspace.turns)
+        self._stop = StopSignal()
         self._recall = Recall()
         self._toolbox: Toolbox | None = None
         self._trail = Trail(workspace.log, owner, "ui") if workspace.log else None
@@ -85,7 +85,7 @@ class Session:
         """One thing at a time, and not for ever. Raises Busy."""
         if not self._busy.acquire(blocking=False):
             raise Busy("still at work on the last question; stop that first")
-        self._seat.go()
+        self._stop.clear()
         late = threading.Timer(self.workspace.rules.question_s, self.stop)
         late.start()
         try:
@@ -120,7 +120,7 @@ class Session:
 
     def stop(self) -> None:
         """Stop decoder and query; what runs ends soon after."""
-        self._seat.stop()
+        self._stop.stop()
         self.database.interrupt()
 
     def run_sql(self, sql: str, turn: int) -> Ran:
@@ -261,11 +261,9 @@ class Session:
         if retry and retry.sampled:
             settings = replace(settings, temperature=max(settings.temperature, 0.7), seed=len(self.view.turns))
         toolbox = self.workspace.toolbox(settings, self.database)
-        toolbox.seat, toolbox.recall, toolbox.trail = self._seat, self._recall, self._trail
+        toolbox.stop, toolbox.recall, toolbox.trail = self._stop, self._recall, self._trail
         if self.source == EXAMPLE:
             toolbox.options = replace(toolbox.options, knowledge=self.workspace.knowledge)
-        if isinstance(toolbox.model, FastChatModel):
-            toolbox.model = toolbox.model.model_copy(update={"cancelled": self._seat.stopped})
         self._toolbox = toolbox
         conversation = Conversation(toolbox)
         for number, turn in remembered(retry.before if retry else self.view.turns):

@@ -1,4 +1,4 @@
-"""What everybody who uses the chat shares: the loaded models, the queue before them, the archive and the open sessions."""
+"""What everybody who uses the chat shares: the loaded models, the archive and the open sessions."""
 
 import threading
 from collections.abc import Callable
@@ -7,11 +7,9 @@ from typing import Any
 
 from agent.assemble import LoadedModel, ModelChoice
 from agent.conversation.archive import Archive
-from agent.graph.model_queue import Turns
 from agent.graph.toolbox import Toolbox
 from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
-from decoding.serving.batching import SEATS
 from tools.databases.database import Database
 from tools.processes.temporary_folders import new_folder, remove_folder
 from ui.session.services import GuestRules
@@ -40,7 +38,6 @@ class Workspace:
         """`knowledge` is of the database that `open_default` opens."""
         self.choice, self.archive, self.rules, self.facts, self.log = choice, archive, rules, facts or {}, log
         self.knowledge = knowledge or Knowledge()
-        self.turns = Turns(SEATS)
         self._load, self._open_default = load, open_default
         self._loaded: dict[str, LoadedModel] = {}
         self._loading, self._door = threading.Lock(), threading.Lock()
