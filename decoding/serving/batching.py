@@ -3,10 +3,9 @@
 Each caller drives its own sequences, and those of others join or leave between rounds, so a text is what it would be alone.
 """
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Condition
@@ -17,9 +16,7 @@ from decoding.engine.loop import Decoding, Request, advance
 from decoding.engine.records.rounds import Round
 from decoding.engine.target import AnyTarget
 
-SEATS = 16
 _PATIENCE = 0.25  # of the last round's time: so long the next one waits for those that are still busy with their text
-_LOOK_UP_S = 0.1  # how often a caller in the line looks whether it is still wanted
 Done = TypeVar("Done")
 
 
@@ -32,16 +29,13 @@ class _Asked:
 
 
 class Batcher:
-    """Owner of a target's time: all that touches it runs on one thread of its own. Callers may be many.
-
-    seats: sequences that are decoded at once; who comes later waits for a seat, first come, first served. A call with more
-    requests than there are seats has them all when it is alone.
+    """Owner of a target's time: all that touches it runs on one thread of its own. Callers may be many; how many sequences
+    are decoded at once is for `model_queue` to say.
     """
 
-    def __init__(self, target: AnyTarget, seats: int = SEATS) -> None:
+    def __init__(self, target: AnyTarget) -> None:
         self._target = target
         self._thread = ThreadPoolExecutor(1, "decoder")
-        self._seats = _Seats(seats)
         self._changed = Condition()
         self._open = 0  # calls that have sequences
         self._asked: list[_Asked] = []
@@ -50,9 +44,9 @@ class Batcher:
     def decode(
         self, requests: Sequence[Request], *, cancelled: Callable[[int], bool] = lambda sequence: False
     ) -> Generator[Round, None, None]:
-        """As `loop.decode`, beside the other callers' requests. Nothing comes where the first is cancelled in the line."""
-        with self._seats.taken(len(requests), lambda: cancelled(0)) as seated, ExitStack() as opened:
-            live = self._opened(requests, opened) if seated else []
+        """As `loop.decode`, beside the other callers' requests."""
+        with ExitStack() as opened:
+            live = self._opened(requests, opened)
             while live := [one for one in live if one.room > 0 and not cancelled(one.index)]:
                 for outcome in self._round(live):
                     if isinstance(outcome, Exception):
@@ -107,38 +101,3 @@ class Batcher:
         self._round_s = perf_counter() - start
         for asked, answer in zip(served, found, strict=True):
             asked.answer.set_result(answer)
-
-
-class _Seats:
-    """Places for sequences, given out in the order of asking."""
-
-    def __init__(self, count: int) -> None:
-        self._count, self._free = count, count
-        self._line: deque[object] = deque()
-        self._changed = Condition()
-
-    @contextmanager
-    def taken(self, wanted: int, given_up: Callable[[], bool]) -> Iterator[bool]:
-        """Whether there are seats at last: False where the wait was given up."""
-        seated = min(wanted, self._count)
-        seated = seated if self._wait(seated, given_up) else 0
-        try:
-            yield seated > 0
-        finally:
-            with self._changed:
-                self._free += seated
-                self._changed.notify_all()
-
-    def _wait(self, wanted: int, given_up: Callable[[], bool]) -> bool:
-        me = object()
-        with self._changed:
-            self._line.append(me)
-            try:
-                while not self._changed.wait_for(lambda: self._line[0] is me and self._free >= wanted, _LOOK_UP_S):
-                    if given_up():
-                        return False
-                self._free -= wanted
-                return True
-            finally:
-                self._line.remove(me)
-                self._changed.notify_all()

@@ -1,6 +1,8 @@
 """Text in, text out: prompts, stop strings and streaming around the decode loop. Knows no chat format and no agent."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -15,8 +17,10 @@ from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget
 from decoding.methods.registry import load_method, ready_methods
 from decoding.serving.batching import Batcher
+from decoding.serving.model_queue import ModelQueue, Stopped, never
 from decoding.tokenizer.tokenizer import TextStream, Tokenizer
 
+SEATS = 16  # sequences that are decoded together
 Finish = Literal["stop", "length", "cancelled"]
 Done = TypeVar("Done")
 
@@ -88,14 +92,37 @@ class TextDecoder:
         self.target, self.tokenizer, self.name, self.adapter = target, tokenizer, name, adapter
         self._identity = identity
         self.batcher = batcher or Batcher(target)
+        self.queue = ModelQueue(SEATS)
+
+    @contextmanager
+    def reserved(
+        self, texts: int, cancelled: Callable[[], bool], waiting: Callable[[int], None] = lambda ahead: None
+    ) -> Iterator["TextDecoder"]:
+        """Seats for so many texts at once: a view of this decoder that decodes them without another wait. See `ModelQueue.take`
+        for `waiting`. Raises Stopped and QueueFull.
+        """
+        with self.queue.take(texts, cancelled, waiting):
+            view = copy(self)
+            view.queue = ModelQueue(texts)
+            yield view
 
     def stream(
-        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = lambda: False
+        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = never
     ) -> Iterator[Piece | Generation]:
         """Decode `prompt` once per settings, together; yields pieces as they come and each sequence's `Generation`.
 
-        Several settings share the prompt's prefill. Raises PromptTooLong and UnknownMethod before anything is computed.
+        Several settings share the prompt's prefill. Raises PromptTooLong, UnknownMethod and QueueFull before anything is
+        computed.
         """
+        try:
+            with self.queue.take(len(settings), cancelled):
+                yield from self._decoded(prompt, settings, cancelled)
+        except Stopped:  # nothing was begun
+            yield from (Generation("", (), 0, (), "cancelled") for _ in settings)
+
+    def _decoded(
+        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool]
+    ) -> Iterator[Piece | Generation]:
         tokens = tuple(self.tokenizer.encode(prompt))
         texts = [_GrowingText(self.tokenizer, each.stop) for each in settings]
         requests = [self._request(tokens, each) for each in settings]

@@ -101,40 +101,12 @@ def test_a_prompt_that_is_too_long_is_refused_and_leaves_nothing_open() -> None:
     assert text(batcher.decode([request(0)])) == text(decode(ToyTarget(), [request(0)]))
 
 
-def test_who_closes_the_stream_early_holds_up_nobody() -> None:
-    batcher = Batcher(ToyTarget(), seats=1)
-    stream = batcher.decode([request(0)])
-    next(stream)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(lambda: text(batcher.decode([request(1)])))
-        sleep(0.02)
-        assert not waiting.done()  # the only seat is taken
-        stream.close()
-        assert waiting.result(timeout=30) == text(decode(ToyTarget(), [request(1)]))
-
-
 def test_an_idle_reader_does_not_stop_the_others() -> None:
     batcher = Batcher(ToyTarget())
     idle = batcher.decode([request(0)])
     first = next(idle)
     assert in_threads([lambda: text(batcher.decode([request(1)]))]) == [text(decode(ToyTarget(), [request(1)]))]
     assert text([first, *idle]) == text(decode(ToyTarget(), [request(0)]))
-
-
-def test_seats_bound_the_batch_and_go_round_in_the_order_of_asking() -> None:
-    target = Counting(pause_s=0.001)
-    batcher = Batcher(target, seats=2)
-    in_threads([lambda i=i: text(batcher.decode([request(i)])) for i in range(6)])  # type: ignore[misc]
-    assert max(target.sizes) <= 2
-    assert text(batcher.decode([request(i) for i in range(3)]))  # more than the seats: alone it may
-
-
-def test_a_caller_in_the_line_can_give_up() -> None:
-    batcher = Batcher(ToyTarget(), seats=1)
-    stream = batcher.decode([request(0)])
-    next(stream)
-    assert list(batcher.decode([request(1)], cancelled=lambda sequence: True)) == []
-    stream.close()
 
 
 def test_a_forward_that_fails_fails_everybodys_round_and_the_next_call_works() -> None:

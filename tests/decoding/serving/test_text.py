@@ -1,5 +1,6 @@
 """Text generation on a tiny checkpoint: streaming, stop strings, samples, cancellation, and the chat model around it."""
 
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from decoding.engine.loop import PromptTooLong
 from decoding.engine.method import UnknownMethod
 from decoding.methods.registry import METHODS
 from decoding.serving.chat_model import FastChatModel, rounds_of
+from decoding.serving.model_queue import ModelQueue, QueueFull, Stopped
 from decoding.serving.text import Generation, Piece, Settings, TextDecoder
 from decoding.targets.hf_target import HfTarget
 from decoding.tokenizer.tokenizer import Tokenizer
@@ -114,3 +116,37 @@ def test_chat_model_calls_callbacks_and_takes_settings_per_call(decoder: TextDec
     assert model.invoke([HumanMessage(PROMPT)], stop=[text[5:8]]).text == text[: text.index(text[5:8])]
     results = model.generate([[HumanMessage(PROMPT)]], n=3)
     assert len({generation.text for generation in results.generations[0]}) == 3
+
+
+def test_seats_bound_the_batch_and_a_closed_stream_gives_its_seat_back(decoder: TextDecoder) -> None:
+    small = copy(decoder)
+    small.queue = ModelQueue(seats=2)
+    first, second = (small.stream(PROMPT, [settings(seed=seed)]) for seed in range(2))
+    assert isinstance(next(first), Piece) and isinstance(next(second), Piece)
+    stops = iter([False, False, True])
+    (left,) = small.stream(PROMPT, [settings()], cancelled=lambda: next(stops))
+    assert isinstance(left, Generation) and (left.finish, left.text) == ("cancelled", "")
+    first.close()  # type: ignore[attr-defined]
+    assert small.generate(PROMPT, settings(seed=5)).text == decoder.generate(PROMPT, settings(seed=5)).text
+    second.close()  # type: ignore[attr-defined]
+    many = [settings(seed=seed) for seed in range(3)]
+    assert len(small.samples(PROMPT, many)) == 3, "more than the seats: alone it may"
+    assert len(small.queue) == 0
+
+
+def test_reserved_seats_are_one_place_in_the_line(decoder: TextDecoder) -> None:
+    small = copy(decoder)
+    small.queue = ModelQueue(seats=2, most_callers=1)
+    with small.reserved(2, lambda: False) as view:
+        streams = [view.stream(PROMPT, [settings(seed=seed)]) for seed in range(2)]
+        assert all(isinstance(next(stream), Piece) for stream in streams)
+        with pytest.raises(QueueFull):
+            small.generate(PROMPT, settings())
+        for stream in streams:
+            stream.close()  # type: ignore[attr-defined]
+    with small.queue.take(), pytest.raises(QueueFull), small.reserved(1, lambda: False):
+        pass
+    small.queue.most_callers = None
+    with small.queue.take(2), pytest.raises(Stopped), small.reserved(1, lambda: True):
+        pass
+    assert small.generate(PROMPT, settings()).text == decoder.generate(PROMPT, settings()).text
