@@ -1,13 +1,21 @@
 """Command-line options that several commands share: their types, their help, and what they mean together."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
 
-Engine = Literal["auto", "duckdb", "sqlite"]
+def known_engine(name: str) -> str:
+    """The name of a kind of database, or auto."""
+    from tools.databases.database import DATABASE_KINDS
+
+    if name != "auto" and name not in DATABASE_KINDS:
+        raise typer.BadParameter(f"{name!r} is not one of auto, {', '.join(DATABASE_KINDS)}")
+    return name
+
+
+Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
 
 Db = Annotated[
     str | None,
@@ -36,7 +44,12 @@ Ray = Annotated[
 RayWorkers = Annotated[
     int | None, typer.Option("--ray-workers", min=1, help="Models in all. Default: one for each GPU, or machine.")
 ]
-EngineOption = Annotated[Engine, typer.Option("--engine", help="What runs the SQL on a SQLite file.")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine", callback=known_engine, help="What opens it: auto, duckdb, or sqlite for SQLite's own dialect."
+    ),
+]
 Model = Annotated[
     str,
     typer.Option(
