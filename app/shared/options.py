@@ -91,6 +91,10 @@ KnowledgeFolder = Annotated[
         "--knowledge", help="Folder of terms, metrics and examples of this database.", envvar="SQLAGENT_KNOWLEDGE"
     ),
 ]
+NodeOption = Annotated[
+    list[str] | None,
+    typer.Option("--node-option", metavar="NODE.NAME=VALUE", help="Of a node that an extension added; repeatable."),
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Most rows returned.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
 MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]
@@ -119,6 +123,20 @@ def decoder_options(pairs: list[str] | None) -> dict[str, Any]:
     for pair in pairs or []:
         name, value = named(pair, "--decoder-option")
         options[name] = option_value(value)
+    return options
+
+
+def node_options(pairs: list[str] | None) -> dict[str, dict[str, Any]]:
+    """`node.name=value` pairs by their nodes, values read as those of decoders. Raises UnknownNode."""
+    from agent.observe.node_table import check_option
+    from decoding.methods.registry import option_value
+
+    options: dict[str, dict[str, Any]] = {}
+    for pair in pairs or []:
+        key, value = named(pair, "--node-option")
+        node, _, name = key.partition(".")
+        check_option(node, name)
+        options.setdefault(node, {})[name] = option_value(value)
     return options
 
 
