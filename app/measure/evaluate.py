@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from app.shared import exit_codes, options, output
+from app.shared.extensions import load_extensions
 from app.shared.option_groups import Asking, Decoding, fixed, spread
 from eval.datasets.table import DATASETS
 
@@ -144,6 +145,7 @@ def _predictor(
     from eval.predict.agent_predict import AgentPredict
     from tools.result import Limits
 
+    load_extensions()  # in a worker of a cluster nobody did
     load = partial(load_model, decoding.choice())
     return AgentPredict(load, engine, asking.agent_options(), Limits(deadline_s=timeout), first_turn)
 

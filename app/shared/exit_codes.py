@@ -55,6 +55,7 @@ def own_heads_only() -> Iterator[None]:
 
 
 _CODES = {  # by name, so that no command imports what it does not use
+    "app.shared.extensions.ExtensionError": USAGE,
     "tools.result.OpenError": DATABASE,
     "decoding.errors.ModelError": MODEL,
     "openai.OpenAIError": MODEL,  # a remote model
