@@ -50,12 +50,21 @@ def test_extensions_are_named_or_installed(tmp_path: Path) -> None:
     ("code", "says"),
     [
         (None, "(ModuleNotFoundError: No module named 'broken'): install it, or put its folder into PYTHONPATH"),
-        ("import no_such_module", "(ModuleNotFoundError: No module named 'no_such_module'): correct it, or leave it out"),
+        (
+            "import no_such_module",
+            "(ModuleNotFoundError: No module named 'no_such_module'): correct it, or leave it out",
+        ),
         ("raise OSError('two\\nlines')", "(OSError: two lines): correct it, or leave it out"),
         (NEW_KIND.format(name="sqlite"), "a kind of database cannot be called 'sqlite'"),
-        ("from decoding.methods.table import register_method\nregister_method('plain', 'x:Y')", "cannot be called 'plain'"),
+        (
+            "from decoding.methods.table import register_method\nregister_method('plain', 'x:Y')",
+            "cannot be called 'plain'",
+        ),
         ("from eval.datasets.table import register_dataset\nregister_dataset('bird', 'x:Y', '')", "called 'bird'"),
-        ("from agent.observe.node_table import *\nregister_node('n', Node('x:y', 'N', before='z'))", "before 'z'; choose"),
+        (
+            "from agent.observe.node_table import *\nregister_node('n', Node('x:y', 'N', before='z'))",
+            "before 'z'; choose",
+        ),
     ],
 )
 def test_a_broken_extension_is_one_line(tmp_path: Path, code: str | None, says: str) -> None:
