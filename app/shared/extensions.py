@@ -21,12 +21,20 @@ def load_extensions(named: Iterable[str] = ()) -> None:
 
     Processes that are started from here on find all of these in their environment. Raises ExtensionError.
     """
-    given = [*os.environ.get(VARIABLE, "").replace(",", " ").split(), *named]
-    if given:
-        os.environ[VARIABLE] = ",".join(dict.fromkeys(given))
-    installed = [each.value for each in entry_points(group=GROUP)]
-    for module in dict.fromkeys([*installed, *given]):
+    if given := dict.fromkeys([*_from_environment(), *named]):
+        os.environ[VARIABLE] = ",".join(given)
+    for module in extensions():
         _load(module)
+
+
+def extensions() -> list[str]:
+    """The modules of installed packages and of the environment."""
+    installed = [each.value for each in entry_points(group=GROUP)]
+    return list(dict.fromkeys([*installed, *_from_environment()]))
+
+
+def _from_environment() -> list[str]:
+    return os.environ.get(VARIABLE, "").replace(",", " ").split()
 
 
 def _load(module: str) -> None:
