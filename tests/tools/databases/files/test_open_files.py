@@ -14,12 +14,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.tools.databases.workbook import write_workbook
+from tests.tools.databases.files.workbook import write_workbook
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Limits, OpenError, QueryError
 
-SPIDER = Path(__file__).parents[3].parent / "shared" / "data" / "spider" / "database"
+SPIDER = Path(__file__).parents[4].parent / "shared" / "data" / "spider" / "database"
 
 
 def _rows(database: Database, sql: str) -> list[tuple[Any, ...]]:
