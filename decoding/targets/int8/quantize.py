@@ -48,8 +48,8 @@ def rounded(weight: Tensor, most: int) -> Rounded:
 
 
 def rounded_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """`weights` with transformers' names, rotated (see `decoding.targets.int8.rotation`); the layers' matrices, and a copy of the
-    LM head, are stored as NAME.steps and NAME.scale. Matrices whose inputs are rotated at every product are rotated to match.
+    """`weights` with transformers' names, rotated (see `decoding.targets.int8.rotation`); the layers' matrices, and a copy
+    of the LM head, are stored as NAME.steps and NAME.scale. Where inputs are rotated at every product, so are the matrices.
     Raises UnsupportedModel where the weights do not match the configuration.
     """
     try:

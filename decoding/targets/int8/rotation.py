@@ -40,8 +40,8 @@ def block_rotation(columns: int) -> Tensor:
 
 
 def rotated(x: Tensor, rotation: Tensor) -> Tensor:
-    """x [..., columns], every `len(rotation)` columns multiplied by `rotation`, in the rotation's type: in fp64 a row's result, rounded
-    to x's type, does not depend on the other rows.
+    """x [..., columns], every `len(rotation)` columns multiplied by `rotation`, in its type: in fp64 a row's result, once
+    rounded to x's type, does not depend on the other rows.
     """
     return (x.reshape(-1, len(rotation)).to(rotation.dtype) @ rotation).to(x.dtype).view_as(x)
 
