@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from app.shared import options, output
+from app.shared.extensions import extensions
 
 _PACKAGES = ("torch", "transformers", "triton", "duckdb", "sqlglot", "sqlalchemy", "langgraph", "langchain-core")
 
@@ -30,6 +31,7 @@ def _machine() -> dict[str, Any]:
     import torch
 
     return {
+        "extensions": extensions(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),

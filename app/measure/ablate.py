@@ -13,7 +13,7 @@ from app.shared.option_groups import Asking, Decoding, spread
 
 @spread
 def ablate(
-    dataset: Annotated[Literal["spider", "bird", "held_back"], typer.Argument(help="Which questions, by whose rules.")],
+    dataset: Annotated[str, typer.Argument(help="A data set, as `sqlagent eval --help` lists them.")],
     data: AnyData,
     out: options.Out,
     engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
@@ -30,14 +30,14 @@ def ablate(
     """
     from agent.assemble import load_model
     from eval.accuracy.ablation import Questions, ablate, markdown, stages
-    from eval.datasets.registry import DATASETS, load_dataset
+    from eval.datasets.registry import dataset_named, load_dataset
 
     with exit_codes.plain_errors():
         examples = load_dataset(dataset, data, limit=limit, sample=sample, db=db_id)
-        tables = DATASETS[dataset].tables
-        questions = Questions(examples, dataset, DATASETS[dataset].rules, data / tables if tables else None, engine)
+        found = dataset_named(dataset)
+        questions = Questions(examples, dataset, found.rules, found.tables_file(data), engine)
         rows = stages(decoding.adapter, Asking().agent_options(), votes)
-        found = list(
+        measured = list(
             ablate(
                 questions,
                 decoding.choice(),
@@ -49,7 +49,7 @@ def ablate(
                 say=lambda text: output.stderr.print(text, style="dim"),
             )
         )
-        table = markdown(found)
+        table = markdown(measured)
         (Path(out) / "table.md").write_text(table + "\n", encoding="utf-8")
     print(table)
-    output.print_json([asdict(row) for row in found])
+    output.print_json([asdict(row) for row in measured])

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -174,7 +174,7 @@ class Questions:
         ),
     ]
     dataset: Annotated[
-        Literal["spider", "held_back", "follow_ups"], typer.Option("--dataset", help="Which questions.")
+        str, typer.Option("--dataset", help="Which questions: a data set, as `sqlagent eval --help` lists them.")
     ] = "spider"
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N.")] = None
     sample: Annotated[int | None, typer.Option("--sample", min=1, help="Only N, random but always the same.")] = None

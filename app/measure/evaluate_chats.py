@@ -40,7 +40,7 @@ def conversation(
     """
     from agent.assemble import load_model
     from eval.accuracy.run import evaluate
-    from eval.datasets.registry import in_order, load_dataset
+    from eval.datasets.registry import SPIDER, in_order, load_dataset
     from eval.predict.chat_predict import ChatPredict
     from tools.result import Limits
 
@@ -58,8 +58,8 @@ def conversation(
                 engine,
                 out,
                 dataset="conversation",
-                rules="spider",
-                tables=data / "tables.json",
+                rules=SPIDER.rules,
+                tables=SPIDER.tables_file(data),
                 model=decoding.model,
                 decoder=choice.decoder_name,
                 settings=settings,

@@ -1,13 +1,21 @@
 """Command-line options that several commands share: their types, their help, and what they mean together."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
 
-Engine = Literal["auto", "duckdb", "sqlite"]
+def known_engine(name: str) -> str:
+    """The name of a kind of database, or auto."""
+    from tools.databases.database import DATABASE_KINDS
+
+    if name != "auto" and name not in DATABASE_KINDS:
+        raise typer.BadParameter(f"{name!r} is not one of auto, {', '.join(DATABASE_KINDS)}")
+    return name
+
+
+Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
 
 Db = Annotated[
     str | None,
@@ -36,7 +44,12 @@ Ray = Annotated[
 RayWorkers = Annotated[
     int | None, typer.Option("--ray-workers", min=1, help="Models in all. Default: one for each GPU, or machine.")
 ]
-EngineOption = Annotated[Engine, typer.Option("--engine", help="What runs the SQL on a SQLite file.")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine", callback=known_engine, help="What opens it: auto, duckdb, or sqlite for SQLite's own dialect."
+    ),
+]
 Model = Annotated[
     str,
     typer.Option(
@@ -78,6 +91,10 @@ KnowledgeFolder = Annotated[
         "--knowledge", help="Folder of terms, metrics and examples of this database.", envvar="SQLAGENT_KNOWLEDGE"
     ),
 ]
+NodeOption = Annotated[
+    list[str] | None,
+    typer.Option("--node-option", metavar="NODE.NAME=VALUE", help="Of a node that an extension added; repeatable."),
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Most rows returned.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
 MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]
@@ -106,6 +123,20 @@ def decoder_options(pairs: list[str] | None) -> dict[str, Any]:
     for pair in pairs or []:
         name, value = named(pair, "--decoder-option")
         options[name] = option_value(value)
+    return options
+
+
+def node_options(pairs: list[str] | None) -> dict[str, dict[str, Any]]:
+    """`node.name=value` pairs by their nodes, values read as those of decoders. Raises UnknownNode."""
+    from agent.observe.node_table import check_option
+    from decoding.methods.registry import option_value
+
+    options: dict[str, dict[str, Any]] = {}
+    for pair in pairs or []:
+        key, value = named(pair, "--node-option")
+        node, _, name = key.partition(".")
+        check_option(node, name)
+        options.setdefault(node, {})[name] = option_value(value)
     return options
 
 

@@ -1,4 +1,4 @@
-"""Which files a command's calls enter, and how often they come back to one: python -m tests.call_walk FOLDER[,FOLDER] COMMAND...
+"""Which files a command enters, and how often it comes back to one: python -m tests.layout.call_walk FOLDER[,FOLDER] COMMAND...
 
 COMMAND is sqlagent's, such as `ask "How many albums?"`; FOLDERs are those whose files count. An arrow is a pair of files of
 which one calls the other. Files that are entered once need one arrow less than there are files; every arrow more comes
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class CallWalk:

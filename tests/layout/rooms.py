@@ -1,23 +1,29 @@
-"""How each top-level folder is arranged: its rooms, the imports drawn between them, and its circles: python -m tests.rooms
+"""The rooms of each top-level folder, the imports drawn between them, and circles: python -m tests.layout.rooms
 
 A room is a module or a folder at the folder's top level. Modules that import one another in a circle are counted as one.
 """
 
 import sys
+from typing import NamedTuple
 
 import grimp
 
-from tests.test_layout import PACKAGES
+PACKAGES = ("app", "agent", "decoding", "kernels", "tools", "ui", "eval")
 
 
-def rooms(package: str) -> tuple[int, int, int]:
-    """(rooms, pairs of rooms of which one imports the other, circles among its modules)."""
+class Arrangement(NamedTuple):
+    rooms: int
+    imports: int  # pairs of rooms of which one imports the other
+    circles: int  # among all its modules
+
+
+def rooms(package: str) -> Arrangement:
     graph = grimp.build_graph(package)
     depth = package.count(".") + 1
     top = {module: ".".join(module.split(".")[: depth + 1]) for module in graph.modules}
     edges = {(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)}
     arrows = {(top[a], top[b]) for a, b in edges if top[a] != top[b] and package not in (top[a], top[b])}
-    return len(graph.find_children(package)), len(arrows), _circles(graph.modules, edges)
+    return Arrangement(len(graph.find_children(package)), len(arrows), _circles(graph.modules, edges))
 
 
 def _circles(modules: set[str], edges: set[tuple[str, str]]) -> int:
