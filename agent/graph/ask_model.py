@@ -17,7 +17,7 @@ from agent.grammar.scope.facts import Said
 from agent.graph.toolbox import Call, Toolbox
 from agent.observe.events import Started, Waiting, Wrote
 from agent.observe.step_record import PlainTime, Step, model_step
-from agent.prompts.predicted_text import foretold
+from agent.prompts.predicted_text import predicted_texts
 from agent.prompts.profiles import ModelStep
 from agent.prompts.slots import Slots
 from decoding.engine.constraint import Constraint, ConstraintError
@@ -136,7 +136,7 @@ def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slot
     """What the conversation remembers, and what the model will probably write."""
     if not (toolbox.options.foretell and toolbox.profile.raw):
         return toolbox.recall
-    older, newer = foretold(name, slots)
+    older, newer = predicted_texts(name, slots)
     encode = partial(_encoded, tokenizer)
     return toolbox.recall.beside(map(encode, older), map(encode, newer))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.shared import audit_trail, exit_codes, options, output
-from app.shared.option_groups import Asking, Decoding, Query, Source, spread
+from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
 if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
@@ -25,7 +25,7 @@ Clarify = Annotated[
 @spread
 def ask(
     question: Annotated[str | None, typer.Argument(help="The question; read from stdin when it is not given.")] = None,
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
@@ -56,7 +56,7 @@ def ask(
 
 @spread
 def chat(
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
@@ -124,7 +124,7 @@ def _chosen(question: str, meanings: Mapping[str, str]) -> str:
 
 @contextmanager
 def _talking(
-    source: Source,
+    source: DatabaseOptions,
     decoding: Decoding,
     agent_options: "AgentOptions",
     query: Query,

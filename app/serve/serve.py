@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from decoding.serving.text import Generation, Piece, Settings, TextDecoder
+    from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 
 CHAT = "/v1/chat/completions"
 CLIENT_GONE = 499  # nginx's word for it; nobody reads it but a log
@@ -37,7 +37,7 @@ def serve(
     exit_codes.needs("mcp", "serve")  # it brings the web framework
     with exit_codes.plain_errors():
         from agent.assemble import load_model
-        from decoding.serving.text import Settings
+        from decoding.serving.text_decoder import Settings
 
         choice = decoding.choice()
         settings = Settings(choice.decoder_name, choice.decoder_options, choice.temperature)
@@ -81,7 +81,7 @@ def app_of(decoder: "TextDecoder", settings: "Settings", queue: int) -> App:
 async def _completion(decoder: "TextDecoder", defaults: "Settings", request: "Request") -> "Response":
     from starlette.responses import JSONResponse, Response, StreamingResponse
 
-    from decoding.serving.text import Generation
+    from decoding.serving.text_decoder import Generation
 
     asked = await read_request(request, decoder.name)
     settings = asked.settings(defaults, seed=secrets.randbits(31))
@@ -145,7 +145,7 @@ class _Answer:
         self, first: "Piece | Generation", rest: AsyncGenerator["Piece | Generation", None], include_usage: bool
     ) -> AsyncIterator[str]:
         """Server-sent events: the role, the text as it comes, why it ended, and the usage where that was asked for."""
-        from decoding.serving.text import Piece
+        from decoding.serving.text_decoder import Piece
 
         yield self._event({"role": "assistant", "content": ""})
         piece = first

@@ -10,7 +10,7 @@ import typer
 
 from app.machine import doctor
 from app.shared import audit_trail, exit_codes, options
-from app.shared.option_groups import Decoding, Source, spread
+from app.shared.option_groups import DatabaseOptions, Decoding, spread
 from app.shared.options import Chats
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Browser = Annotated[bool, typer.Option("--browser", help="Open the page in a bro
 
 @spread
 def ui(
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     host: Host = "127.0.0.1",
     port: Port = None,
@@ -70,7 +70,7 @@ def private_and_quiet() -> None:
 
 
 def _workspace(
-    source: Source, decoding: Decoding, rules: "GuestRules", chats: Path | None, knowledge: Path | None
+    source: DatabaseOptions, decoding: Decoding, rules: "GuestRules", chats: Path | None, knowledge: Path | None
 ) -> "Workspace":
     from agent.assemble import load_model
     from agent.conversation.archive import Archive

@@ -24,7 +24,7 @@ from decoding.engine.method import Context, UnknownMethod
 from decoding.errors import ModelError, ModelUnavailable
 from decoding.heads.int4 import packed, unpacked
 from decoding.heads.kinds import KINDS, imported
-from decoding.targets.own_thread import apart
+from decoding.targets.own_thread import in_own_thread
 
 FORMAT = 1
 Storage = Literal["fp32", "bf16", "int4"]
@@ -160,7 +160,7 @@ def shipped_folder(kind: str) -> Path:
 @lru_cache(maxsize=8)
 def _loaded(folder: Path, changed_ns: int) -> Head:
     """One copy per process: a method instance is made for every text. `changed_ns` tells a rewritten folder."""
-    return apart(lambda: load_head(folder))
+    return in_own_thread(lambda: load_head(folder))
 
 
 def to_target(head: Head, context: Context) -> Head:

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, InstanceOf
 
 from decoding.engine.records.rounds import Round
 from decoding.serving.model_queue import never
-from decoding.serving.text import Generation, Piece, Settings, TextDecoder
+from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system"}
 

@@ -7,7 +7,7 @@ from typing import Any
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.graph.toolbox import AgentOptions
 from decoding.serving.model_queue import never
-from decoding.serving.text import Generation, Piece, Settings, TextDecoder
+from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 from eval.datasets.official import Example
 from eval.predict.agent_predict import AgentPredict, FirstTurn
 from eval.predict.record import Prediction

@@ -28,7 +28,7 @@ from decoding.heads.head import load_head
 from decoding.heads.kinds import KINDS
 from decoding.methods.registry import load_method, ready_methods
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import Settings
+from decoding.serving.text_decoder import Settings
 from decoding.training.data.groups import group_line
 from tests.agent.conftest import ScriptedModel, Talk, talk
 from tests.app.shared.extended import PAGE, extended, files_of_the_page

@@ -14,7 +14,7 @@ from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores
 from decoding.methods.registry import load_method
-from decoding.serving.batching import Batcher
+from decoding.serving.batcher import Batcher
 from tests.decoding.models.doubles import Blank, Fuzz
 from tests.decoding.models.toy import ToySequence, ToyTarget
 

@@ -16,7 +16,7 @@ from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget
 from decoding.methods.registry import load_method, ready_methods
-from decoding.serving.batching import Batcher
+from decoding.serving.batcher import Batcher
 from decoding.serving.model_queue import ModelQueue, Stopped, never
 from decoding.tokenizer.tokenizer import TextStream, Tokenizer
 
@@ -77,7 +77,7 @@ class TextDecoder:
     """A loaded model: one target and its tokenizer. Several threads may decode: they share the target's forwards.
 
     `adapter`: what is merged into the weights; None where nothing is. `identity`: tells who the target is, for draft heads.
-    `batcher`: the target's, where it has one; its thread is the only one that may compute (see `apart`).
+    `batcher`: the target's, where it has one; its thread is the only one that may compute (see `decoding.targets.own_thread`).
     """
 
     def __init__(

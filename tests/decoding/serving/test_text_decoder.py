@@ -11,7 +11,7 @@ from decoding.engine.method import UnknownMethod
 from decoding.methods.registry import METHODS
 from decoding.serving.chat_model import FastChatModel, rounds_of
 from decoding.serving.model_queue import ModelQueue, QueueFull, Stopped
-from decoding.serving.text import Generation, Piece, Settings, TextDecoder
+from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 from decoding.targets.hf_target import HfTarget
 from decoding.tokenizer.tokenizer import Tokenizer
 from tests.decoding.models.random_heads import head_options
