@@ -14,7 +14,7 @@ from app.train import data, train, train_all
 
 app = typer.Typer(
     name="sqlagent",
-    help="Ask a database a question; the SQL is written by a language model that runs here, fast.",
+    help="Ask a database questions in plain words. A language model on this machine writes the SQL.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

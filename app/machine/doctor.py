@@ -12,7 +12,7 @@ _PACKAGES = ("torch", "transformers", "triton", "duckdb", "sqlglot", "sqlalchemy
 
 
 def doctor(as_json: options.Json = False) -> None:
-    """Say what is here and what will be used."""
+    """Show what is installed here and what will be used."""
     with exit_codes.plain_errors():
         found = facts()
     if as_json:

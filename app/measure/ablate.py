@@ -16,7 +16,9 @@ def ablate(
     dataset: Annotated[str, typer.Argument(help="A data set, as `sqlagent eval --help` lists them.")],
     data: AnyData,
     out: options.Out,
-    engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
+    engine: Annotated[
+        Literal["sqlite", "duckdb"], typer.Option("--engine", help="Engine that runs the SQL.")
+    ] = "sqlite",
     limit: QuestionLimit = None,
     sample: Sample = None,
     db_id: OneDatabase = None,
@@ -25,7 +27,7 @@ def ablate(
     decoding: Decoding = Decoding(),
     timeout: options.Timeout = 30.0,
 ) -> None:
-    """Measure the agent part by part, from the bare base model to the default agent and votes: one row each, on the same
+    """Measure the agent part by part, from the bare base model to the default agent and votes: one row a part, on the same
     questions, with the paired difference to the row before. The last line on stdout is the table as JSON.
     """
     from agent.assemble import load_model

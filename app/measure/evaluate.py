@@ -30,12 +30,18 @@ AnyData = Annotated[
 ]
 QuestionLimit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N executable questions.")]
 Sample = Annotated[
-    int | None, typer.Option("--sample", min=1, help="Only N executable questions, random but always the same.")
+    int | None,
+    typer.Option("--sample", min=1, help="Only N executable questions, drawn at random but always the same."),
 ]
 OneDatabase = Annotated[str | None, typer.Option("--db-id", help="Only the questions on this database.")]
-Wording = Annotated[Literal["spider", "spider_syn"], typer.Option("--questions", help="Whose wording held_back has.")]
+Wording = Annotated[
+    Literal["spider", "spider_syn"], typer.Option("--questions", help="Whose wording the questions of held_back have.")
+]
 FirstTurn = Annotated[
-    Literal["own", "gold"], typer.Option("--first-turn", help="Whose SQL follow_ups find in the conversation.")
+    Literal["own", "gold"],
+    typer.Option(
+        "--first-turn", help="SQL that stands as the first turn of follow_ups: the agent's own, or the gold query."
+    ),
 ]
 Shard = Annotated[
     str | None,
@@ -49,7 +55,7 @@ AtOnce = Annotated[
     typer.Option(
         "--at-once",
         min=1,
-        help="Questions that are asked together and share the model's forwards: sooner done, single times mean little.",
+        help="Questions that are asked together and share the model's forwards; faster, but single times mean little.",
     ),
 ]
 
@@ -59,7 +65,9 @@ def evaluate(
     dataset: str,
     data: AnyData,
     out: options.Out,
-    engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
+    engine: Annotated[
+        Literal["sqlite", "duckdb"], typer.Option("--engine", help="Engine that runs the SQL.")
+    ] = "sqlite",
     limit: QuestionLimit = None,
     sample: Sample = None,
     db_id: OneDatabase = None,
@@ -162,9 +170,9 @@ def linking(
     budget: Annotated[
         list[int] | None, typer.Option("--budget", min=1, help="Most columns of a prompt's schema; repeatable.")
     ] = None,
-    sample: Annotated[int | None, typer.Option("--sample", min=1, help="So many questions of each dataset.")] = None,
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Questions of each dataset.")] = None,
 ) -> None:
-    """What the prompts' schemas lose of the tables and columns that gold SQL needs. No model.
+    """Measure which tables and columns of the gold SQL are missing from the prompts' schemas. Needs no model.
 
     Without --budget: the agent's own, and smaller ones. The last line on stdout is the table as JSON.
     """

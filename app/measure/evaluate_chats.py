@@ -21,7 +21,9 @@ Chats = Annotated[
 def conversation(
     data: AnyData,
     out: options.Out,
-    engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
+    engine: Annotated[
+        Literal["sqlite", "duckdb"], typer.Option("--engine", help="Engine that runs the SQL.")
+    ] = "sqlite",
     order: Annotated[
         Literal["given", "shuffled"], typer.Option("--order", help="Each database's questions; --seed shuffles them.")
     ] = "given",
