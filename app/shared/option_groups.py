@@ -59,6 +59,11 @@ class Decoding:
     device: options.Device = "auto"
     temperature: options.Temperature = 0.0
 
+    @property
+    def runs_here(self) -> bool:
+        """Whether the model runs on this machine, told without loading what loads models."""
+        return not self.model.startswith(options.REMOTE)
+
     def choice(self) -> "ModelChoice":
         """The names, checked; the decoder is the tuned one where none is named. Raises UnknownMethod, UnknownProfile."""
         from agent.assemble import ModelChoice, with_tuned_decoder

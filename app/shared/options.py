@@ -8,6 +8,8 @@ import typer
 Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
 
 Engine = Literal["auto", "duckdb", "sqlite"]
+REMOTE = "openai:"
+"""How the names of models begin that run elsewhere; see `agent.remote`."""
 
 Db = Annotated[
     str | None,
