@@ -61,9 +61,9 @@ def ask(
     if as_json:
         output.print_json(answer)
     elif sql_only and answer["sql"]:
-        print(answer["sql"])
+        print(output.for_stdout(answer["sql"]))
     elif answer["error"]:
-        print(f"sqlagent: {answer['answer']}", file=sys.stderr)
+        output.report(f"sqlagent: {answer['answer']}")
     else:
         output.print_answer(answer)
     raise typer.Exit(exit_codes.code_of(answer["error"]["kind"] if answer["error"] else None))
@@ -91,7 +91,7 @@ def chat(
         turn.leave()
         if sys.stdin.isatty():
             asked = conversation.toolbox.database.name
-            output.stderr.print(f"Asking {asked}; an empty line ends. Conversation: {conversation.thread}")
+            output.report(f"Asking {asked}; an empty line ends. Conversation: {conversation.thread}")
         for line in _lines():
             answer = follow(turn, conversation, line)
             turn.leave()
@@ -136,9 +136,9 @@ def _chosen(question: str, meanings: Mapping[str, str]) -> str:
     """The evidence of the meaning whose number is typed; empty where the question shall be answered as it stands."""
     from rich.prompt import IntPrompt
 
-    output.stderr.print(question, highlight=False, markup=False)
+    output.report(question)
     for number, label in enumerate([*meanings, "answer it as it stands, and do not ask back"], 1):
-        output.stderr.print(f"  {number}  {label}", highlight=False, markup=False)
+        output.report(f"  {number}  {label}")
     numbers = [str(number) for number in range(1, len(meanings) + 2)]
     number = IntPrompt.ask("which", choices=numbers, default=len(numbers), console=output.stderr)
     return [*meanings.values(), ""][number - 1]

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 
 import typer
 
+from app.shared.terminal_text import shown
+
 OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL = 0, 1, 2, 3, 4, 5, 6
 INTERRUPTED = 130
 
@@ -34,7 +36,7 @@ def code_of(kind: str | None) -> int:
 
 def fail(message: str, code: int) -> typer.Exit:
     """Print one line and give the exit to raise."""
-    print(f"sqlagent: {message}", file=sys.stderr)
+    print(f"sqlagent: {shown(message)}", file=sys.stderr)
     return typer.Exit(code)
 
 

@@ -19,7 +19,8 @@ class StopQuery:
         driver: Any = connection.connection.driver_connection
         self._engine, self._end = engine, _END.get(engine.dialect.name)
         self._server_id = _server_id(driver)
-        self._cancel: Callable[[], object] = getattr(driver, "cancel", None) or getattr(driver, "interrupt", self._kill)
+        cancels = (getattr(driver, name, None) for name in ("cancel", "interrupt"))
+        self._cancel: Callable[[], object] = next((cancel for cancel in cancels if cancel), self._kill)
         self._told_s: float | None = None
 
     def __call__(self) -> None:

@@ -16,7 +16,7 @@ from app.shared import options
 from app.shared.machine_turn import MachineTurn
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PATIENCE_S = 120
 HOLD = "from app.shared.machine_turn import MachineTurn; turn = MachineTurn(); turn.take(); print('mine', flush=True); input()"
 ASK = "from app.cli import app; app()"
