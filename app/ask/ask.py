@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.ask.kept_conversations import kept_conversations
 from app.shared import audit_trail, exit_codes, options, output
 from app.shared.machine_turn import MachineTurn
 from app.shared.option_groups import Asking, Decoding, Query, Source, spread
@@ -86,7 +86,9 @@ def chat(
     turn = MachineTurn(decoding.runs_here)
     with (
         exit_codes.plain_errors(),
-        _talking(turn, source, decoding, agent_options, query, _saver, thread) as conversation,
+        _talking(
+            turn, source, decoding, agent_options, query, partial(kept_conversations, thread), thread
+        ) as conversation,
     ):
         turn.leave()
         if sys.stdin.isatty():
@@ -175,19 +177,6 @@ def _talking(
 
 def _agent_options(asking: Asking, race: bool, clarify: bool) -> "AgentOptions":
     return replace(asking.agent_options(race), clarify=clarify)
-
-
-def _saver() -> Any:
-    """Conversations survive a restart: a SQLite file in the user's cache."""
-    import sqlite3
-
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    from decoding.checkpoints.fetch.cache_folder import cache_root
-
-    path: Path = cache_root() / "conversations.sqlite"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return SqliteSaver(sqlite3.connect(path, check_same_thread=False))
 
 
 def _question(given: str | None, db: str | None) -> str:

@@ -45,10 +45,10 @@ class MachineTurn:
 
 
 def _opened() -> int:
-    from decoding.checkpoints.fetch.cache_folder import cache_root
+    from decoding.checkpoints.fetch.cache_folder import made_cache_root
 
-    folder = cache_root() / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = made_cache_root() / "locks"
+    folder.mkdir(exist_ok=True)
     return os.open(folder / f"turn-{platform.node()}.lock", os.O_RDWR | os.O_CREAT, 0o600)
 
 

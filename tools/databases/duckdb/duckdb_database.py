@@ -6,6 +6,7 @@ last rule is what keeps out the statements which a locked read-only database sti
 BEGIN, PRAGMA, CALL, LOAD, several statements at once). It does not read text: that is the guard's part.
 """
 
+import re
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -137,8 +138,10 @@ def _connect(path: Path, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
 
 
 def _cannot_open(path: Path, reason: str) -> str:
-    if "lock" in reason.lower():
+    if re.search("could not set lock|conflicting lock", reason, re.IGNORECASE):
         return f"{path} is open for writing in another program; close it there, or copy the file and open the copy"
+    if re.search("corrupt|could not read enough bytes|not a valid duckdb", reason, re.IGNORECASE):
+        return f"{path} is not a DuckDB database, or it is damaged: {reason}"
     return f"cannot open {path} with DuckDB {duckdb.__version__}: {reason}"
 
 
