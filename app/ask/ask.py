@@ -12,25 +12,13 @@ import typer
 from app.ask.kept_conversations import kept_conversations
 from app.shared import audit_trail, exit_codes, options, output
 from app.shared.machine_turn import MachineTurn
-from app.shared.option_groups import Asking, Decoding, Query, Source, spread
+from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
 if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
     from agent.graph.toolbox import AgentOptions
 
 DEFAULT_QUESTION = "What is the average list price of the albums?"
-_DOING = {
-    "relate": "reading the question",
-    "link": "looking at the schema",
-    "clarify": "looking for what is unclear",
-    "adapt": "changing the former SQL",
-    "plan": "planning",
-    "generate": "writing SQL",
-    "check": "checking",
-    "execute": "running the query",
-    "refine": "correcting",
-    "vary": "looking for another query",
-}
 Clarify = Annotated[
     bool, typer.Option("--clarify/--no-clarify", help="On a terminal, ask back where the question is unclear.")
 ]
@@ -39,13 +27,13 @@ Clarify = Annotated[
 @spread
 def ask(
     question: Annotated[str | None, typer.Argument(help="The question; read from stdin when it is not given.")] = None,
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
-    evidence: Annotated[str, typer.Option("--evidence", help="What the words of the question mean in this data.")] = "",
+    evidence: Annotated[str, typer.Option("--evidence", help="What words of the question mean in this data.")] = "",
     race: Annotated[
-        bool, typer.Option("--race", help="Decode every step plainly as well, to measure the saving.")
+        bool, typer.Option("--race", help="Also decode every step plainly, to measure the saving.")
     ] = False,
     as_json: options.Json = False,
     sql_only: Annotated[bool, typer.Option("--sql-only", help="Print nothing but the SQL.")] = False,
@@ -71,17 +59,17 @@ def ask(
 
 @spread
 def chat(
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
     thread: Annotated[
-        str | None, typer.Option("--continue", "-c", help="Go on with a conversation by its name.")
+        str | None, typer.Option("--continue", "-c", help="Go on with an earlier conversation, by its name.")
     ] = None,
     as_json: options.Json = False,
     clarify: Clarify = True,
 ) -> None:
-    """Talk about a database: follow-up questions know what came before. Reads one question per line."""
+    """Ask one question after another; a follow-up may refer to earlier ones. Reads one question per line."""
     agent_options = partial(_agent_options, asking, False, clarify and _with_a_person(as_json))
     turn = MachineTurn(decoding.runs_here)
     with (
@@ -109,15 +97,16 @@ def follow(turn: MachineTurn, conversation: "Conversation", question: str, evide
     It takes the turn, and keeps it with the answer; while a person chooses a meaning, others may have it.
     """
     from agent.observe.events import Answered, Started, Unclear
+    from agent.observe.step_titles import step_title
 
     answer: dict[str, Any] = {}
     meanings: Mapping[str, str] = {}
     turn.take()
-    with output.stderr.status("reading the question") as status:
+    with output.stderr.status("Reading the question") as status:
         for event in conversation.events(question, evidence):
             match event:
                 case Started():
-                    status.update(_DOING.get(event.step, event.step))
+                    status.update(step_title(event.step))
                 case Unclear():
                     meanings = event.options
                 case Answered():
@@ -149,7 +138,7 @@ def _chosen(question: str, meanings: Mapping[str, str]) -> str:
 @contextmanager
 def _talking(
     turn: MachineTurn,
-    source: Source,
+    source: DatabaseOptions,
     decoding: Decoding,
     agent_options: Callable[[], "AgentOptions"],
     query: Query,

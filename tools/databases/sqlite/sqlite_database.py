@@ -12,6 +12,7 @@ import re
 import sqlite3
 import time
 from pathlib import Path
+from typing import Self
 
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.reading.fetch_rows import BATCH, fetch_rows
@@ -39,8 +40,17 @@ class SQLiteDatabase(GuardedDatabase):
 
     def __init__(self, path: Path, name: str) -> None:
         super().__init__(name, "EXPLAIN QUERY PLAN ")
+        self._path = path
         self._file = ReadOnlyFile(path)
         self._closed = False
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    @classmethod
+    def reopened(cls, location: str, name: str) -> Self:
+        return cls(Path(location), name)
 
     def close(self) -> None:
         """Stop what runs and remove a private copy."""
