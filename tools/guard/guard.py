@@ -6,6 +6,9 @@ position. A function that sqlglot has a class for passes unless it is listed as 
 `unknown_function` with close names, like any misspelt one, and is not run: a list that lags behind an engine costs an
 answer, never a file. Unknown tables are left to the engine, which knows candidates.
 
+What is judged is what runs: the statement is written anew from its words first (`tools/guard/respell.py`), that text is parsed
+and judged, and that text goes to the engine, never the one that was given.
+
 The guard is the first of two locks. It is not the last: each engine repeats it with its own means (read-only file, no
 external access, authorizer, read-only transaction), so that a disagreement between sqlglot's parser and the engine's, or a
 view or macro that lies in a hostile file, meets the second. Neither lock bounds the memory of one long string; see GROWING.
@@ -13,12 +16,14 @@ view or macro that lies in a hostile file, meets the second. Neither lock bounds
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from tools.guard.allowed_functions import GROWING, TABLE_FUNCTIONS, never, ordinary
+from tools.guard.respell import Respelt, respelt, with_aliases_marked
 from tools.result import QueryError
 from tools.schema import Schema
 from tools.sql.parse_quietly import parse_quietly
@@ -59,19 +64,52 @@ _LOOKS_LIKE_A_FILE = re.compile(r"[./\\:*?\[\]~]|^$")
 _EXECUTABLE_COMMENT = re.compile(r"/\*M?!")
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A statement that may run: its text as the engine gets it, and the tree of that text."""
+
+    spelling: Respelt
+    tree: exp.Expr
+
+    @property
+    def text(self) -> str:
+        """What the engine gets."""
+        return self.spelling.text
+
+
 def guard(sql: str, dialect: str, schema: Schema | None = None) -> QueryError | None:
     """None when `sql` is one read-only query; else why not: "refused", "syntax", or "unknown_function".
 
     With a `schema`, names qualified by a schema or catalogue that it does not have are refused too.
     """
+    verdict = judged(sql, dialect, schema)
+    return verdict if isinstance(verdict, QueryError) else None
+
+
+def judged(sql: str, dialect: str, schema: Schema | None = None) -> Judged | QueryError:
+    """The statement in `sql`, written anew from what was judged, or why it is not run; see `guard`."""
     try:
-        return _unreadable(sql, dialect) or _judge(parse_quietly(sql, dialect), dialect, schema)
-    except ParseError as error:
-        return _syntax_error(error, sql)
+        spelling = _unreadable(sql, dialect) or respelt(sql, dialect)
+        return spelling if isinstance(spelling, QueryError) else _judged(spelling, dialect, schema)
     except SqlglotError as error:
         return QueryError("syntax", f"cannot read this SQL: {_one_line(error)}")
     except RecursionError:
         return _refused("the statement is nested too deeply")
+
+
+def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> Judged | QueryError:
+    try:
+        statements = parse_quietly(spelling.text, dialect)
+    except ParseError as error:
+        return _syntax_error(error, spelling)
+    objection = _judge(statements, dialect, schema)
+    if objection is not None:
+        return objection
+    marked = with_aliases_marked(spelling, statements[0], dialect)
+    again = statements if marked is spelling else parse_quietly(marked.text, dialect)
+    if again != statements:
+        return _refused("an alias without AS can be read in two ways; write AS before it")
+    return Judged(marked, again[0])
 
 
 def _refused(message: str, name: str | None = None) -> QueryError:
@@ -96,7 +134,8 @@ def _unreadable(sql: str, dialect: str) -> QueryError | None:
     return None
 
 
-def _syntax_error(error: ParseError, sql: str) -> QueryError:
+def _syntax_error(error: ParseError, spelling: Respelt) -> QueryError:
+    sql = spelling.text
     detail = error.errors[0] if error.errors else {}
     line, column, token = detail.get("line"), detail.get("col"), detail.get("highlight") or ""
     position = None
@@ -106,7 +145,8 @@ def _syntax_error(error: ParseError, sql: str) -> QueryError:
     description = " ".join(str(detail.get("description") or error).split())
     if re.match("Required keyword|Expected .* but got <Token", description):  # sqlglot names its own classes here
         description = "something is missing after it"
-    return QueryError("syntax", f"syntax error at {token!r}: {description}", token or None, position)
+    place = spelling.origin(position)
+    return QueryError("syntax", f"syntax error at {token!r}: {description}", token or None, place)
 
 
 def _judge(statements: list[exp.Expr], dialect: str, schema: Schema | None) -> QueryError | None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
+from tools.guard.guard import Judged
+from tools.guard.respell import Respelt, edited
 from tools.result import OpenError, QueryError
 from tools.schema import Schema, Table
-from tools.sql.parse_quietly import parse_quietly
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +46,22 @@ class Visibility:
         return replace(table, columns=tuple(columns))
 
 
-def narrowed(sql: str, whole: Schema, seen: Schema) -> str | QueryError:
-    """The guarded statement `sql`, with each table that has hidden columns read through a subquery without them."""
-    try:
-        (tree,) = parse_quietly(sql, seen.dialect)
-    except (SqlglotError, RecursionError, ValueError):
-        return QueryError("refused", "refused: the statement cannot be held to the tables that may be read")
-    withs = {each.alias.casefold() for each in tree.find_all(exp.CTE)}
+def narrowed(statement: Judged, whole: Schema, seen: Schema) -> Respelt | QueryError:
+    """The judged statement, with each table that has hidden columns read through a subquery without them."""
+    withs = {each.alias.casefold() for each in statement.tree.find_all(exp.CTE)}
     for name in withs:
         if whole.table(name) is not None:
             return QueryError("refused", f"refused: WITH may not name {name}, for a table is called so", name)
     edits = []
-    for found in _reads(tree, withs, seen.dialect):
+    for found in _reads(statement.tree, withs, seen.dialect):
         table = _table_of(found, seen) if isinstance(found, exp.Table) else None
         if not isinstance(found, exp.Table) or table is None:
             return _unknown(found, seen)
         original = whole.table(table.name)
         if original is None or len(original.columns) > len(table.columns):
             start, end = _span(found)
-            edits.append((start, end, _subquery(sql[start:end], found, table, seen.dialect)))
-    for start, end, text in sorted(edits, reverse=True):
-        sql = sql[:start] + text + sql[end:]
-    return sql
+            edits.append((start, end, _subquery(statement.text[start:end], found, table, seen.dialect)))
+    return edited(statement.spelling, sorted(edits))
 
 
 def _reads(tree: exp.Expr, withs: set[str], dialect: str) -> Iterator[exp.Expr]:
