@@ -41,6 +41,10 @@ class GuardedDatabase(ABC):
         """Take over a schema that was read before."""
         self._schema = schema
 
+    @abstractmethod
+    def hold_to(self, seen: Schema) -> None:
+        """See `Database.hold_to`."""
+
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query; see `Database.execute`."""
         return self._run_judged(sql, limits, "")

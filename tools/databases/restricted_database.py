@@ -20,11 +20,17 @@ class RestrictedDatabase:
         self.name, self.dialect = database.name, database.dialect
         self._database = database
         self._seen = visibility.seen(database.schema())
+        database.hold_to(self._seen)
         self._hidden = _column_and_table_names(database.schema()) - _column_and_table_names(self._seen)
 
     def schema(self) -> Schema:
         """What may be seen of the schema."""
         return self._seen
+
+    def hold_to(self, seen: Schema) -> None:
+        """See less still."""
+        self._database.hold_to(seen)
+        self._seen = seen
 
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query; see `Database.execute`."""

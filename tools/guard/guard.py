@@ -186,10 +186,25 @@ def _objection(node: exp.Expr, dialect: str, schema: Schema | None) -> QueryErro
         return _refused(f"there is no value for the parameter {node.name}")
     if isinstance(node, exp.Table):
         return _table_objection(node, dialect, schema)
+    if isinstance(node, exp.DataType):
+        return _type_objection(node, schema)
     if isinstance(node, exp.CTE) and not isinstance(node.this, _ROOTS):
         return _refused(f"WITH may only name a SELECT, not {_what(node.this)}")
     if isinstance(node, exp.Pivot) and _makes_a_type(node):
         return _refused("PIVOT ... ON needs its values: ON column IN (...)")
+    return None
+
+
+def _type_objection(type_: exp.DataType, schema: Schema | None) -> QueryError | None:
+    """PostgreSQL has a type for the rows of each table, with its column names, and types that look names up."""
+    if isinstance(type_, exp.ObjectIdentifier) and str(type_.this).startswith("REG"):
+        return _refused(f"the type {str(type_.this).lower()} looks into the system catalogue")
+    kind = type_.args.get("kind") if type_.this == exp.DType.USERDEFINED else None
+    names = [each.name for each in kind.find_all(exp.Identifier)] if isinstance(kind, exp.Expr) else [str(kind or "")]
+    own, qualifiers = names[-1].lower().lstrip("_"), {name.lower() for name in names[:-1]}
+    rows_of = {table.name.rpartition(".")[2].lower().lstrip("_") for table in schema.tables} if schema else set()
+    if own in rows_of or own.startswith("pg_") or qualifiers & _SYSTEM_SCHEMAS:
+        return _refused(f"the rows of {names[-1]} are no type for a query", names[-1])
     return None
 
 

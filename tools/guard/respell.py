@@ -24,7 +24,8 @@ _TEXTS = {
     TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING, TokenType.RAW_STRING, TokenType.UNICODE_STRING,
 }  # fmt: skip
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\s+[A-Za-z_][A-Za-z0-9_]*)*")
-_ODD_NAME = re.compile(r"[\w$]+")
+_ODD_NAME = re.compile(r"\w[\w$]*")
+_PARAMETER = re.compile(r"\$[A-Za-z0-9_]+")  # the guard has words of its own for these
 _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DIGITS = re.compile(r"[bBxX]'[0-9A-Fa-f]*'|0[bBxX][0-9A-Fa-f]+")
 _NATIONAL = re.compile(r"[Nn]('.*')", re.DOTALL)
@@ -127,6 +128,8 @@ def _spelling(raw: str, token: Token, dialect: str) -> str | None:
         return raw if _SPACE.fullmatch("".join(re.findall(r"\s", raw))) else " ".join(raw.split())
     if kind == TokenType.VAR and _ODD_NAME.fullmatch(raw):
         return _in_quotes(raw, dialect)
+    if _PARAMETER.fullmatch(raw):
+        return raw
     return raw if raw.isascii() and _SIGNS.fullmatch(raw) and not _OPENS_COMMENT.search(raw) else None
 
 

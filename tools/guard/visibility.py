@@ -2,7 +2,8 @@
 
 A table with hidden columns is read through a subquery that names the others, put in its place in the SQL. What is hidden is
 therefore not there, whatever a query says: `*`, a join by common columns, a row taken as one value. A hidden name is answered
-like one that never existed. Not hidden is what a visible view shows: it belongs to whoever wrote it.
+like one that never existed. What is computed from something hidden is hidden with it: a generated column, and a view, unless
+`tables` names that view. A view that is named shows what its author selected.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from sqlglot import exp
 from tools.guard.guard import Judged
 from tools.guard.respell import Respelt, edited
 from tools.result import OpenError, QueryError
-from tools.schema import Schema, Table
+from tools.schema import Schema, Table, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class Visibility:
         for name in self.hidden:
             if not _is_in(schema, name):
                 raise OpenError(f"there is nothing called {name} to hide; write table or table.column")
-        tables = [self._table(table) for table in schema.tables if self._shows(table.name)]
+        touched = self._touched(schema)
+        tables = [self._table(table) for table in schema.tables if self._shows(table.name) and table.name not in touched]
         kept = Schema(tuple(table for table in tables if table.columns), schema.dialect)
         if not kept.tables:
             raise OpenError("every table is hidden: nothing is left to ask")
@@ -41,9 +43,21 @@ class Visibility:
     def _shows(self, table: str) -> bool:
         return (not self.tables or _among(table, self.tables)) and not _among(table, self.hidden)
 
+    def _touched(self, schema: Schema) -> set[str]:
+        """The views, not named by `tables`, whose SQL has a name that is hidden, or of which a column is."""
+        secret = {table for name in self.hidden for table in _tables_of(schema, name)}
+        views = {table.name: table.made_of for table in schema.tables if table.made_of and not _among(table.name, self.tables)}
+        touched: set[str] = set()
+        while more := {name for name in views.keys() - touched if _mentions(views[name], secret | touched)}:
+            touched |= more
+        return touched
+
     def _table(self, table: Table) -> Table:
-        columns = [each for each in table.columns if not _among(f"{table.name}.{each.name}", self.hidden)]
-        return replace(table, columns=tuple(columns))
+        """The table without what is hidden and what is computed from it."""
+        gone = {each.name for each in table.columns if _among(f"{table.name}.{each.name}", self.hidden)}
+        while more := {each.name for each in table.columns if each.name not in gone and _mentions(each.made_of, gone)}:
+            gone |= more
+        return replace(table, columns=tuple(each for each in table.columns if each.name not in gone))
 
 
 def narrowed(statement: Judged, whole: Schema, seen: Schema) -> Respelt | QueryError:
@@ -96,6 +110,17 @@ def _unknown(found: exp.Expr, seen: Schema) -> QueryError:
     return QueryError(
         "unknown_table", f"no such table: {found.name}", found.name, None, tuple(by_key[key] for key in close)
     )
+
+
+def _tables_of(schema: Schema, name: str) -> list[str]:
+    """The table that `name` is, or is a column of."""
+    found = schema.table(name) or schema.table(name.rpartition(".")[0])
+    return [found.name] if found else []
+
+
+def _mentions(made_of: frozenset[str], names: set[str]) -> bool:
+    """Whether the words have one of these names, without its schema, in them."""
+    return any(words_of(name.rpartition(".")[2]) <= made_of for name in names)
 
 
 def _among(name: str, names: tuple[str, ...]) -> bool:

@@ -32,6 +32,16 @@ class IsolatedDatabase:
         self._idle: list[QueryWorker] = []
         self._busy: list[QueryWorker] = []
         self._closed = False
+        self._seen: Schema | None = None
+
+    def hold_to(self, seen: Schema) -> None:
+        """In the processes that are started from now on, too; see `Database.hold_to`."""
+        self._database.hold_to(seen)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy)
+            self._seen = seen
+            for worker in self._idle:
+                worker.close()
 
     def schema(self) -> Schema:
         """See `Database.schema`."""
@@ -96,4 +106,4 @@ class IsolatedDatabase:
                 self._changed.notify_all()
 
     def _opening(self) -> Opening:
-        return Opening(self._engine, self._location, self.name, self._database.schema())
+        return Opening(self._engine, self._location, self.name, self._database.schema(), self._seen)

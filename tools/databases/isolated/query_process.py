@@ -38,12 +38,16 @@ IDLE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How the database is opened there; the schema travels with it, so that it is read once."""
+    """How the database is opened there; the schema travels with it, so that it is read once.
+
+    `seen`: what may be read of it; None for all.
+    """
 
     engine: Literal["duckdb", "sqlite", "url"]
     location: str
     name: str
     schema: Schema
+    seen: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,8 @@ def _opened(opening: Opening) -> "DuckDBDatabase | SQLiteDatabase | SQLAlchemyDa
 
         database = open_url(opening.location)
     database.know(opening.schema)
+    if opening.seen is not None:
+        database.hold_to(opening.seen)
     return database
 
 

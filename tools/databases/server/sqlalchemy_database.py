@@ -21,6 +21,7 @@ from sqlglot.dialects.dialect import Dialect
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.reading.fetch_rows import fetch_rows
 from tools.databases.reading.query_errors import query_error
+from tools.databases.server.postgresql_reads import OWN_SCHEMA_ALONE, PostgreSQLReads
 from tools.databases.server.sqlalchemy_schema import read_schema
 from tools.processes.watchdog import Watchdog
 from tools.result import Limits, OpenError, QueryError, Result
@@ -34,28 +35,41 @@ SCHEMA_LIMITS = Limits(deadline_s=120.0, max_rows=2**31)
 _WITHOUT_POWERS = """SELECT set_config('search_path', (SELECT string_agg(quote_ident(name), ',') FROM
 unnest(current_schemas(false)) name), true), set_config('row_security', 'off', true), set_config('role', reader.rolname, true)
 FROM pg_roles reader, pg_roles own WHERE reader.rolname = 'pg_read_all_data' AND own.rolname = current_user AND own.rolsuper"""
+
+# Modes that say what a query may mean are the server's; those that change where words and texts end are MySQL's own again.
+_MODES_KEPT = (
+    "ERROR_FOR_DIVISION_BY_ZERO", "NO_UNSIGNED_SUBTRACTION", "NO_ZERO_DATE", "NO_ZERO_IN_DATE", "ONLY_FULL_GROUP_BY",
+    "PAD_CHAR_TO_FULL_LENGTH", "STRICT_ALL_TABLES", "STRICT_TRANS_TABLES", "TIME_ROUND_FRACTIONAL",
+    "TIME_TRUNCATE_FRACTIONAL",
+)  # fmt: skip
+_PLAIN_LEXER = "SET SESSION sql_mode = CONCAT_WS(',', {})".format(
+    ", ".join(f"IF(FIND_IN_SET('{mode}', @@sql_mode), '{mode}', NULL)" for mode in _MODES_KEPT)
+)
 _SQLGLOT_NAMES = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}
 _SESSION = {
     "postgresql": (
         "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
         "SET TRANSACTION READ ONLY",
         "SET LOCAL statement_timeout = {ms}",
+        "SET LOCAL standard_conforming_strings = on",
         _WITHOUT_POWERS,
     ),
     "mysql": (
         "SET SESSION TRANSACTION READ ONLY",
+        _PLAIN_LEXER,
         "SET SESSION max_execution_time = {ms}",
         "SET SESSION sql_select_limit = {rows}",
         "START TRANSACTION READ ONLY",
     ),
     "mariadb": (
         "SET SESSION TRANSACTION READ ONLY",
+        _PLAIN_LEXER,
         "SET SESSION max_statement_time = {s}",
         "SET SESSION sql_select_limit = {rows}",  # rows past the cap would be sent, and read when the cursor is closed
         "START TRANSACTION READ ONLY",
     ),
     "oracle": ("SET TRANSACTION READ ONLY",),
-    "mssql": ("SET LOCK_TIMEOUT {ms}",),
+    "mssql": ("SET LOCK_TIMEOUT {ms}", "SET QUOTED_IDENTIFIER ON"),
     "sqlite": ("PRAGMA query_only = ON",),
 }
 _EXPLAIN = {"postgresql": "EXPLAIN ", "mysql": "EXPLAIN ", "mariadb": "EXPLAIN ", "sqlite": "EXPLAIN QUERY PLAN "}
@@ -91,6 +105,18 @@ class SQLAlchemyDatabase(GuardedDatabase):
         wanted = _SQLGLOT_NAMES.get(sqlalchemy_name, sqlalchemy_name)
         self.dialect = wanted if Dialect.get(wanted) else ""
         self._engine = engine
+        self._reads: PostgreSQLReads | None = None
+        self._is_held = False
+
+    def hold_to(self, seen: Schema) -> None:
+        """PostgreSQL says which tables a statement reads; other servers have no such lock. See `Database.hold_to`."""
+        self._is_held = True
+        if self.dialect == "postgres":
+            try:
+                with self._reading(SCHEMA_LIMITS) as connection:
+                    self._reads = PostgreSQLReads(connection, seen)
+            except sa.exc.SQLAlchemyError as error:
+                raise OpenError(f"cannot look at the tables of {self.name}: {_one_line(error)}") from error
 
     def close(self) -> None:
         """Stop what runs and leave the server."""
@@ -106,6 +132,9 @@ class SQLAlchemyDatabase(GuardedDatabase):
                 self._registered(Watchdog(limits.deadline_s, self._stopper(connection))) as watchdog,
                 watchdog,
             ):
+                objection = self._reads.objection(connection, sql) if self._reads else None
+                if objection is not None:
+                    return objection
                 options = {"no_parameters": True, "stream_results": not prefix}
                 result = connection.exec_driver_sql(prefix + sql, execution_options=options)
                 rows, truncated = fetch_rows(result.fetchmany, limits)
@@ -128,6 +157,7 @@ class SQLAlchemyDatabase(GuardedDatabase):
     def _read_schema(self) -> Schema:
         try:
             with self._reading(SCHEMA_LIMITS) as connection:
+                self._look_in_own_schema(connection)
                 return Schema(read_schema(connection), self.dialect)
         except sa.exc.SQLAlchemyError as error:
             raise OpenError(f"cannot read the tables of {self.name}: {_one_line(error)}") from error
@@ -140,9 +170,15 @@ class SQLAlchemyDatabase(GuardedDatabase):
             try:
                 for statement in _SESSION.get(_backend(self._engine), ()):
                     connection.exec_driver_sql(statement.format(**units))
+                if self._is_held:
+                    self._look_in_own_schema(connection)
                 yield connection
             finally:
                 connection.rollback()
+
+    def _look_in_own_schema(self, connection: sa.Connection) -> None:
+        if self.dialect == "postgres":
+            connection.exec_driver_sql(OWN_SCHEMA_ALONE)
 
     def _stopper(self, connection: sa.Connection) -> Callable[[], object]:
         """What stops the query that runs on `connection`, from another thread; nothing where only the server can."""

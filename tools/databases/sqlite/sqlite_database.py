@@ -1,7 +1,7 @@
 """A SQLite file, opened so that no statement can change it, attach another, load code or read its catalogue.
 
 Locks: `mode=ro`, `query_only`, `trusted_schema=OFF`, an authorizer that allows SELECT, READ of plain tables, FUNCTION except
-those never allowed, and RECURSIVE; and limits on the length of values and patterns. Every query has its own connection (about
+those never allowed, and RECURSIVE, of hidden tables and columns nothing (`sqlite_reads.py`); and limits on the length of values and patterns. Every query has its own connection (about
 0.2 ms), so threads share nothing. SQLite has no memory limit per connection (`hard_heap_limit` binds the whole process for
 good), so a value may take 1/32 of `memory_limit_mb`, rows together all of it, and sorts spill to temporary files.
 
@@ -9,7 +9,6 @@ Opening a file in WAL mode read-only makes SQLite write `-wal` and `-shm` files 
 therefore opened as immutable; with one, or with a pending rollback journal, a private copy is recovered and opened instead.
 """
 
-import re
 import shutil
 import sqlite3
 import time
@@ -22,8 +21,8 @@ from urllib.parse import quote
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.reading.fetch_rows import BATCH, fetch_rows
 from tools.databases.reading.query_errors import query_error
+from tools.databases.sqlite.sqlite_reads import SQLiteReads, authorizer, reads_of
 from tools.databases.sqlite.sqlite_schema import quoted, read_schema
-from tools.guard.allowed_functions import never
 from tools.processes.temporary_folders import new_folder, remove_folder
 from tools.processes.watchdog import Watchdog
 from tools.result import Limits, OpenError, QueryError, Result
@@ -31,7 +30,6 @@ from tools.schema import Schema
 
 MAGIC = b"SQLite format 3\0"
 _WAL_VERSION = 2
-_SYSTEM_TABLE = re.compile(r"^(?:sqlite_|pragma_|dbstat$|fts3tokenize$|bytecode$|tables_used$)", re.IGNORECASE)
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
@@ -49,6 +47,14 @@ class SQLiteDatabase(GuardedDatabase):
         super().__init__(name, "EXPLAIN QUERY PLAN ")
         self._file = ReadOnlyFile(path)
         self._closed = False
+        self._reads: SQLiteReads | None = None
+
+    def hold_to(self, seen: Schema) -> None:
+        """The authorizer lets nothing else be read; see `Database.hold_to`."""
+        views = [table.name for table in seen.tables if table.name in self._file.views]
+        with closing(self._file.connect()) as connection:
+            in_views = reads_of(connection, [f"SELECT * FROM {quoted(name)}" for name in views])
+        self._reads = SQLiteReads.of(seen, self.schema(), self._file, in_views)
 
     def close(self) -> None:
         """Stop what runs and remove a private copy."""
@@ -96,7 +102,7 @@ class SQLiteDatabase(GuardedDatabase):
                     f"SELECT 1 FROM {quoted(name)} LIMIT 0"
                 )  # their set-up asks for more than a query may
             connection.execute("PRAGMA query_only = ON")
-            connection.set_authorizer(_authorize)
+            connection.set_authorizer(authorizer(self._reads))
             yield connection
 
 
@@ -112,6 +118,7 @@ class ReadOnlyFile:
         except sqlite3.Error as error:
             self.close()
             raise OpenError(_cannot_open(path, error)) from error
+        self.names = frozenset(name for name, *_ in entries)
         self.views = frozenset(name for name, kind, _ in entries if kind == "view")
         self.virtual_tables = frozenset(name for name, _, sql in entries if sql.upper().startswith("CREATE VIRTUAL"))
 
@@ -181,19 +188,6 @@ def _cannot_open(path: Path, error: sqlite3.Error) -> str:
     if "locked" in str(error):
         return f"{path} is being written by another program; try again when it is done"
     return f"cannot open {path} as a SQLite database: {error}"
-
-
-def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Allow what a SELECT over plain tables needs, and nothing else."""
-    allowed = (
-        action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE)
-        or (action == sqlite3.SQLITE_READ and not _SYSTEM_TABLE.match(first or ""))
-        or (action == sqlite3.SQLITE_FUNCTION and not never((second or "").lower()))
-        or (
-            action == sqlite3.SQLITE_PRAGMA and first == "data_version" and second is None
-        )  # full-text search asks this
-    )
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 def _types(rows: tuple[tuple[object, ...], ...], width: int) -> tuple[str, ...]:
