@@ -16,14 +16,15 @@ view or macro that lies in a hostile file, meets the second. Neither lock bounds
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokens import Token
 
 from tools.guard.allowed_functions import GROWING, TABLE_FUNCTIONS, never, ordinary
-from tools.guard.respell import Respelt, respelt, with_aliases_marked
+from tools.guard.respell import Respelt, dropped_name, respelt, with_aliases_marked
 from tools.result import QueryError
 from tools.schema import Schema
 from tools.sql.parse_quietly import parse_quietly
@@ -102,14 +103,22 @@ def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> Judged | 
         statements = parse_quietly(spelling.text, dialect)
     except ParseError as error:
         return _syntax_error(error, spelling)
-    objection = _judge(statements, dialect, schema)
+    objection = _judge(statements, spelling.text, dialect, schema)
     if objection is not None:
         return objection
-    marked = with_aliases_marked(spelling, statements[0], dialect)
+    tables = {table.name.rpartition(".")[2].casefold() for table in schema.tables} if schema else set[str]()
+    if (dropped := dropped_name(spelling, statements[0], tables)) is not None:
+        return _not_understood(dropped, spelling)
+    marked = with_aliases_marked(spelling, statements[0])
     again = statements if marked is spelling else parse_quietly(marked.text, dialect)
     if again != statements:
         return _refused("an alias without AS can be read in two ways; write AS before it")
     return Judged(marked, again[0])
+
+
+def _not_understood(token: Token, spelling: Respelt) -> QueryError:
+    message = f"the part with {token.text} is not understood; write the query in a more common way"
+    return replace(_refused(message), position=spelling.origin(token.start))
 
 
 def _refused(message: str, name: str | None = None) -> QueryError:
@@ -149,7 +158,7 @@ def _syntax_error(error: ParseError, spelling: Respelt) -> QueryError:
     return QueryError("syntax", f"syntax error at {token!r}: {description}", token or None, place)
 
 
-def _judge(statements: list[exp.Expr], dialect: str, schema: Schema | None) -> QueryError | None:
+def _judge(statements: list[exp.Expr], text: str, dialect: str, schema: Schema | None) -> QueryError | None:
     if not statements:
         return QueryError("syntax", "there is no statement here")
     if len(statements) > 1:
@@ -157,19 +166,21 @@ def _judge(statements: list[exp.Expr], dialect: str, schema: Schema | None) -> Q
     root = statements[0]
     if not isinstance(root, _ROOTS):
         return _refused(f"only SELECT queries are run, this is {_what(root)}")
-    return next(_objections(root, dialect, schema), None)
+    return next(_objections(root, text, dialect, schema), None)
 
 
 def _what(node: exp.Expr) -> str:
     return str(node.this).upper() if isinstance(node, exp.Command) else type(node).__name__.upper()
 
 
-def _objections(root: exp.Expr, dialect: str, schema: Schema | None) -> Iterator[QueryError]:
+def _objections(root: exp.Expr, text: str, dialect: str, schema: Schema | None) -> Iterator[QueryError]:
     growth = 1
     for node in root.walk():
         objection = _objection(node, dialect, schema)
         if objection is not None:
             yield objection
+        if isinstance(node, exp.Func) and never(written := _written_name(node, text)):
+            yield _refused(f"the function {written} is not allowed", written)
         if isinstance(node, exp.Func) and (name := _function_name(node)) in GROWING:
             length = _literal_length(node)
             growth = growth * length if name == "repeat" else max(growth, length)
@@ -219,6 +230,12 @@ def _function_name(function: exp.Func) -> str:
     if isinstance(function, exp.Anonymous | exp.AnonymousAggFunc):
         return function.name.lower()
     return function.sql_name().lower()
+
+
+def _written_name(function: exp.Func, text: str) -> str:
+    """The name as the engine reads it, which sqlglot may call otherwise: `sqlite_version` has its class CurrentVersion."""
+    start, end = function.meta.get("start"), function.meta.get("end")
+    return "" if start is None or end is None else text[start : end + 1].strip('"`[]').lower()
 
 
 def _function_objection(function: exp.Func, dialect: str) -> QueryError | None:

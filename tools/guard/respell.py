@@ -11,12 +11,15 @@ which changes results and the headings of columns.
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token, TokenType
 
+from tools.guard.allowed_functions import never
 from tools.guard.literals import plain_literal
 from tools.result import QueryError
 
@@ -31,6 +34,15 @@ _DIGITS = re.compile(r"[bBxX]'[0-9A-Fa-f]*'|0[bBxX][0-9A-Fa-f]+")
 _NATIONAL = re.compile(r"[Nn]('.*')", re.DOTALL)
 _QUOTED = re.compile(r'"(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]\[]+\]')
 _SIGNS = re.compile(r"[-+*/%<>=~!@#^&|?:,.;()\[\]{}$]+")
+_CLAUSE_WORDS = set(
+    """
+    all apply at breadth by current depth distinct escape exclude exclusive filter first following groups if ignore include
+    last locked lookup materialized measures name next no nulls only others over overflow percent preceding recursive
+    rename repeatable respect row rows sample search separator set sets ties truncate type unbounded value values within
+    without absent conditional error array unconditional wrapper nocase rtrim binary zone local
+    """.split()
+)
+"""Words of clauses that are no keywords to sqlglot and are not kept as such in its tree."""
 _OPENS_COMMENT = re.compile(r"--|/\*|\*/|\{[#%{]|[#%}]\}")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _WORDY = re.compile(r"[\w$'\"`]")
@@ -41,10 +53,14 @@ _STRICT = ("postgres", "duckdb")
 
 @dataclass(frozen=True, slots=True)
 class Respelt:
-    """`text`, and where its parts stood in the statement that was given: `(place in text, place there)`, in order."""
+    """`text`, and where its parts stood in the statement that was given: `(place in text, place there)`, in order.
+
+    `tokens` are those of `text`, where it was not edited.
+    """
 
     text: str
     places: tuple[tuple[int, int], ...]
+    tokens: tuple[Token, ...] = field(default=(), compare=False, repr=False)
 
     def origin(self, place: int | None) -> int | None:
         """Where the word that stands at `place` in `text` stood in the statement that was given."""
@@ -81,16 +97,46 @@ def respelt(sql: str, dialect: str) -> Respelt | QueryError:
     return _read_alike(Respelt("".join(pieces), tuple(places)), tokens, sql, dialect)
 
 
-def with_aliases_marked(given: Respelt, tree: exp.Expr, dialect: str) -> Respelt:
+def with_aliases_marked(given: Respelt, tree: exp.Expr) -> Respelt:
     """The same statement with AS before each alias that lacks it. `tree`: the parse of `given.text`."""
     starts = sorted({start for alias in tree.find_all(exp.Alias, exp.TableAlias) if (start := _start(alias)) is not None})
     if not starts:
         return given
-    before = {token.start: (last, after) for last, token, after in _with_neighbours(given.text, dialect)}
+    tokens = given.tokens
+    around = zip((None, *tokens), tokens, (*tokens[1:], None), strict=False)
+    before = {token.start: (last, after) for last, token, after in around}
     bare = [start for start in starts if start in before and _lacks_as(*before[start])]
     if not bare:
         return given
     return edited(given, [(start, start, "AS ") for start in bare])
+
+
+def dropped_name(given: Respelt, tree: exp.Expr, tables: Container[str]) -> Token | None:
+    """A name in the text that is nowhere in its parse: `FROM people VALUES (1)` is to sqlglot `VALUES (1)` and nothing else.
+
+    Looked for are names, and whatever other words name one of the `tables`, in lower case.
+    """
+    nodes = list(tree.walk())
+    starts = {node.meta.get("start") for node in nodes if isinstance(node, exp.Identifier | exp.Func)}
+    loose = Counter(
+        text.casefold()
+        for node in nodes
+        if not (isinstance(node, exp.Identifier) and "start" in node.meta)
+        for text in node.args.values()
+        if isinstance(text, str)
+    )
+    for token, after in zip(given.tokens, (*given.tokens[1:], None), strict=False):
+        name = token.text.casefold()
+        is_called = after is not None and after.token_type == TokenType.L_PAREN and not never(name)
+        is_word = token.token_type == TokenType.VAR and (is_called or name in _CLAUSE_WORDS)
+        is_name = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and not is_word
+        names_a_table = name in tables and not is_called and token.token_type not in _TEXTS
+        if token.start in starts or not (is_name or names_a_table):
+            continue
+        if not loose[name]:
+            return token
+        loose[name] -= 1
+    return None
 
 
 def edited(given: Respelt, edits: list[tuple[int, int, str]]) -> Respelt:
@@ -165,7 +211,7 @@ def _read_alike(new: Respelt, tokens: list[Token], sql: str, dialect: str) -> Re
             return _unsure(sql, first.start)
     if len(again) != len(tokens):
         return _unsure(sql, tokens[-1].start if tokens else 0)
-    return new
+    return replace(new, tokens=tuple(again))
 
 
 def _meaning(token: Token) -> tuple[object, str]:
@@ -188,11 +234,6 @@ def _start(alias: exp.Expr) -> int | None:
         return None
     name = alias.args.get("alias") if isinstance(alias, exp.Alias) else alias.args.get("this")
     return name.meta.get("start") if isinstance(name, exp.Identifier) else None
-
-
-def _with_neighbours(text: str, dialect: str) -> list[tuple[Token | None, Token, Token | None]]:
-    tokens = Dialect.get_or_raise(dialect).tokenize(text)
-    return list(zip([None, *tokens], tokens, [*tokens[1:], None], strict=False))
 
 
 def _lacks_as(before: Token | None, after: Token | None) -> bool:

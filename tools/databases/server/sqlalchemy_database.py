@@ -21,6 +21,7 @@ from sqlglot.dialects.dialect import Dialect
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.reading.fetch_rows import fetch_rows
 from tools.databases.reading.query_errors import query_error
+from tools.databases.server.mysql_modes import hold_modes
 from tools.databases.server.postgresql_reads import OWN_SCHEMA_ALONE, PostgreSQLReads
 from tools.databases.server.sqlalchemy_schema import read_schema
 from tools.processes.watchdog import Watchdog
@@ -35,16 +36,6 @@ SCHEMA_LIMITS = Limits(deadline_s=120.0, max_rows=2**31)
 _WITHOUT_POWERS = """SELECT set_config('search_path', (SELECT string_agg(quote_ident(name), ',') FROM
 unnest(current_schemas(false)) name), true), set_config('row_security', 'off', true), set_config('role', reader.rolname, true)
 FROM pg_roles reader, pg_roles own WHERE reader.rolname = 'pg_read_all_data' AND own.rolname = current_user AND own.rolsuper"""
-
-# Modes that say what a query may mean are the server's; those that change where words and texts end are MySQL's own again.
-_MODES_KEPT = (
-    "ERROR_FOR_DIVISION_BY_ZERO", "NO_UNSIGNED_SUBTRACTION", "NO_ZERO_DATE", "NO_ZERO_IN_DATE", "ONLY_FULL_GROUP_BY",
-    "PAD_CHAR_TO_FULL_LENGTH", "STRICT_ALL_TABLES", "STRICT_TRANS_TABLES", "TIME_ROUND_FRACTIONAL",
-    "TIME_TRUNCATE_FRACTIONAL",
-)  # fmt: skip
-_PLAIN_LEXER = "SET SESSION sql_mode = CONCAT_WS(',', {})".format(
-    ", ".join(f"IF(FIND_IN_SET('{mode}', @@sql_mode), '{mode}', NULL)" for mode in _MODES_KEPT)
-)
 _SQLGLOT_NAMES = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}
 _SESSION = {
     "postgresql": (
@@ -56,14 +47,12 @@ _SESSION = {
     ),
     "mysql": (
         "SET SESSION TRANSACTION READ ONLY",
-        _PLAIN_LEXER,
         "SET SESSION max_execution_time = {ms}",
         "SET SESSION sql_select_limit = {rows}",
         "START TRANSACTION READ ONLY",
     ),
     "mariadb": (
         "SET SESSION TRANSACTION READ ONLY",
-        _PLAIN_LEXER,
         "SET SESSION max_statement_time = {s}",
         "SET SESSION sql_select_limit = {rows}",  # rows past the cap would be sent, and read when the cursor is closed
         "START TRANSACTION READ ONLY",
@@ -229,7 +218,7 @@ def _engine(url: sa.URL) -> sa.Engine:
         timeout = _CONNECT_TIMEOUT_NAMES.get(candidate)
         arguments: dict[str, Any] = {timeout: CONNECT_TIMEOUT_S} if timeout and timeout not in url.query else {}
         try:
-            return sa.create_engine(url.set(drivername=name), connect_args=arguments, pool_pre_ping=True)
+            return hold_modes(sa.create_engine(url.set(drivername=name), connect_args=arguments, pool_pre_ping=True))
         except ModuleNotFoundError:
             continue
         except sa.exc.NoSuchModuleError as error:
