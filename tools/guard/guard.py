@@ -20,16 +20,19 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import Token
 
 from tools.guard.allowed_functions import GROWING, TABLE_FUNCTIONS, never, ordinary
-from tools.guard.respell import Respelt, dropped_name, respelt, with_aliases_marked
+from tools.guard.respell import Respelt, dropped_name, respelt, with_aliases_marked, without_long_lists
 from tools.result import QueryError
 from tools.schema import Schema
 from tools.sql.parse_quietly import parse_quietly
 
 MAX_CHARACTERS = 100_000
+MAX_WORDS = 40_000
+"""Words and signs. Telling them apart takes about 20 microseconds each, so these take a second or two."""
 MAX_GROWTH = 1_000_000
 
 _ROOTS = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
@@ -91,7 +94,11 @@ def judged(sql: str, dialect: str, schema: Schema | None = None) -> Judged | Que
     """The statement in `sql`, written anew from what was judged, or why it is not run; see `guard`."""
     try:
         spelling = _unreadable(sql, dialect) or respelt(sql, dialect)
-        return spelling if isinstance(spelling, QueryError) else _judged(spelling, dialect, schema)
+        if isinstance(spelling, QueryError):
+            return spelling
+        if len(spelling.tokens) > MAX_WORDS:
+            return _refused(f"the statement has more than {MAX_WORDS} words and signs; ask for fewer values at a time")
+        return _judged(spelling, dialect, schema)
     except SqlglotError as error:
         return QueryError("syntax", f"cannot read this SQL: {_one_line(error)}")
     except RecursionError:
@@ -100,7 +107,7 @@ def judged(sql: str, dialect: str, schema: Schema | None = None) -> Judged | Que
 
 def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> Judged | QueryError:
     try:
-        statements = parse_quietly(spelling.text, dialect)
+        statements = _parsed(spelling, dialect)
     except ParseError as error:
         return _syntax_error(error, spelling)
     objection = _judge(statements, spelling.text, dialect, schema)
@@ -110,10 +117,15 @@ def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> Judged | 
     if (dropped := dropped_name(spelling, statements[0], tables)) is not None:
         return _not_understood(dropped, spelling)
     marked = with_aliases_marked(spelling, statements[0])
-    again = statements if marked is spelling else parse_quietly(marked.text, dialect)
+    again = statements if marked is spelling else _parsed(marked, dialect)
     if again != statements:
         return _refused("an alias without AS can be read in two ways; write AS before it")
     return Judged(marked, again[0])
+
+
+def _parsed(spelling: Respelt, dialect: str) -> list[exp.Expr]:
+    tokens = spelling.tokens or Dialect.get_or_raise(dialect).tokenize(spelling.text)
+    return parse_quietly(spelling.text, dialect, without_long_lists(tokens))
 
 
 def _not_understood(token: Token, spelling: Respelt) -> QueryError:

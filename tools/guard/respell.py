@@ -12,7 +12,7 @@ which changes results and the headings of columns.
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -43,6 +43,9 @@ _CLAUSE_WORDS = set(
     """.split()
 )
 """Words of clauses that are no keywords to sqlglot and are not kept as such in its tree."""
+_LITERALS = (TokenType.NUMBER, TokenType.STRING)
+_ENDS_OF_ITEMS = (TokenType.COMMA, TokenType.R_PAREN)
+LISTED = 100
 _OPENS_COMMENT = re.compile(r"--|/\*|\*/|\{[#%{]|[#%}]\}")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _WORDY = re.compile(r"[\w$'\"`]")
@@ -109,6 +112,20 @@ def with_aliases_marked(given: Respelt, tree: exp.Expr) -> Respelt:
     if not bare:
         return given
     return edited(given, [(start, start, "AS ") for start in bare])
+
+
+def without_long_lists(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens without most of the literals of a long list, in which there is nothing to judge: parsing takes longest there."""
+    kept: list[Token] = []
+    listed = at = 0
+    while at < len(tokens):
+        kinds = [token.token_type for token in tokens[at : at + 3]]
+        is_item = len(kinds) == 3 and kinds[0] == TokenType.COMMA and kinds[1] in _LITERALS and kinds[2] in _ENDS_OF_ITEMS
+        listed = listed + 1 if is_item else 0
+        if listed <= LISTED:
+            kept += tokens[at : at + 1 + is_item]
+        at += 1 + is_item
+    return kept
 
 
 def dropped_name(given: Respelt, tree: exp.Expr, tables: Container[str]) -> Token | None:
