@@ -178,7 +178,7 @@ def server_target(server: Server, name: str, settings: str) -> Target:
         shutil.chown(folder, server.folder.owner())
     opened, reduced = (open_database(server.url_of(server.superuser, each)) for each in (name, f"{name}_less"))
     dialect = "postgres" if server.kind == "postgresql" else "mysql"
-    title = f"{server.kind}, {settings.partition(' SET ')[2]}" if settings else server.kind
+    title = f"{server.kind} with {settings.rpartition('SET ')[2]}" if settings else server.kind
     return Target(
         title, dialect, opened, lambda sql: _server(opened, sql), lambda sql: _server(reduced, sql), folder / "secret"
     )

@@ -25,6 +25,7 @@ WORDS = (
     "GROUP BY", "HAVING", "WHERE", "CASE", "END", "NOT", "NULL", "DISTINCT", "ALL", "ROW", "ARRAY", "MAP", "INTERVAL", "DATE",
     "CAST", "FOR", "SEPARATOR", "PARTITION", "HANDLER", "EXPLAIN", "DIV", "XOR", "|>", "|> UNION", "=>", ":=", "->", "::",
 )  # fmt: skip
+SIGNS = ("(", ")", ",", "*", "1", "a", "b", "name", "wage", "people", "secret", "'x'", ".", "=", "(a)", "(1)", "AS b", "p")
 HIDDEN_TABLE = "secret"
 READS = {
     "sqlite": ("(SELECT max(wage) FROM people)", "(SELECT v FROM secret)", "sqlite_version()"),
@@ -100,10 +101,11 @@ class Oddities:
         return f"SELECT {first}{self._pick(ESCAPES)}{middle} , {self._read()} {cover}{ending}"
 
     def _words(self) -> str:
-        words = [self._pick(WORDS) for _ in range(self._chance.randint(1, 3))]
+        words = [self._pick(WORDS, WORDS, SIGNS) for _ in range(self._chance.randint(1, 3))]
+        after = [self._pick(WORDS, SIGNS, SIGNS) for _ in range(self._chance.randint(0, 3))]
         hidden = self._pick((HIDDEN_TABLE, self._read(), f"({HIDDEN_TABLE})", f"main.{HIDDEN_TABLE}"))
         start = self._pick(("SELECT 1", "SELECT 1 AS a", "SELECT name FROM people", "SELECT (", "FROM people", "SELECT 1 WHERE 1"))
-        return f"{start} {' '.join(words)} {hidden}{')' if start.endswith('(') else ''}"
+        return f"{start} {' '.join(words)} {hidden} {' '.join(after)}{')' if start.endswith('(') else ''}"
 
     def _long_words(self) -> str:
         letter, size = self._pick(("x", "1", " ", "\\", "é", "-", "(", "'")), self._chance.choice((63, 64, 255, 256, 4096, 20000))
