@@ -22,9 +22,10 @@ from difflib import get_close_matches
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import Token
+from sqlglot.tokenizer_core import Token
 
 from tools.guard.allowed_functions import GROWING, TABLE_FUNCTIONS, never, ordinary
+from tools.guard.allowed_tables import function_name, refused, table_objection, type_objection
 from tools.guard.respell import Respelt, dropped_name, respelt, with_aliases_marked, without_long_lists
 from tools.result import QueryError
 from tools.schema import Schema
@@ -59,12 +60,6 @@ _NEVER_CLASSES = (
     exp.Predict, exp.VectorSearch, exp.NetFunc,
 )  # fmt: skip
 
-_SYSTEM_SCHEMAS = {
-    "information_schema", "mysql", "performance_schema", "pg_catalog", "pg_toast", "sys", "system", "temp"
-}  # fmt: skip
-_SYSTEM_TABLES = re.compile(r"^(?:sqlite_|pg_|duckdb_|pragma_|information_schema|(?:dbstat|fts3tokenize|bytecode)$)")
-_OWN_SCHEMAS = {"duckdb": {"main"}, "sqlite": {"main"}, "postgres": {"public"}, "tsql": {"dbo"}}
-_LOOKS_LIKE_A_FILE = re.compile(r"[./\\:*?\[\]~]|^$")
 _EXECUTABLE_COMMENT = re.compile(r"/\*M?!")
 
 
@@ -97,12 +92,12 @@ def judged(sql: str, dialect: str, schema: Schema | None = None) -> Judged | Que
         if isinstance(spelling, QueryError):
             return spelling
         if len(spelling.tokens) > MAX_WORDS:
-            return _refused(f"the statement has more than {MAX_WORDS} words and signs; ask for fewer values at a time")
+            return refused(f"the statement has more than {MAX_WORDS} words and signs; ask for fewer values at a time")
         return _judged(spelling, dialect, schema)
     except SqlglotError as error:
         return QueryError("syntax", f"cannot read this SQL: {_one_line(error)}")
     except RecursionError:
-        return _refused("the statement is nested too deeply")
+        return refused("the statement is nested too deeply")
 
 
 def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> Judged | QueryError:
@@ -119,7 +114,7 @@ def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> Judged | 
     marked = with_aliases_marked(spelling, statements[0])
     again = statements if marked is spelling else _parsed(marked, dialect)
     if again != statements:
-        return _refused("an alias without AS can be read in two ways; write AS before it")
+        return refused("an alias without AS can be read in two ways; write AS before it")
     return Judged(marked, again[0])
 
 
@@ -130,11 +125,7 @@ def _parsed(spelling: Respelt, dialect: str) -> list[exp.Expr]:
 
 def _not_understood(token: Token, spelling: Respelt) -> QueryError:
     message = f"the part with {token.text} is not understood; write the query in a more common way"
-    return replace(_refused(message), position=spelling.origin(token.start))
-
-
-def _refused(message: str, name: str | None = None) -> QueryError:
-    return QueryError("refused", f"refused: {message}", name)
+    return replace(refused(message), position=spelling.origin(token.start))
 
 
 def _one_line(error: Exception) -> str:
@@ -143,15 +134,15 @@ def _one_line(error: Exception) -> str:
 
 def _unreadable(sql: str, dialect: str) -> QueryError | None:
     if len(sql) > MAX_CHARACTERS:
-        return _refused(f"the statement is longer than {MAX_CHARACTERS} characters")
+        return refused(f"the statement is longer than {MAX_CHARACTERS} characters")
     if not sql.strip():
         return QueryError("syntax", "the statement is empty")
     if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
         return QueryError("syntax", "the statement holds characters that are not text")
     if dialect == "mysql" and _EXECUTABLE_COMMENT.search(sql):
-        return _refused("MySQL runs the text of /*! comments")
+        return refused("MySQL runs the text of /*! comments")
     if dialect == "postgres" and re.search(r"\bU&[\"']", sql, re.IGNORECASE):
-        return _refused("names written in Unicode escapes cannot be checked")
+        return refused("names written in Unicode escapes cannot be checked")
     return None
 
 
@@ -174,10 +165,10 @@ def _judge(statements: list[exp.Expr], text: str, dialect: str, schema: Schema |
     if not statements:
         return QueryError("syntax", "there is no statement here")
     if len(statements) > 1:
-        return _refused(f"only one statement at a time, here are {len(statements)}")
+        return refused(f"only one statement at a time, here are {len(statements)}")
     root = statements[0]
     if not isinstance(root, _ROOTS):
-        return _refused(f"only SELECT queries are run, this is {_what(root)}")
+        return refused(f"only SELECT queries are run, this is {_what(root)}")
     return next(_objections(root, text, dialect, schema), None)
 
 
@@ -192,42 +183,29 @@ def _objections(root: exp.Expr, text: str, dialect: str, schema: Schema | None) 
         if objection is not None:
             yield objection
         if isinstance(node, exp.Func) and never(written := _written_name(node, text)):
-            yield _refused(f"the function {written} is not allowed", written)
-        if isinstance(node, exp.Func) and (name := _function_name(node)) in GROWING:
+            yield refused(f"the function {written} is not allowed", written)
+        if isinstance(node, exp.Func) and (name := function_name(node)) in GROWING:
             length = _literal_length(node)
             growth = growth * length if name == "repeat" else max(growth, length)
             if growth > MAX_GROWTH:
-                yield _refused(f"{name} needs a plain number that keeps texts under {MAX_GROWTH} characters", name)
+                yield refused(f"{name} needs a plain number that keeps texts under {MAX_GROWTH} characters", name)
 
 
 def _objection(node: exp.Expr, dialect: str, schema: Schema | None) -> QueryError | None:
     if isinstance(node, exp.Func):
         return _function_objection(node, dialect)
     if isinstance(node, _NEVER_CLASSES) or not isinstance(node, _CLAUSES):
-        return _refused(f"{_what(node)} has no place in a read-only query")
+        return refused(f"{_what(node)} has no place in a read-only query")
     if isinstance(node, exp.Identifier) and not node.quoted and node.name.startswith(("$", "@", ":")):
-        return _refused(f"there is no value for the parameter {node.name}")
+        return refused(f"there is no value for the parameter {node.name}")
     if isinstance(node, exp.Table):
-        return _table_objection(node, dialect, schema)
+        return table_objection(node, dialect, schema)
     if isinstance(node, exp.DataType):
-        return _type_objection(node, schema)
+        return type_objection(node, schema)
     if isinstance(node, exp.CTE) and not isinstance(node.this, _ROOTS):
-        return _refused(f"WITH may only name a SELECT, not {_what(node.this)}")
+        return refused(f"WITH may only name a SELECT, not {_what(node.this)}")
     if isinstance(node, exp.Pivot) and _makes_a_type(node):
-        return _refused("PIVOT ... ON needs its values: ON column IN (...)")
-    return None
-
-
-def _type_objection(type_: exp.DataType, schema: Schema | None) -> QueryError | None:
-    """PostgreSQL has a type for the rows of each table, with its column names, and types that look names up."""
-    if isinstance(type_, exp.ObjectIdentifier) and str(type_.this).startswith("REG"):
-        return _refused(f"the type {str(type_.this).lower()} looks into the system catalogue")
-    kind = type_.args.get("kind") if type_.this == exp.DType.USERDEFINED else None
-    names = [each.name for each in kind.find_all(exp.Identifier)] if isinstance(kind, exp.Expr) else [str(kind or "")]
-    own, qualifiers = names[-1].lower().lstrip("_"), {name.lower() for name in names[:-1]}
-    rows_of = {table.name.rpartition(".")[2].lower().lstrip("_") for table in schema.tables} if schema else set()
-    if own in rows_of or own.startswith("pg_") or qualifiers & _SYSTEM_SCHEMAS:
-        return _refused(f"the rows of {names[-1]} are no type for a query", names[-1])
+        return refused("PIVOT ... ON needs its values: ON column IN (...)")
     return None
 
 
@@ -237,13 +215,6 @@ def _makes_a_type(pivot: exp.Pivot) -> bool:
     return not all(isinstance(column, exp.In) for column in on)
 
 
-def _function_name(function: exp.Func) -> str:
-    """The name as written where sqlglot has no class for it, else sqlglot's own; lower case."""
-    if isinstance(function, exp.Anonymous | exp.AnonymousAggFunc):
-        return function.name.lower()
-    return function.sql_name().lower()
-
-
 def _written_name(function: exp.Func, text: str) -> str:
     """The name as the engine reads it, which sqlglot may call otherwise: `sqlite_version` has its class CurrentVersion."""
     start, end = function.meta.get("start"), function.meta.get("end")
@@ -251,9 +222,9 @@ def _written_name(function: exp.Func, text: str) -> str:
 
 
 def _function_objection(function: exp.Func, dialect: str) -> QueryError | None:
-    name = _function_name(function)
+    name = function_name(function)
     if isinstance(function, _NEVER_CLASSES) or never(name):
-        return _refused(f"the function {name} is not allowed", name)
+        return refused(f"the function {name} is not allowed", name)
     allowed = ordinary(dialect) | TABLE_FUNCTIONS
     if isinstance(function, exp.Anonymous | exp.AnonymousAggFunc) and name not in allowed:
         close = tuple(get_close_matches(name, allowed, n=3))
@@ -268,47 +239,3 @@ def _literal_length(function: exp.Func) -> int:
     if isinstance(length, exp.Literal) and length.name.isdigit():
         return max(1, int(length.name))
     return MAX_GROWTH + 1
-
-
-def _table_objection(table: exp.Table, dialect: str, schema: Schema | None) -> QueryError | None:
-    source = table.this
-    if isinstance(source, exp.Func):
-        name = _function_name(source)
-        allowed = isinstance(source, exp.GenerateSeries | exp.Unnest) or name in TABLE_FUNCTIONS
-        return None if allowed else _refused(f"{name} cannot be read like a table", name)
-    if not isinstance(source, exp.Identifier):
-        return _refused("FROM may only name tables")
-    qualifier, name = ".".join(part for part in (table.catalog, table.db) if part), source.name
-    if schema is not None and _in_schema(schema, qualifier, name, dialect):
-        return None
-    return _foreign(qualifier, name, dialect, schema)
-
-
-def _in_schema(schema: Schema, qualifier: str, name: str, dialect: str) -> bool:
-    if not qualifier or qualifier.lower() in _OWN_SCHEMAS.get(dialect, set()):
-        return schema.table(name) is not None
-    return schema.table(f"{qualifier}.{name}") is not None
-
-
-def _foreign(qualifier: str, name: str, dialect: str, schema: Schema | None) -> QueryError | None:
-    """Why a table that the schema does not list may not even be tried; None leaves it to the engine."""
-    if _SYSTEM_TABLES.match(name.lower()) or _SYSTEM_SCHEMAS & set(qualifier.lower().split(".")):
-        return _refused(f"{name} is a system catalogue", name)
-    if _LOOKS_LIKE_A_FILE.search(name):
-        return _refused(f"{name} is no table of this database", name)
-    if qualifier and schema is not None and not _harmless(qualifier, dialect, schema):
-        return _refused(f"{qualifier}.{name} lies outside this database", f"{qualifier}.{name}")
-    return None
-
-
-def _harmless(qualifier: str, dialect: str, schema: Schema) -> bool:
-    """A schema that is known, or that cannot exist: DuckDB and SQLite hold one file here and will say, with candidates,
-    that they do not know `concert_singer.singer`."""
-    if dialect in ("duckdb", "sqlite") and "." not in qualifier:
-        return True
-    return qualifier.lower() in _known_schemas(schema, dialect)
-
-
-def _known_schemas(schema: Schema, dialect: str) -> set[str]:
-    prefixes = {table.name.rpartition(".")[0].lower() for table in schema.tables}
-    return prefixes | _OWN_SCHEMAS.get(dialect, set())

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from tools.guard.allowed_functions import never
 from tools.guard.literals import plain_literal
@@ -34,14 +34,14 @@ _DIGITS = re.compile(r"[bBxX]'[0-9A-Fa-f]*'|0[bBxX][0-9A-Fa-f]+")
 _NATIONAL = re.compile(r"[Nn]('.*')", re.DOTALL)
 _QUOTED = re.compile(r'"(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]\[]+\]')
 _SIGNS = re.compile(r"[-+*/%<>=~!@#^&|?:,.;()\[\]{}$]+")
-_CLAUSE_WORDS = set(
-    """
-    all apply at breadth by current depth distinct escape exclude exclusive filter first following groups if ignore include
-    last locked lookup materialized measures name next no nulls only others over overflow percent preceding recursive
-    rename repeatable respect row rows sample search separator set sets ties truncate type unbounded value values within
-    without absent conditional error array unconditional wrapper nocase rtrim binary zone local
-    """.split()
-)
+_CLAUSE_WORDS = {
+    "absent", "all", "apply", "array", "at", "binary", "breadth", "by", "conditional", "current", "depth",
+    "distinct", "error", "escape", "exclude", "exclusive", "filter", "first", "following", "groups", "if",
+    "ignore", "include", "last", "local", "locked", "lookup", "materialized", "measures", "name", "next", "no",
+    "nocase", "nulls", "only", "others", "over", "overflow", "percent", "preceding", "recursive", "rename",
+    "repeatable", "respect", "row", "rows", "rtrim", "sample", "search", "separator", "set", "sets", "ties",
+    "truncate", "type", "unbounded", "unconditional", "value", "values", "within", "without", "wrapper", "zone",
+}  # fmt: skip
 """Words of clauses that are no keywords to sqlglot and are not kept as such in its tree."""
 _LITERALS = (TokenType.NUMBER, TokenType.STRING)
 _ENDS_OF_ITEMS = (TokenType.COMMA, TokenType.R_PAREN)
@@ -102,7 +102,9 @@ def respelt(sql: str, dialect: str) -> Respelt | QueryError:
 
 def with_aliases_marked(given: Respelt, tree: exp.Expr) -> Respelt:
     """The same statement with AS before each alias that lacks it. `tree`: the parse of `given.text`."""
-    starts = sorted({start for alias in tree.find_all(exp.Alias, exp.TableAlias) if (start := _start(alias)) is not None})
+    starts = sorted(
+        {start for alias in tree.find_all(exp.Alias, exp.TableAlias) if (start := _start(alias)) is not None}
+    )
     if not starts:
         return given
     tokens = given.tokens
@@ -115,12 +117,14 @@ def with_aliases_marked(given: Respelt, tree: exp.Expr) -> Respelt:
 
 
 def without_long_lists(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens without most of the literals of a long list, in which there is nothing to judge: parsing takes longest there."""
+    """The tokens without most of the literals of a long list: there is nothing to judge in them, and parsing takes long."""
     kept: list[Token] = []
     listed = at = 0
     while at < len(tokens):
         kinds = [token.token_type for token in tokens[at : at + 3]]
-        is_item = len(kinds) == 3 and kinds[0] == TokenType.COMMA and kinds[1] in _LITERALS and kinds[2] in _ENDS_OF_ITEMS
+        is_item = (
+            len(kinds) == 3 and kinds[0] == TokenType.COMMA and kinds[1] in _LITERALS and kinds[2] in _ENDS_OF_ITEMS
+        )
         listed = listed + 1 if is_item else 0
         if listed <= LISTED:
             kept += tokens[at : at + 1 + is_item]
@@ -158,7 +162,9 @@ def dropped_name(given: Respelt, tree: exp.Expr, tables: Container[str]) -> Toke
 
 def edited(given: Respelt, edits: list[tuple[int, int, str]]) -> Respelt:
     """`given` with each `(start, end, text)` put in, in order and apart from each other; places keep pointing home."""
-    pieces, places, done, shift, at = [], [], 0, 0, 0
+    pieces: list[str] = []
+    places: list[tuple[int, int]] = []
+    done = shift = at = 0
     for start, end, text in [*edits, (len(given.text), len(given.text), "")]:
         pieces += (given.text[done:start], text)
         while at < len(given.places) and given.places[at][0] < start:
@@ -204,7 +210,7 @@ def _generated(token: Token, dialect: str) -> str | None:
 
 
 def _in_quotes(name: str, dialect: str) -> str:
-    """A name as the engine would have read it without quotes. SQLite takes double quotes for a text when it knows no such name."""
+    """A name as the engine reads it without quotes. SQLite takes double quotes for a text when it knows no such name."""
     if dialect == "postgres":
         name = "".join(letter.lower() if letter.isascii() else letter for letter in name)
     return f"`{name}`" if dialect in ("sqlite", "mysql") else exp.to_identifier(name, quoted=True).sql(dialect)
@@ -242,7 +248,7 @@ def _meaning(token: Token) -> tuple[object, str]:
 
 def _unsure(sql: str, place: int) -> QueryError:
     shown = sql[place : place + 20].split("\n")[0]
-    message = f"refused: engines may read {ascii(shown)} in another way than the guard; use plain characters outside quotes"
+    message = f"refused: engines may read {shown!a} in another way than the guard; use plain characters outside quotes"
     return QueryError("refused", message, None, place)
 
 

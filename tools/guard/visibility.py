@@ -34,7 +34,9 @@ class Visibility:
             if not _is_in(schema, name):
                 raise OpenError(f"there is nothing called {name} to hide; write table or table.column")
         touched = self._touched(schema)
-        tables = [self._table(table) for table in schema.tables if self._shows(table.name) and table.name not in touched]
+        tables = [
+            self._table(table) for table in schema.tables if self._shows(table.name) and table.name not in touched
+        ]
         kept = Schema(tuple(table for table in tables if table.columns), schema.dialect)
         if not kept.tables:
             raise OpenError("every table is hidden: nothing is left to ask")
@@ -46,7 +48,11 @@ class Visibility:
     def _touched(self, schema: Schema) -> set[str]:
         """The views, not named by `tables`, whose SQL has a name that is hidden, or of which a column is."""
         secret = {table for name in self.hidden for table in _tables_of(schema, name)}
-        views = {table.name: table.made_of for table in schema.tables if table.made_of and not _among(table.name, self.tables)}
+        views = {
+            table.name: table.made_of
+            for table in schema.tables
+            if table.made_of and not _among(table.name, self.tables)
+        }
         touched: set[str] = set()
         while more := {name for name in views.keys() - touched if _mentions(views[name], secret | touched)}:
             touched |= more

@@ -6,7 +6,7 @@ import threading
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import Token
+from sqlglot.tokenizer_core import Token
 
 
 class _SilentWhileParsing(logging.Filter):
@@ -32,7 +32,9 @@ def parse_quietly(sql: str, dialect: str, tokens: list[Token] | None = None) -> 
         parsed = reader.parser().parse(reader.tokenize(sql) if tokens is None else tokens, sql)
     except (SqlglotError, RecursionError):
         raise
-    except Exception as error:  # whatever a parser of this size may raise: sqlglot 30 has an assertion at `SELECT 1 |> UNION`
+    except (
+        Exception
+    ) as error:  # whatever a parser of this size may raise: sqlglot 30 has an assertion at `SELECT 1 |> UNION`
         raise SqlglotError("the parser gave up") from error
     finally:
         _SilentWhileParsing.parsing.on = False

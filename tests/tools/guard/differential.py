@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,10 @@ class Target:
         """What is wrong with how the statement was treated; "" when nothing is."""
         self.reached.clear()
         self.tried += 1
-        outcome = self.restricted.execute(sql.replace("{secret}", str(self.secret)), LIMITS)
+        try:
+            outcome = self.restricted.execute(sql.replace("{secret}", str(self.secret)), LIMITS)
+        except Exception as error:  # bad SQL comes back as data
+            return f"raised {type(error).__name__}: {error}"
         shown = "" if isinstance(outcome, QueryError) else repr(outcome.rows)
         if any(canary in shown for canary in CANARIES):
             return f"came out past every lock: {shown[:200]}"
@@ -124,9 +128,8 @@ def sqlite_target(folder: Path) -> Target:
         return found[0] if found else ""
 
     opened = open_database(folder / "whole.sqlite", engine="sqlite")
-    return Target(
-        "sqlite", "sqlite", opened, lambda sql: _sqlite(whole, sql), lambda sql: _sqlite(reduced, sql), folder / "s", inspected
-    )
+    whole_answer, reduced_answer = partial(_sqlite, whole), partial(_sqlite, reduced)
+    return Target("sqlite", "sqlite", opened, whole_answer, reduced_answer, folder / "s", inspected)
 
 
 _SQLITE_ACTIONS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
@@ -156,9 +159,8 @@ def duckdb_target(folder: Path) -> Target:
         return "DuckDB reads secret" if "secret" in names else ""
 
     opened = open_database(folder / "whole.duckdb")
-    return Target(
-        "duckdb", "duckdb", opened, lambda sql: _duckdb(whole, sql), lambda sql: _duckdb(reduced, sql), folder / "s", inspected
-    )
+    whole_answer, reduced_answer = partial(_duckdb, whole), partial(_duckdb, reduced)
+    return Target("duckdb", "duckdb", opened, whole_answer, reduced_answer, folder / "s", inspected)
 
 
 def _duckdb(connection: duckdb.DuckDBPyConnection, sql: str) -> Answer:
@@ -169,7 +171,7 @@ def _duckdb(connection: duckdb.DuckDBPyConnection, sql: str) -> Answer:
 
 
 def server_target(server: Server, name: str, settings: str) -> Target:
-    """A server's superuser, for whom the guard is the main lock. `settings`: what its administrator set, `{name}` the database."""
+    """A server's superuser, for whom the guard is the main lock. `settings`: what its administrator set."""
     folder = server.folder / "fuzzed"
     _prepared(server, name, settings)
     if not folder.exists():
@@ -179,9 +181,7 @@ def server_target(server: Server, name: str, settings: str) -> Target:
     opened, reduced = (open_database(server.url_of(server.superuser, each)) for each in (name, f"{name}_less"))
     dialect = "postgres" if server.kind == "postgresql" else "mysql"
     title = f"{server.kind} with {settings.rpartition('SET ')[2]}" if settings else server.kind
-    return Target(
-        title, dialect, opened, lambda sql: _server(opened, sql), lambda sql: _server(reduced, sql), folder / "secret"
-    )
+    return Target(title, dialect, opened, partial(_server, opened), partial(_server, reduced), folder / "secret")
 
 
 def _prepared(server: Server, name: str, settings: str) -> None:
@@ -244,7 +244,8 @@ def fuzz(minutes: float, seed: int, go_on: bool) -> int:
                 kind, sql = chances[target.name].statement()
                 harm = target.harm(sql)
                 if harm and not found[target.name, kind]:
-                    print(f"HARM after {now - started_s:.1f} s on {target.name} ({kind}): {sql[:500]!r}\n  {harm[:700]}", flush=True)
+                    where = f"HARM after {now - started_s:.1f} s on {target.name} ({kind})"
+                    print(f"{where}: {sql[:500]!r}\n  {harm[:700]}", flush=True)
                 found[target.name, kind] += bool(harm)
                 if harm and not go_on:
                     return 1

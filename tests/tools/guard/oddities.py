@@ -13,7 +13,26 @@ SPACES += "\u200a\u200b\u200c\u200d\u2028\u2029\u202f\u205f\u2060\u3000\u3164\uf
 LINE_ENDS = ("\n", "\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029")
 COMMENTS = ("/*", "/*+", "/*!", "/*!50000", "/*M!", "/**", "--", "-- ", "#", "//", "{#", "{%", "<!--", "/*/", "%%")
 CLOSERS = ("*/", "*/", "*/ */", "**/", "#}", "%}", "-->", "", "\n")
-QUOTES = ("'", "'", '"', "`", "[", "$$", "$z$", "$1$", "E'", "e'", "N'", "U&'", "x'", "b'", "_utf8'", "_gbk'", "q'[", "r'")
+QUOTES = (
+    "'",
+    "'",
+    '"',
+    "`",
+    "[",
+    "$$",
+    "$z$",
+    "$1$",
+    "E'",
+    "e'",
+    "N'",
+    "U&'",
+    "x'",
+    "b'",
+    "_utf8'",
+    "_gbk'",
+    "q'[",
+    "r'",
+)
 CLOSING = {"[": "]", "$$": "$$", "$z$": "$z$", "$1$": "$1$", '"': '"', "`": "`", "q'[": "]'"}
 ESCAPES = ("", "", "\\", "\\\\", "''", '""', "``", "\\'", "\\n", "%", "\\x27", "\u0301", "]]", "$", "\\\n")
 BRACES = ("{#", "{%", "{{", "{-", "{--", "{d", "{ts", "{fn", "{", "{/*", "{!")
@@ -25,11 +44,34 @@ WORDS = (
     "GROUP BY", "HAVING", "WHERE", "CASE", "END", "NOT", "NULL", "DISTINCT", "ALL", "ROW", "ARRAY", "MAP", "INTERVAL", "DATE",
     "CAST", "FOR", "SEPARATOR", "PARTITION", "HANDLER", "EXPLAIN", "DIV", "XOR", "|>", "|> UNION", "=>", ":=", "->", "::",
 )  # fmt: skip
-SIGNS = ("(", ")", ",", "*", "1", "a", "b", "name", "wage", "people", "secret", "'x'", ".", "=", "(a)", "(1)", "AS b", "p")
+SIGNS = (
+    "(",
+    ")",
+    ",",
+    "*",
+    "1",
+    "a",
+    "b",
+    "name",
+    "wage",
+    "people",
+    "secret",
+    "'x'",
+    ".",
+    "=",
+    "(a)",
+    "(1)",
+    "AS b",
+    "p",
+)
 HIDDEN_TABLE = "secret"
 READS = {
     "sqlite": ("(SELECT max(wage) FROM people)", "(SELECT v FROM secret)", "sqlite_version()"),
-    "duckdb": ("(SELECT max(wage) FROM people)", "(SELECT v FROM secret)", "(SELECT content FROM read_text('{secret}'))"),
+    "duckdb": (
+        "(SELECT max(wage) FROM people)",
+        "(SELECT v FROM secret)",
+        "(SELECT content FROM read_text('{secret}'))",
+    ),
     "postgres": ("(SELECT max(wage) FROM people)", "(SELECT v FROM secret)", "pg_backend_pid()"),
     "mysql": ("(SELECT max(wage) FROM people)", "(SELECT v FROM secret)", "load_file('{secret}')"),
 }
@@ -69,12 +111,15 @@ class Oddities:
     def _comment(self, depth: int = 0) -> str:
         """Opened up to three times, closed as often as it happens."""
         inner = self._comment(depth + 1) if depth < 2 and self._chance.random() < 0.5 else ""
-        return self._pick(COMMENTS, ("/*",)) + self._pick(" ", ("", " x ", "\n")) + inner + self._pick((" ", ""), (" */", *CLOSERS))
+        opened, gap = self._pick(("/*",), ("/*",), COMMENTS), self._pick(("",), (" ", " x ", "\n"))
+        return opened + gap + inner + self._pick((" ", ""), (" */",), (" */", *CLOSERS))
 
     def _nested_comment(self) -> str:
         quote = self._pick(QUOTES, ("'",))
-        before = f"{self._comment()}{self._pick((', ', ' '))}{quote}{self._pick((' ', ''))}{self._pick(CLOSERS)}"
-        after = f"{self._pick(COMMENTS, ('--',))}{self._pick((' ', ''))}{self._closing(quote)}"
+        before = (
+            f"{self._comment()}{self._pick((', ', ' '))}{quote}{self._pick((' ', ''))}{self._pick(CLOSERS, ('*/',))}"
+        )
+        after = f"{self._pick(COMMENTS, ('--',), ('--',))}{self._pick((' ', ''))}{self._closing(quote)}"
         return f"SELECT 1 {before} , {self._read()} {after}"
 
     def _dashes(self) -> str:
@@ -104,16 +149,24 @@ class Oddities:
         words = [self._pick(WORDS, WORDS, SIGNS) for _ in range(self._chance.randint(1, 3))]
         after = [self._pick(WORDS, SIGNS, SIGNS) for _ in range(self._chance.randint(0, 3))]
         hidden = self._pick((HIDDEN_TABLE, self._read(), f"({HIDDEN_TABLE})", f"main.{HIDDEN_TABLE}"))
-        start = self._pick(("SELECT 1", "SELECT 1 AS a", "SELECT name FROM people", "SELECT (", "FROM people", "SELECT 1 WHERE 1"))
+        start = self._pick(
+            ("SELECT 1", "SELECT 1 AS a", "SELECT name FROM people", "SELECT (", "FROM people", "SELECT 1 WHERE 1")
+        )
         return f"{start} {' '.join(words)} {hidden} {' '.join(after)}{')' if start.endswith('(') else ''}"
 
     def _long_words(self) -> str:
-        letter, size = self._pick(("x", "1", " ", "\\", "é", "-", "(", "'")), self._chance.choice((63, 64, 255, 256, 4096, 20000))
+        letter, size = (
+            self._pick(("x", "1", " ", "\\", "é", "-", "(", "'")),
+            self._chance.choice((63, 64, 255, 256, 4096, 20000)),
+        )
         quote = self._pick(("", *QUOTES))
         return f"SELECT {quote}{letter * size}{self._closing(quote) if quote else ''} , {self._read()} {self._pick(COMMENTS)}"
 
     def _anything(self) -> str:
-        parts = [self._pick(COMMENTS, CLOSERS, QUOTES, ESCAPES, WORDS, BRACES, SPACES, (",", ";", "1", "a", "(", ")")) for _ in range(8)]
+        parts = [
+            self._pick(COMMENTS, CLOSERS, QUOTES, ESCAPES, WORDS, BRACES, SPACES, (",", ";", "1", "a", "(", ")"))
+            for _ in range(8)
+        ]
         cut = self._chance.randint(0, 8)
         return f"SELECT 1 {self._space().join(parts[:cut])} , {self._read()} {self._space().join(parts[cut:])}"
 

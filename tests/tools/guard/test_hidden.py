@@ -26,7 +26,11 @@ NESTED = (
 FOUND = {
     "sqlite": NESTED[:1],
     "duckdb": (*NESTED, "SELECT '' AS x\u200bUNION\u200bSELECT\u200bv\u200bFROM\u200bsecret", "FROM people VALUES (wage)"),
-    "postgresql": (*NESTED, r"SELECT 'a\' , ' , (SELECT max(wage) FROM people) --'", r"SELECT 'a\'' , (SELECT v FROM secret) --'"),
+    "postgresql": (
+        *NESTED,
+        r"SELECT 'a\' , ' , (SELECT max(wage) FROM people) --'",
+        r"SELECT 'a\'' , (SELECT v FROM secret) --'",
+    ),
     "mariadb": (
         "SELECT 1 --\u00a0c, (SELECT max(wage) FROM people)\nFROM (SELECT 2 AS \u00a0c) t",
         "SELECT 5, {#\nd '2020-01-01'}, (SELECT max(wage) FROM people), #}\n 1",

@@ -31,7 +31,7 @@ def text_of(sql: str, dialect: str) -> str:
     [
         ("duckdb", "SELECT 1 /*/* */ , ' */ , (SELECT max(wage) FROM people) --'", None),
         ("postgres", "SELECT 1 /*/* */ , $z$ */ , (SELECT max(wage) FROM people) --$z$", None),
-        ("mysql", "SELECT 1 --\u00a0c, (SELECT max(wage) FROM people)\nFROM (SELECT 2 AS \u00a0c) t", "SELECT 1\nFROM (SELECT 2 AS c) AS t"),
+        ("mysql", "SELECT 1 --\u00a0c, (SELECT 3)\nFROM (SELECT 2 AS \u00a0c) t", "SELECT 1\nFROM (SELECT 2 AS c) AS t"),
         ("mysql", "SELECT 5, {#\nd '2020-01-01'}, (SELECT 6), #}\n 1", "SELECT 5,\n1"),
         ("sqlite", "SELECT  count(*)\tAS n -- how many\nFROM people;", "SELECT  count(*)\tAS n\nFROM people"),
         ("sqlite", "SELECT name n, max([a b]) FROM people p", "SELECT name AS n, max([a b]) FROM people AS p"),

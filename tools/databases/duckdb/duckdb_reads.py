@@ -17,7 +17,17 @@ from tools.schema import Schema, Table
 
 _Node = dict[str, Any]
 
-_ROW_SOURCES = {"BASE_TABLE", "COLUMN_DATA", "CTE", "EMPTY", "EMPTY_FROM", "EXPRESSION_LIST", "JOIN", "PIVOT", "SUBQUERY"}
+_ROW_SOURCES = {
+    "BASE_TABLE",
+    "COLUMN_DATA",
+    "CTE",
+    "EMPTY",
+    "EMPTY_FROM",
+    "EXPRESSION_LIST",
+    "JOIN",
+    "PIVOT",
+    "SUBQUERY",
+}
 _ROW_SOURCES |= {"TABLE_FUNCTION"}
 _CLAUSES = ("where_clause", "having", "qualify", "sample", "group_expressions", "group_sets")
 
@@ -62,7 +72,9 @@ class DuckDBReads:
         if node.get("type") != "SELECT_NODE" or not isinstance(source, dict) or source.get("type") != "BASE_TABLE":
             return False
         table = _table(self._seen, str(source.get("schema_name") or ""), str(source.get("table_name")))
-        columns = [item.get("column_names") if item.get("class") == "COLUMN_REF" else None for item in node["select_list"]]
+        columns = [
+            item.get("column_names") if item.get("class") == "COLUMN_REF" else None for item in node["select_list"]
+        ]
         are_visible = all(names and len(names) == 1 and table and table.column(names[0]) for names in columns)
         is_bare = not any(node.get(clause) for clause in _CLAUSES) and not node.get("modifiers")
         return are_visible and is_bare and not source.get("sample") and not source.get("column_name_alias")

@@ -43,9 +43,7 @@ def read_schema(
         relation = f"{quoted(schema)}.{quoted(name)}"
         values = _samples(cursor, relation, [(row[2], row[3]) for row in rows])
         columns = tuple(
-            Column(
-                row[2], row[3], row[2] in primary, row[4] and row[2] not in primary, row[5], value, words_of(row[8])
-            )
+            Column(row[2], row[3], row[2] in primary, row[4] and row[2] not in primary, row[5], value, words_of(row[8]))
             for row, value in zip(rows, values, strict=True)
         )
         count = _count(cursor, relation) if is_table else None

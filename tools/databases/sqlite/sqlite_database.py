@@ -1,9 +1,10 @@
 """A SQLite file, opened so that no statement can change it, attach another, load code or read its catalogue.
 
 Locks: `mode=ro`, `query_only`, `trusted_schema=OFF`, an authorizer that allows SELECT, READ of plain tables, FUNCTION except
-those never allowed, and RECURSIVE, of hidden tables and columns nothing (`sqlite_reads.py`); and limits on the length of values and patterns. Every query has its own connection (about
-0.2 ms), so threads share nothing. SQLite has no memory limit per connection (`hard_heap_limit` binds the whole process for
-good), so a value may take 1/32 of `memory_limit_mb`, rows together all of it, and sorts spill to temporary files.
+those never allowed, and RECURSIVE, but no READ of what is hidden (`sqlite_reads.py`); and limits on the length of values and
+patterns. Every query has its own connection (about 0.2 ms), so threads share nothing. SQLite has no memory limit per
+connection (`hard_heap_limit` binds the whole process for good), so a value may take 1/32 of `memory_limit_mb`, rows together
+all of it, and sorts spill to temporary files.
 
 Opening a file in WAL mode read-only makes SQLite write `-wal` and `-shm` files beside it. Without a pending `-wal` it is
 therefore opened as immutable; with one, or with a pending rollback journal, a private copy is recovered and opened instead.
