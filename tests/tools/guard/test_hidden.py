@@ -237,3 +237,53 @@ def test_an_error_points_into_what_the_person_wrote(tmp_path: Path) -> None:
             for visibility in ((), ("people.wage",)):
                 outcome = restricted(database, (), visibility).execute(sql)
                 assert isinstance(outcome, QueryError) and outcome.position == sql.index("wagee"), (kind, outcome)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_the_lock_goes_with_the_queries_to_their_process(kind: str, tmp_path: Path) -> None:
+    """There the guard knows the whole schema and lets this pass: what refuses it is the engine's lock alone."""
+    with made(kind, tmp_path) as own:
+        own.close()
+        opened = open_database(
+            tmp_path / f"firm.{kind}", engine="sqlite" if kind == "sqlite" else "auto", isolated=True
+        )
+        with closing(opened) as database:
+            assert isinstance(database.execute("SELECT v FROM secret"), Result)
+            seen = RestrictedDatabase(database, HIDDEN)
+            outcome = database.execute("SELECT v FROM secret")
+            assert isinstance(outcome, QueryError) and outcome.kind == "refused"
+            assert isinstance(seen.execute("SELECT * FROM people"), Result)
+
+
+NARROW = {
+    "postgresql": (
+        "CREATE ROLE narrow LOGIN",
+        "CREATE VIEW staff AS SELECT name FROM pets",
+        "GRANT SELECT (id, name, dept) ON people TO narrow",
+    ),
+    "mariadb": (
+        "CREATE USER narrow@localhost",
+        "CREATE VIEW staff AS SELECT id, name, dept FROM people",
+        "GRANT SELECT ON narrowed.staff TO narrow@localhost",
+    ),
+}
+UNDONE = {"postgresql": ("DROP OWNED BY narrow", "DROP ROLE narrow"), "mariadb": ("DROP USER narrow@localhost",)}
+
+
+@pytest.mark.parametrize(("kind", "table"), [("postgresql", "people"), ("mariadb", "staff")])
+def test_an_account_that_may_read_less_is_a_lock(kind: str, table: str, request: pytest.FixtureRequest) -> None:
+    """What SECURITY.md asks for where the server is to lock columns: grants on columns, on MariaDB on a view."""
+    server: Server = request.getfixturevalue(kind)
+    with at(server, "narrowed"):
+        superuser = server.url_of(server.superuser, "narrowed")
+        _run(superuser, *NARROW[kind])
+        try:
+            with closing(open_database(server.url_of("narrow", "narrowed"))) as database:
+                for sql in ("SELECT max(wage) FROM people", "SELECT v FROM secret"):
+                    assert isinstance(database._run(sql, Limits()), QueryError)  # type: ignore[attr-defined]
+                is_listed = database.schema().table("people") is not None
+                seen = restricted(database, (table,), ("people.wage",) if is_listed else ())
+                outcome = seen.execute(f"SELECT * FROM {table} ORDER BY id LIMIT 1")
+                assert isinstance(outcome, Result) and outcome.rows == ((1, "ann", "x"),), outcome
+        finally:
+            _run(superuser, *UNDONE[kind])
