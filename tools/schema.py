@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+ColumnRef = tuple[str, str]  # a table and a column of it
+
 
 @dataclass(frozen=True, slots=True)
 class Column:

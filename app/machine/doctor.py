@@ -6,12 +6,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from app.shared import options, output
+from app.shared.extensions import extensions
 
 _PACKAGES = ("torch", "transformers", "triton", "duckdb", "sqlglot", "sqlalchemy", "langgraph", "langchain-core")
 
 
 def doctor(as_json: options.Json = False) -> None:
-    """Say what is here and what will be used."""
+    """Show what is installed here and what will be used."""
     found = facts()
     if as_json:
         output.print_json(found)
@@ -30,6 +31,7 @@ def _machine() -> dict[str, Any]:
     import torch
 
     return {
+        "extensions": extensions(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),
@@ -66,7 +68,7 @@ def _target() -> str:
     from agent.prompts.profiles.compact import PROMPT_VERSION
     from decoding.checkpoints.adapters.adapter_files import read_adapter
     from decoding.checkpoints.target_identity import target_identity
-    from decoding.heads.frozen import frozen_name
+    from decoding.heads.frozen_targets import frozen_name
     from decoding.serving.load import SHIPPED_ADAPTER
 
     adapter = read_adapter(SHIPPED_ADAPTER)

@@ -55,16 +55,18 @@ def own_heads_only() -> Iterator[None]:
 
 
 _CODES = {  # by name, so that no command imports what it does not use
+    "app.shared.extensions.ExtensionError": USAGE,
     "tools.result.OpenError": DATABASE,
     "decoding.errors.ModelError": MODEL,
     "openai.OpenAIError": MODEL,  # a remote model
     "decoding.engine.method.UnknownMethod": USAGE,
+    "agent.observe.node_table.UnknownNode": USAGE,
     "agent.prompts.profiles.profile.UnknownProfile": USAGE,
     "agent.prompts.knowledge.KnowledgeError": USAGE,
     "decoding.engine.loop.PromptTooLong": USAGE,
     "decoding.training.config.TrainingError": USAGE,
     "decoding.training.data.groups.TrainingDataError": USAGE,
-    "decoding.heads.frozen.NameTaken": USAGE,
+    "decoding.heads.frozen_targets.NameTaken": USAGE,
     "eval.datasets.official.DatasetError": USAGE,
     "eval.predict.record.ResumeError": USAGE,
     "eval.speed.gpu.kernels.NoGpu": USAGE,

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import ClassVar, Self
 
 from tools.guard.guard import Judged, judged
 from tools.processes.watchdog import Reason, Watchdog
@@ -21,6 +22,7 @@ class GuardedDatabase(ABC):
     """
 
     dialect: str
+    needs_environment: ClassVar[bool] = False  # whether a process of its own gets this program's environment variables
 
     def __init__(self, name: str, explain_prefix: str | None) -> None:
         self.name = name
@@ -41,9 +43,8 @@ class GuardedDatabase(ABC):
         """Take over a schema that was read before."""
         self._schema = schema
 
-    @abstractmethod
-    def hold_to(self, seen: Schema) -> None:
-        """See `Database.hold_to`."""
+    def hold_to(self, seen: Schema) -> None:  # noqa: B027
+        """A kind without such a lock does nothing; see `Database.hold_to`."""
 
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query; see `Database.execute`."""
@@ -62,6 +63,16 @@ class GuardedDatabase(ABC):
         with self._changed:
             for watchdog in self._watchdogs:
                 watchdog.interrupt()
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """What `reopened` takes."""
+
+    @classmethod
+    @abstractmethod
+    def reopened(cls, location: str, name: str) -> Self:
+        """The same database in another process, which imports this class by its module and name. Raises OpenError."""
 
     @abstractmethod
     def close(self) -> None:

@@ -23,9 +23,9 @@ from app.serve.mcp import server_of
 from tests.tools.attacks.assault import DEADLINE_S, Run, assault, prepare
 from tests.tools.attacks.attacked import attacked
 from tools.databases.database import Database
-from tools.databases.open_database import Engine, open_database
+from tools.databases.open_database import open_database
 from tools.result import Limits
-from ui.house import House
+from ui.session.workspace import Workspace
 
 
 class Possessed(BaseChatModel):
@@ -55,7 +55,7 @@ class Place:
     state: Callable[[], str] = str
 
     def opened(self, isolated: bool = False) -> Database:
-        engine: Engine = "sqlite" if self.dialect == "sqlite" else "auto"
+        engine = "sqlite" if self.dialect == "sqlite" else "auto"
         return open_database(self.source, engine=engine, isolated=isolated)
 
     def assault(self, run: Run, every_twin: bool = True) -> list[str]:
@@ -119,8 +119,8 @@ def test_the_mcp_server_does_no_harm(place: Place) -> None:
 @pytest.mark.parametrize("place", [*EVERYWHERE, "postgresql as reader", "mariadb as reader"], indirect=True)
 def test_the_editor_of_the_web_chat_does_no_harm(place: Place, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "chats.sqlite")
-    with closing(House(ModelChoice(), archive, lambda choice: None, place.opened)) as house:
-        session = house.session("one", "eve")
+    with closing(Workspace(ModelChoice(), archive, lambda choice: None, place.opened)) as workspace:
+        session = workspace.session("one", "eve")
         session.settings = replace(session.settings, deadline_s=place.limits.deadline_s)
 
         def run(sql: str) -> tuple[bool, str]:

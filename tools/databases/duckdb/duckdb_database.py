@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import duckdb
 
@@ -72,6 +73,14 @@ class DuckDBDatabase(GuardedDatabase):
     def hold_to(self, seen: Schema) -> None:
         """DuckDB's own parse of a statement may name nothing else; see `Database.hold_to`."""
         self._seen = seen
+
+    @property
+    def location(self) -> str:
+        return str(self.path)
+
+    @classmethod
+    def reopened(cls, location: str, name: str) -> Self:
+        return cls(Path(location), name)
 
     def close(self) -> None:
         """Stop what runs, close the file and remove a private copy."""

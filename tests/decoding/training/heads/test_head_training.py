@@ -10,15 +10,17 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Work
 from decoding.heads.head import Head, HeadMismatch, load_head
-from decoding.serving.text import Settings
+from decoding.heads.kinds import KINDS
+from decoding.serving.text_decoder import Settings
 from decoding.targets.hf_target import HfTarget
 from decoding.training.collect.record_log import RecordLog
 from decoding.training.config import TrainingError
 from decoding.training.data.groups import TrainingDataError
 from decoding.training.heads.export import export_head
 from decoding.training.heads.features import STATES, Features
-from decoding.training.heads.objective import OBJECTIVES, load_objective
+from decoding.training.heads.objective import load_objective
 from decoding.training.heads.responses import read_responses
 from decoding.training.heads.run import make_features, train_head
 from decoding.training.heads.training import HeadLesson
@@ -38,7 +40,7 @@ def target() -> Taught:
     return taught()
 
 
-@pytest.mark.parametrize("kind", OBJECTIVES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_trained_head_beats_its_random_initialisation(kind: str, target: Taught, tmp_path: Path) -> None:
     """Losslessness hides a head that learnt nothing, or that training and decoding feed differently."""
     target.train(kind, tmp_path, **(BLOCK_HEADS if kind in ("dflash", "domino", "jetspec", "path_tree") else {}))
@@ -77,7 +79,7 @@ def test_features_are_the_states_that_decoding_taps(target: Taught) -> None:
         path.insert(0, int(pack.parents[path[0]]))
     tokens = pack.tokens[path].tolist()
     sequence = reference.open(tokens, Sampler(), taps)
-    (scores,) = reference.score([(sequence, tokens, Draft())])
+    (scores,) = reference.score([Work(sequence, tokens, Draft())])
     torch.testing.assert_close(stored[path], scores.hidden, atol=0.02, rtol=0.01)  # bf16 has 8 bits
     assert int((stored[path[-1], -1] @ reference.lm_head.T).argmax()) == int(scores.logits[0].argmax())
 

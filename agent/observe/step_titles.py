@@ -1,0 +1,16 @@
+"""What each step of an answer does, in words for people."""
+
+from agent.observe.node_table import NODES
+
+_WITHIN_NODES = {"vote": "Voting", "choose": "Choosing a reading"}
+
+
+def step_title(step: str) -> str:
+    """The words for a step's name, else the name itself as a sentence would begin with it.
+
+    >>> step_title("generate"), step_title("read_samples")
+    ('Writing SQL', 'Read samples')
+    """
+    if step in NODES:
+        return NODES[step].title
+    return _WITHIN_NODES.get(step, step.replace("_", " ").capitalize())

@@ -1,0 +1,95 @@
+"""Guards the folders: seven import packages of this repository and no other, and a wheel without the tests.
+
+`kernels` and `tools` are common names. transformers probes an import named `kernels` when it loads, and crashes on one
+that looks like the Hugging Face package without being it.
+"""
+
+import ast
+import subprocess
+import sys
+import zipfile
+from importlib import import_module, metadata
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+from tests.layout.rooms import PACKAGES, rooms
+
+ROOT = Path(__file__).resolve().parents[2]
+TOPS = (*PACKAGES, "tests")
+MOST, FLAT_MOST = 10, 20
+FLAT = ("kernels", "tests/kernels")  # one level each
+NOT_COUNTED = {"__init__.py", "conftest.py"}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_each_package_is_this_repositorys(name: str) -> None:
+    assert import_module(name).__file__ == str(ROOT / name / "__init__.py")
+
+
+def test_the_other_kernels_distribution_is_absent() -> None:
+    with pytest.raises(metadata.PackageNotFoundError):
+        metadata.version("kernels")
+
+
+def test_kernels_holds_a_docstring_and_a_version_only() -> None:
+    body = ast.parse((ROOT / "kernels" / "__init__.py").read_text()).body
+    assert [type(node) for node in body] == [ast.Expr, ast.Assign]
+    assert ast.unparse(body[1]) == "__version__ = '0'"
+
+
+def test_transformers_loads_beside_our_kernels() -> None:
+    """In a fresh process: this one has loaded it already."""
+    code = "import kernels, transformers; from transformers import AutoModelForCausalLM"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_wheel_holds_the_packages_and_no_tests(tmp_path: Path) -> None:
+    wheel = next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
+    assert any(name.endswith("licenses/NOTICE") for name in names)
+    assert "eval/dialogues/record_shops.jsonl" in names
+
+
+def test_the_project_keeps_its_first_minor_version() -> None:
+    """transformers compares the version of whatever is called `kernels`; see ARCHITECTURE.md."""
+    assert metadata.version("sqlagent").startswith("0.1.")
+
+
+def holds_code(path: Path) -> bool:
+    return path.suffix == ".py" or (path.is_dir() and any(path.rglob("*.py")))
+
+
+def folders() -> list[Path]:
+    """Every folder of code."""
+    found = [folder for top in TOPS for folder in (ROOT / top, *(ROOT / top).rglob("*")) if folder.is_dir()]
+    return [folder for folder in found if holds_code(folder)]
+
+
+def test_no_folder_holds_more_than_a_person_can_look_over() -> None:
+    """Code alone counts: weights, fixtures and pictures may be as many as they are."""
+    for folder in folders():
+        things = [each.name for each in folder.iterdir() if each.name not in NOT_COUNTED and holds_code(each)]
+        most = FLAT_MOST if folder.relative_to(ROOT).as_posix() in FLAT else MOST
+        assert len(things) <= most, (folder, sorted(things))
+
+
+def test_no_folder_is_deeper_than_two_below_its_package() -> None:
+    for folder in folders():
+        parts = folder.relative_to(ROOT).parts
+        assert len(parts) <= (4 if parts[0] == "tests" else 3), folder
+
+
+def test_every_package_says_what_lives_there() -> None:
+    for folder in folders():
+        if folder.relative_to(ROOT).parts[0] != "tests":
+            assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_no_modules_import_one_another_in_a_circle(name: str) -> None:
+    assert rooms(name).circles == 0
