@@ -20,7 +20,7 @@ from tools.databases.files.table_names import TableNames, distinct
 from tools.databases.sqlite.read_only_file import ReadOnlyFile
 from tools.processes.watchdog import Watchdog
 from tools.result import OpenError
-from tools.schema import Column, ForeignKey, Table
+from tools.schema import Column, ForeignKey, Table, words_of
 
 BATCH, BATCH_WITH_BLOBS = 8192, 64
 VIEW_DEADLINE_S = 10.0
@@ -61,7 +61,8 @@ def load_sqlite(connection: duckdb.DuckDBPyConnection, path: Path, names: TableN
 
 def _renamed(table: Table, called: dict[str, str]) -> Table:
     keys = (replace(key, ref_table=called[key.ref_table]) for key in table.foreign_keys if key.ref_table in called)
-    return replace(table, name=called[table.name], foreign_keys=tuple[ForeignKey, ...](keys))
+    made_of = table.made_of.union(*(words_of(called[name]) for name in called if words_of(name) <= table.made_of))
+    return replace(table, name=called[table.name], foreign_keys=tuple[ForeignKey, ...](keys), made_of=made_of)
 
 
 def _copy(

@@ -22,6 +22,8 @@ from sqlglot.dialects.dialect import Dialect
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.reading.fetch_rows import fetch_rows
 from tools.databases.reading.query_errors import query_error
+from tools.databases.server.mysql_modes import hold_modes
+from tools.databases.server.postgresql_reads import OWN_SCHEMA_ALONE, PostgreSQLReads
 from tools.databases.server.sqlalchemy_schema import read_schema
 from tools.databases.server.stop_query import StopQuery
 from tools.processes.watchdog import Watchdog
@@ -54,6 +56,7 @@ _SESSION = {
         "SET TRANSACTION READ ONLY",
         "SET LOCAL statement_timeout = {ms}",
         _BOUNDED,
+        "SET LOCAL standard_conforming_strings = on",
         _WITHOUT_POWERS,
     ),
     "mysql": (
@@ -70,7 +73,7 @@ _SESSION = {
         "START TRANSACTION READ ONLY",
     ),
     "oracle": ("SET TRANSACTION READ ONLY",),
-    "mssql": ("SET LOCK_TIMEOUT {ms}",),
+    "mssql": ("SET LOCK_TIMEOUT {ms}", "SET QUOTED_IDENTIFIER ON"),
     "sqlite": ("PRAGMA query_only = ON",),
 }
 _EXPLAIN = {"postgresql": "EXPLAIN ", "mysql": "EXPLAIN ", "mariadb": "EXPLAIN ", "sqlite": "EXPLAIN QUERY PLAN "}
@@ -108,6 +111,18 @@ class SQLAlchemyDatabase(GuardedDatabase):
         wanted = _SQLGLOT_NAMES.get(sqlalchemy_name, sqlalchemy_name)
         self.dialect = wanted if Dialect.get(wanted) else ""
         self._engine = engine
+        self._reads: PostgreSQLReads | None = None
+        self._is_held = False
+
+    def hold_to(self, seen: Schema) -> None:
+        """PostgreSQL says which tables a statement reads; other servers have no such lock. See `Database.hold_to`."""
+        self._is_held = True
+        if self.dialect == "postgres":
+            try:
+                with self._reading(SCHEMA_LIMITS) as connection:
+                    self._reads = PostgreSQLReads(connection, seen)
+            except sa.exc.SQLAlchemyError as error:
+                raise OpenError(f"cannot look at the tables of {self.name}: {_one_line(error)}") from error
 
     @property
     def location(self) -> str:
@@ -127,6 +142,9 @@ class SQLAlchemyDatabase(GuardedDatabase):
         started, watchdog = time.perf_counter(), None
         try:
             with self._reading(limits) as connection, self._watched(connection, limits) as watchdog:
+                objection = self._reads.objection(connection, sql) if self._reads else None
+                if objection is not None:
+                    return objection
                 options = _NO_PARAMETERS | {"stream_results": not prefix}
                 result = connection.exec_driver_sql(prefix + sql, execution_options=options)
                 rows, truncated = fetch_rows(result.fetchmany, limits)
@@ -162,6 +180,7 @@ class SQLAlchemyDatabase(GuardedDatabase):
     def _read_schema(self) -> Schema:
         try:
             with self._reading(SCHEMA_LIMITS) as connection:
+                self._look_in_own_schema(connection)
                 return Schema(read_schema(connection), self.dialect)
         except sa.exc.SQLAlchemyError as error:
             raise OpenError(f"cannot read the tables of {self.name}: {_one_line(error)}") from error
@@ -176,9 +195,15 @@ class SQLAlchemyDatabase(GuardedDatabase):
             try:
                 for statement in _SESSION.get(_backend(self._engine), ()):
                     connection.exec_driver_sql(statement.format(**units), execution_options=_NO_PARAMETERS)
+                if self._is_held:
+                    self._look_in_own_schema(connection)
                 yield connection
             finally:
                 connection.rollback()
+
+    def _look_in_own_schema(self, connection: sa.Connection) -> None:
+        if self.dialect == "postgres":
+            connection.exec_driver_sql(OWN_SCHEMA_ALONE)
 
 
 def _backend(engine: sa.Engine) -> str:
@@ -228,7 +253,7 @@ def _engine(url: sa.URL) -> sa.Engine:
         timeout = _CONNECT_TIMEOUT_NAMES.get(candidate)
         arguments: dict[str, Any] = {timeout: CONNECT_TIMEOUT_S} if timeout and timeout not in url.query else {}
         try:
-            return sa.create_engine(url.set(drivername=name), connect_args=arguments, pool_pre_ping=True)
+            return hold_modes(sa.create_engine(url.set(drivername=name), connect_args=arguments, pool_pre_ping=True))
         except ModuleNotFoundError:
             continue
         except sa.exc.NoSuchModuleError as error:

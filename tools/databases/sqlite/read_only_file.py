@@ -55,12 +55,9 @@ class ReadOnlyFile:
         except sqlite3.Error as error:
             self.close()
             raise OpenError(_cannot_open(path, error)) from error
+        self.names = frozenset(name for name, *_ in entries)
         self.views = frozenset(name for name, kind, _ in entries if kind == "view")
         self.virtual_tables = frozenset(name for name, _, sql in entries if sql.upper().startswith("CREATE VIRTUAL"))
-
-    def connect(self) -> sqlite3.Connection:
-        """A new connection, for what does not change with the rows. Raises sqlite3.Error, OpenError."""
-        return _connected(self._way())
 
     def stable(self, read: Callable[[sqlite3.Connection], T]) -> T:
         """What `read` gets from a new connection, once more where the file changed beneath one that holds no lock.

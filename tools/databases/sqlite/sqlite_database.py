@@ -1,14 +1,14 @@
 """A SQLite file, opened so that no statement can change it, attach another, load code or read its catalogue.
 
 Locks: `mode=ro`, `query_only`, `trusted_schema=OFF`, an authorizer that allows SELECT, READ of plain tables, FUNCTION except
-those never allowed, and RECURSIVE; and limits on the length of values and patterns. Every query has its own connection (about
-0.2 ms), so threads share nothing. SQLite has no memory limit per connection (`hard_heap_limit` binds the whole process for
-good), so a value may take 1/32 of `memory_limit_mb`, rows together all of it, and sorts spill to temporary files.
+those never allowed, and RECURSIVE, but no READ of what is hidden (`sqlite_reads.py`); and limits on the length of values and
+patterns. Every query has its own connection (about 0.2 ms), so threads share nothing. SQLite has no memory limit per
+connection (`hard_heap_limit` binds the whole process for good), so a value may take 1/32 of `memory_limit_mb`, rows together
+all of it, and sorts spill to temporary files.
 
 How the file is opened, so that others may write it and nothing is left beside it, is in `read_only_file`.
 """
 
-import re
 import sqlite3
 import time
 from pathlib import Path
@@ -18,13 +18,12 @@ from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.reading.fetch_rows import BATCH, fetch_rows
 from tools.databases.reading.query_errors import query_error
 from tools.databases.sqlite.read_only_file import ReadOnlyFile
+from tools.databases.sqlite.sqlite_reads import SQLiteReads, authorizer, reads_of
 from tools.databases.sqlite.sqlite_schema import quoted
-from tools.guard.allowed_functions import never
 from tools.processes.watchdog import Watchdog
 from tools.result import Limits, OpenError, QueryError, Result
 from tools.schema import Schema
 
-_SYSTEM_TABLE = re.compile(r"^(?:sqlite_|pragma_|dbstat$|fts3tokenize$|bytecode$|tables_used$)", re.IGNORECASE)
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
@@ -43,6 +42,14 @@ class SQLiteDatabase(GuardedDatabase):
         self._path = path
         self._file = ReadOnlyFile(path)
         self._closed = False
+        self._reads: SQLiteReads | None = None
+
+    def hold_to(self, seen: Schema) -> None:
+        """The authorizer lets nothing else be read; see `Database.hold_to`."""
+        views = [table.name for table in seen.tables if table.name in self._file.views]
+        statements = [f"SELECT * FROM {quoted(name)}" for name in views]
+        in_views = self._file.stable(lambda connection: reads_of(connection, statements))
+        self._reads = SQLiteReads.of(seen, self.schema(), self._file, in_views)
 
     @property
     def location(self) -> str:
@@ -92,7 +99,7 @@ class SQLiteDatabase(GuardedDatabase):
         for name in ("json_each", "json_tree", *self._file.virtual_tables):
             connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # their set-up asks for more than a query may
         connection.execute("PRAGMA query_only = ON")
-        connection.set_authorizer(_authorize)
+        connection.set_authorizer(authorizer(self._reads))
 
 
 def _fetched(connection: sqlite3.Connection, sql: str, limits: Limits, started: float) -> Result | QueryError:
@@ -102,19 +109,6 @@ def _fetched(connection: sqlite3.Connection, sql: str, limits: Limits, started: 
     rows, truncated = fetch_rows(cursor.fetchmany, limits)
     columns = tuple(entry[0] for entry in cursor.description)
     return Result(columns, _types(rows, len(columns)), rows, truncated, (time.perf_counter() - started) * 1000)
-
-
-def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Allow what a SELECT over plain tables needs, and nothing else."""
-    allowed = (
-        action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE)
-        or (action == sqlite3.SQLITE_READ and not _SYSTEM_TABLE.match(first or ""))
-        or (action == sqlite3.SQLITE_FUNCTION and not never((second or "").lower()))
-        or (
-            action == sqlite3.SQLITE_PRAGMA and first == "data_version" and second is None
-        )  # full-text search asks this
-    )
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 def _types(rows: tuple[tuple[object, ...], ...], width: int) -> tuple[str, ...]:
