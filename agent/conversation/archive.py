@@ -99,6 +99,10 @@ class Archive:
         self._do("DELETE FROM conversations WHERE id = ?", conversation)
         return True
 
+    def hand_over(self, owner: str, to: str) -> None:
+        """All conversations of one owner become another's."""
+        self._do("UPDATE conversations SET owner = ? WHERE owner = ?", to, owner)
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from time import monotonic
 
 from agent.conversation.conversation import Again, Conversation
 from agent.conversation.json_values import plain_rows
@@ -29,10 +30,12 @@ from tools.databases.files.export import Format, export
 from tools.databases.open_database import open_database
 from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
+from ui.session.own_files import EXPORTS
 from ui.session.retry import Retry, remembered, retry_of
 from ui.session.services import Services
 
 STORED_ROWS = 200  # of a result, in the archive and in a shared file
+LONGEST_SHARED_MB = 32  # of a conversation that comes as a file
 EXAMPLE = "example"
 
 
@@ -45,6 +48,7 @@ class Session:
 
     def __init__(self, workspace: Services, owner: str, folder: Path) -> None:
         self.workspace, self.owner, self.folder = workspace, owner, folder
+        self.used_s = monotonic()
         self.settings = workspace.default_settings()
         self.database: Database = workspace.open_default()
         self.source = EXAMPLE
@@ -118,6 +122,11 @@ class Session:
             stopped = isinstance(error, Stopped)
             yield Failed("Stopped." if stopped else f"{error}", stopped)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a question is being answered, or a race is on."""
+        return self._busy.locked()
+
     def stop(self) -> None:
         """Stop decoder and query; what runs ends soon after."""
         self._stop.stop()
@@ -143,13 +152,16 @@ class Session:
         self._store([judged])
 
     def export(self, sql: str, kind: Format) -> Path:
-        """Every row of the query as a file. Raises OpenError, ExportError."""
+        """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
+        folder = self.folder / EXPORTS
+        _empty(folder)
+        left_mb = self.workspace.rules.export_mb - (self.workspace.files.exported(self.owner) >> 20)
         limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
         outcome = run_sql(self._trail, self.database, sql, limits)
         if isinstance(outcome, QueryError):
             raise OpenError(outcome.message)
-        path = self.folder / f"result.{kind}"
-        export(outcome, path, kind)
+        path = folder / f"result.{kind}"
+        export(outcome, path, kind, left_mb)
         return path
 
     def race(self, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:
@@ -161,7 +173,9 @@ class Session:
 
     def open_files(self, paths: Sequence[Path]) -> None:
         """Open files beside those that are open already. Raises OpenError, and then nothing has changed."""
-        copies = [self.folder / path.name for path in paths]
+        folder = self.folder / "data"
+        folder.mkdir(exist_ok=True)
+        copies = [folder / path.name for path in paths]
         total = sum(path.stat().st_size for path in [*paths, *self._files])
         if total > self.workspace.rules.upload_mb << 20:
             raise OpenError(f"these files are more than the {self.workspace.rules.upload_mb} MiB allowed here")
@@ -234,12 +248,14 @@ class Session:
     def share(self) -> Path:
         """The conversation as a file of events, one a line."""
         events = self.workspace.archive.events(self.owner, self.conversation) if self.conversation else []
-        path = self.folder / "conversation.jsonl"
+        path = self.folder / EXPORTS / "conversation.jsonl"
         path.write_text("".join(to_json(event) + "\n" for event in events), encoding="utf-8")
         return path
 
     def replay(self, path: Path) -> None:
         """Show a shared file as a new conversation of one's own. Raises EventError."""
+        if path.stat().st_size > LONGEST_SHARED_MB << 20:
+            raise EventError(f"{path.name} is longer than the {LONGEST_SHARED_MB} MiB that a conversation may have")
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeError) as error:
@@ -281,6 +297,11 @@ class Session:
             self.workspace.archive.add(self.owner, self.conversation, events)
         except sqlite3.Error as error:
             print(f"sqlagent: a conversation cannot be stored ({error})", file=sys.stderr)
+
+
+def _empty(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink(missing_ok=True)
 
 
 def _first_turns(events: Sequence[Event], turns: int) -> list[Event]:
