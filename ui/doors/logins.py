@@ -11,7 +11,7 @@ WRONG_PER_NAME, WRONG_IN_ALL = 5, 60  # a minute
 
 
 class Logins:
-    """Whether a name and a password belong together, asked as Gradio asks it. For one thread.
+    """Whether a name and a password belong together, asked as Gradio asks it: on the event loop, so one after another.
 
     After five wrong passwords for a name in a minute, or sixty for any names, no further one is looked at in that minute.
     """
@@ -20,7 +20,7 @@ class Logins:
         self._users = dict(users)
         self._wrong, self._wrong_in_all = Rate(WRONG_PER_NAME), Rate(WRONG_IN_ALL)
 
-    async def __call__(self, name: str, password: str) -> bool:
+    def __call__(self, name: str, password: str) -> bool:
         """Raises HTTPException 429 where too many were wrong."""
         if self._wrong.is_full(name) or self._wrong_in_all.is_full(""):
             raise HTTPException(429, "too many wrong passwords; try again in a minute", {"retry-after": "60"})

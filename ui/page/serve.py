@@ -21,6 +21,7 @@ from ui.page.wiring import wire
 from ui.session.workspace import Workspace
 
 LONGEST_EVENT = 4 << 20  # bytes; a statement in the editor may be long
+EVENT_DEADLINE_S = 15.0
 _POLICY = (
     "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; img-src 'self' data: blob:; font-src 'self' data:; "
@@ -93,7 +94,7 @@ def _behind_doors(app: FastAPI, workspace: Workspace, serving: Serving, port: in
     signed_in = _signed_in(app) if serving.users else None
     token = None if serving.users else serving.token
     inner = OwnSessions(app, workspace.page_open)
-    read = WholeBody(inner, LONGEST_EVENT, streamed=(UPLOAD,))
+    read = WholeBody(inner, LONGEST_EVENT, EVENT_DEADLINE_S, streamed=(UPLOAD,))
     return SafeHeaders(trusted(Entrance(read, token, port, signed_in), serving.host, serving.hosts), _POLICY)
 
 

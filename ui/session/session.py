@@ -155,13 +155,13 @@ class Session:
         """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
         folder = self.folder / EXPORTS
         _empty(folder)
-        left_mb = self.workspace.rules.export_mb - (self.workspace.files.exported(self.owner) >> 20)
+        left = (self.workspace.rules.export_mb << 20) - self.workspace.files.exported(self.owner)
         limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
         outcome = run_sql(self._trail, self.database, sql, limits)
         if isinstance(outcome, QueryError):
             raise OpenError(outcome.message)
         path = folder / f"result.{kind}"
-        export(outcome, path, kind, left_mb)
+        export(outcome, path, kind, left)
         return path
 
     def race(self, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:

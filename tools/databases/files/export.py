@@ -29,10 +29,10 @@ class ExportError(ValueError):
     """The result does not fit into the format; the message says what to do."""
 
 
-def export(result: Result, path: Path, kind: Format, most_mb: int | None = None) -> None:
-    """Write every row of `result` to `path`. Raises ExportError, also where its cells are more than `most_mb` MiB of text;
+def export(result: Result, path: Path, kind: Format, most_bytes: int | None = None) -> None:
+    """Write every row of `result` to `path`. Raises ExportError, also where its cells are more than `most_bytes` of text;
     then there is no file."""
-    rows = result.rows if most_mb is None else _bounded(result.rows, most_mb)
+    rows = result.rows if most_bytes is None else _bounded(result.rows, most_bytes)
     try:
         _WRITERS[kind](replace(result, rows=rows), path)
     except ExportError:
@@ -40,9 +40,9 @@ def export(result: Result, path: Path, kind: Format, most_mb: int | None = None)
         raise
 
 
-def _bounded(rows: Sequence[tuple[Any, ...]], most_mb: int) -> tuple[tuple[Any, ...], ...]:
-    """The rows, if their cells spelt out take at most so many MiB."""
-    left = most_mb << 20
+def _bounded(rows: Sequence[tuple[Any, ...]], most_bytes: int) -> tuple[tuple[Any, ...], ...]:
+    """The rows, if their cells spelt out take no more."""
+    left = most_bytes
     for row in rows:
         left -= sum(len(cell) if isinstance(cell, str | bytes) else len(str(cell)) for cell in row)
         if left < 0:
