@@ -25,7 +25,7 @@ _OPEN = rf"{API}/(info/?|app_id/?|user/?|login_check/?|startup-events|theme\.css
 _PAGE = r"/|/config/?|/logout/?|/theme\.css|/favicon\.ico|/robots\.txt|/manifest\.json|/(static|assets|svelte)/.+"
 _HEARTBEAT = rf"{API}/heartbeat/(\w+)"
 _SESSION = rf"{API}/(queue/data|upload_progress|file=.+)|{_HEARTBEAT}"
-_EVENT = rf"{API}/queue/join/?|{UPLOAD}"
+_EVENT = rf"{API}/(queue/join|run/predict)/?|{UPLOAD}"
 _NAMES = ("session_hash", "upload_id")
 
 

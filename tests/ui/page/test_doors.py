@@ -127,8 +127,15 @@ def test_routes_that_the_page_does_not_need_are_not_there(ada: Visitor, method: 
     assert ada.http.request(method, path, json={}).status_code == 404
 
 
+def test_a_handler_that_queues_is_not_run_past_the_queue(ada: Visitor) -> None:
+    body = {"data": [], "fn_index": ada.handler("new", "click"), "session_hash": ada.session}
+    assert ada.http.post(f"{API}/run/predict", json=body).status_code >= 400
+
+
 def test_anothers_session_cannot_be_used_by_its_name(ada: Visitor, bo: Visitor) -> None:
     assert bo.post("share", "click", session=ada.session).status_code == 403
+    stop = {"data": [], "fn_index": bo.handler("question", "stop"), "session_hash": ada.session}
+    assert bo.http.post(f"{API}/run/predict", json=stop).status_code == 403
     assert bo.http.get(f"{API}/queue/data", params={"session_hash": ada.session}).status_code == 403
     assert bo.http.get(f"{API}/heartbeat/{ada.session}").status_code == 403
     assert (

@@ -46,9 +46,8 @@ def _bounded(rows: Sequence[tuple[Any, ...]], most_bytes: int) -> tuple[tuple[An
     for row in rows:
         left -= sum(len(cell) if isinstance(cell, str | bytes) else len(str(cell)) for cell in row)
         if left < 0:
-            raise ExportError(
-                f"these rows are more than the {most_mb} MiB that an export may have; select fewer of them"
-            )
+            most_mb = most_bytes / 2**20
+            raise ExportError(f"these rows take more than the {most_mb:.1f} MiB left for exports; select fewer of them")
     return tuple(rows)
 
 
