@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from tests.ui.browser import PATIENCE_S
+
 API = "/gradio_api"
 
 
@@ -16,7 +18,7 @@ class Visitor:
 
     def __init__(self, address: str, session: str | None = None, **headers: str) -> None:
         self.session = session or token_hex(8)
-        self.http = httpx.Client(base_url=f"http://{urlsplit(address).netloc}", headers=headers, timeout=30)
+        self.http = httpx.Client(base_url=f"http://{urlsplit(address).netloc}", headers=headers, timeout=PATIENCE_S)
         self.came = self.http.get(f"/?{urlsplit(address).query}", follow_redirects=True)
 
     def config(self) -> Any:

@@ -36,14 +36,14 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def serve_in_background(app: ASGIApp, listening: socket.socket) -> Callable[[], None]:
-    """Returns what stops the server; its requests get five seconds to end."""
+    """Returns what stops the server; its requests get two seconds to end."""
     config = uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="chat-server", daemon=True)

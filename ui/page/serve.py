@@ -70,7 +70,9 @@ def _address(serving: Serving, port: int) -> str:
 def _mounted(page: Page, workspace: Workspace, serving: Serving) -> FastAPI:
     """The page as an application, with routes of our own for its files."""
     app = FastAPI(routes=[*file_routes(workspace)], docs_url=None, redoc_url=None, openapi_url=None)
-    page.blocks.max_threads = page.blocks._queue.max_thread_count = serving.waiting + SPARE_THREADS  # as `launch` sets them
+    page.blocks.max_threads = page.blocks._queue.max_thread_count = (
+        serving.waiting + SPARE_THREADS
+    )  # as `launch` sets them
     gr.mount_gradio_app(
         app,
         page.blocks,

@@ -13,8 +13,7 @@ from agent.assemble import ModelChoice
 from agent.assistant import Assistant
 from agent.graph.toolbox import Toolbox
 from agent.prompts.profiles import load_profile
-from app.serve.listening import guarded
-from app.serve.mcp import server_of
+from app.serve.mcp import http_app, server_of
 from tests.agent.conftest import ScriptedModel
 from tests.app.serve.serving import serving
 from tools.databases.database import Database
@@ -68,13 +67,13 @@ def test_in_process(assistant: Assistant) -> None:
 
 
 def test_over_http(assistant: Assistant) -> None:
-    with serving(guarded(server_of(assistant).streamable_http_app(), None)) as url:
+    with serving(http_app(server_of(assistant), None, "127.0.0.1")) as url:
         anyio.run(_tour, f"{url}/mcp")
 
 
 def test_over_http_with_a_wrong_key(assistant: Assistant) -> None:
     with (
-        serving(guarded(server_of(assistant).streamable_http_app(), "secret")) as url,
+        serving(http_app(server_of(assistant), "secret", "127.0.0.1")) as url,
         pytest.raises(BaseExceptionGroup),
     ):
         anyio.run(_tour, f"{url}/mcp")

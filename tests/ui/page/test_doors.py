@@ -221,12 +221,12 @@ def test_a_long_event_is_refused(ada: Visitor) -> None:
     assert ada.post("run", "click", "x" * (5 << 20), 0).status_code == 413
 
 
-def test_events_that_come_too_often_are_refused(address: str) -> None:
-    visitor = Visitor(address)
-    visitor.load()
-    body = {"data": [], "fn_index": visitor.handler("new", "click"), "session_hash": visitor.session}
-    answers = {visitor.http.post(f"{API}/queue/join", json=body).status_code for _ in range(605)}
-    assert 429 in answers
+def test_events_that_come_too_often_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.doors.sessions.EVENTS_A_MINUTE", 5)
+    with served(scripted_workspace(tmp_path, SCRIPT)) as address:
+        visitor, other = Visitor(address), Visitor(address)
+        assert [visitor.http.post(f"{API}/queue/join").status_code for _ in range(7)] == [400] * 5 + [429] * 2
+        assert other.http.post(f"{API}/queue/join").status_code == 400
 
 
 def test_a_slow_request_is_ended(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
