@@ -124,8 +124,16 @@ def test_content_of_another_shape_is_a_bad_request(url: str, decoder: TextDecode
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b"null", b"[" * 200_000, b'{"model": "\xff"}', b'{"model": "x", "messages": 1e999}', b'{"seed": ' + b"9" * 5000],
-)  # fmt: skip
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"[" * 200_000,
+        b'{"model": "\xff"}',
+        b'{"messages": 1e999}',
+        b'{"seed": ' + b"9" * 5000 + b"}",
+    ],
+)
 def test_no_body_is_an_internal_error(url: str, body: bytes) -> None:
     assert httpx.post(f"{url}/chat/completions", content=body, headers=HEADERS).status_code == 400
 
@@ -138,7 +146,6 @@ def test_no_body_is_an_internal_error(url: str, body: bytes) -> None:
         ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
         ({"content-type": "text/plain"}, 415),
         ({"content-type": "application/x-www-form-urlencoded"}, 415),
-        ({"authorization": "Bearer \u00e9".encode().decode("latin-1")}, 401),
     ],
 )
 def test_web_pages_and_foreign_names_are_refused(
@@ -152,7 +159,7 @@ def test_callers_who_send_their_bodies_slowly_take_no_place(
     decoder: TextDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "BODY_DEADLINE_S", 3.0)
-    app = behind_doors(app_of(decoder, Settings("prompt_lookup"), 2), None, "127.0.0.1")
+    app = behind_doors(app_of(decoder, Settings("prompt_lookup"), QUEUE), None, "127.0.0.1")
     with serving(app) as address, ExitStack() as lines:
         host, port = address.removeprefix("http://").split(":")
         head = f"POST {serve.CHAT} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{{"
