@@ -19,7 +19,7 @@ class SafeHeaders:
     """`app` with SAFE and a Content-Security-Policy on every answer."""
 
     def __init__(self, app: ASGIApp, policy: str = "default-src 'none'; frame-ancestors 'none'") -> None:
-        self._app, self._headers = app, SAFE | {"content-security-policy": policy}
+        self._app, self._headers = app, {**SAFE, "content-security-policy": policy}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
