@@ -1,13 +1,15 @@
 """Serves an application in the background, on a port that is free."""
 
+import logging
 import socket
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import suppress
 from time import sleep
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 FIRST_PORT, PORTS = 7860, 100
 
@@ -36,14 +38,22 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def serve_in_background(app: ASGIApp, listening: socket.socket) -> Callable[[], None]:
-    """Returns what stops the server; its requests get two seconds to end."""
+    """Returns what stops the server; its requests get a second to end, and streams are then cut."""
+
+    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except CancelledError:
+            if not server.should_exit:
+                raise
+
     config = uvicorn.Config(
-        app,
+        cut,
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="chat-server", daemon=True)
@@ -52,6 +62,7 @@ def serve_in_background(app: ASGIApp, listening: socket.socket) -> Callable[[], 
         sleep(0.01)
 
     def stop() -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # that streams are cut is no news
         server.should_exit = True
         thread.join(timeout=10)
 

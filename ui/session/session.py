@@ -36,6 +36,7 @@ from ui.session.services import Services
 
 STORED_ROWS = 200  # of a result, in the archive and in a shared file
 LONGEST_SHARED_MB = 32  # of a conversation that comes as a file
+LONGEST_SQL = 256_000  # characters of a statement that is run by hand
 EXAMPLE = "example"
 
 
@@ -133,7 +134,9 @@ class Session:
         self.database.interrupt()
 
     def run_sql(self, sql: str, turn: int) -> Ran:
-        """Run SQL by hand under the same guard and limits as the model's."""
+        """Run SQL by hand under the same guard and limits as the model's. A statement that is too long is not kept."""
+        if len(sql) > LONGEST_SQL:
+            return Ran(turn, "", error=asdict(QueryError("refused", f"refused: more than {LONGEST_SQL:,} characters")))
         outcome = run_sql(self._trail, self.database, sql, self.settings.limits())
         if isinstance(outcome, QueryError):
             ran = Ran(turn, sql, error=asdict(outcome))
@@ -153,6 +156,8 @@ class Session:
 
     def export(self, sql: str, kind: Format) -> Path:
         """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
+        if len(sql) > LONGEST_SQL:
+            raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
         folder = self.folder / EXPORTS
         _empty(folder)
         left = (self.workspace.rules.export_mb << 20) - self.workspace.files.exported(self.owner)

@@ -83,6 +83,19 @@ def test_sql_by_hand_changes_the_rows_or_says_why_not(site: Site) -> None:
     assert panel.table not in refused
 
 
+def test_what_is_too_long_is_neither_asked_nor_kept(site: Site) -> None:
+    visitor = site.visitor("a")
+    with pytest.raises(gr.Error, match="characters"):
+        site.ask(visitor, "x" * 10_000)
+    site.ask(visitor, NAMES)
+    refused = site.controller.run_sql("SELECT '" + "x" * 300_000 + "'", 0, visitor)
+    assert "256,000 characters" in refused[site.page.panel.trouble]
+    with pytest.raises(gr.Error, match="256,000"):
+        site.controller.export("SELECT '" + "x" * 300_000 + "'", "csv", visitor)
+    session = site.controller.session(visitor)
+    assert len(session.share().read_text()) < 100_000
+
+
 def test_an_export_is_offered_for_download(site: Site) -> None:
     visitor = site.visitor("a")
     site.ask(visitor, NAMES)
