@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.ui.browser import served
-from tests.ui.visitor import API, Visitor
+from tests.ui.page.visitor import API, Visitor
 from tests.ui.workspaces import scripted_workspace
 from ui.session.services import GuestRules
 from ui.session.workspace import Workspace

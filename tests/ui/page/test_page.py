@@ -12,7 +12,7 @@ import typer
 
 from app.serve.ui import _rules, _serving, _users
 from tests.ui.browser import served
-from tests.ui.visitor import Visitor
+from tests.ui.page.visitor import Visitor
 from tests.ui.workspaces import scripted_workspace
 from ui.page.asking import Asking
 from ui.page.page import Page, build_page
