@@ -22,7 +22,8 @@ ApiKey = Annotated[
     typer.Option("--api-key", envvar="SQLAGENT_API_KEY", help="Callers must send it: Authorization: Bearer KEY."),
 ]
 AllowHost = Annotated[
-    list[str] | None, typer.Option("--allow-host", help="A further name that the server answers to; may be repeated.")
+    list[str] | None,
+    typer.Option("--allow-host", help="Another host name to answer to, such as that of a proxy; can be repeated."),
 ]
 
 

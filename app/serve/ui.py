@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.machine import doctor
+from app.serve.listening import AllowHost
 from app.shared import audit_trail, exit_codes, options
 from app.shared.option_groups import DatabaseOptions, Decoding, spread
 from app.shared.options import Chats
@@ -33,17 +34,17 @@ Auth = Annotated[
         "--auth", help="File of name:password lines; only these people may log in.", exists=True, dir_okay=False
     ),
 ]
-AllowHost = Annotated[
-    list[str] | None, typer.Option("--allow-host", help="A further name that the server answers to; may be repeated.")
-]
 Token = Annotated[
-    bool, typer.Option("--token/--no-token", help="Let in who opens the printed address, or everybody on this machine.")
+    bool,
+    typer.Option(
+        "--token/--no-token", help="Let in only those who open the printed address, or everybody on this machine."
+    ),
 ]
 AllowOpen = Annotated[
     bool | None,
     typer.Option(
         "--allow-open/--no-allow-open",
-        help="Let the page open databases by URL and load other models. Default: only where this machine alone is served.",
+        help="Let visitors open databases by URL and load other models; by default only when just this machine is served.",
     ),
 ]
 Upload = Annotated[int, typer.Option("--upload-limit", min=1, help="MiB of files that one person may open.")]

@@ -4,7 +4,7 @@ import shutil
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from agent.graph.readings import entity_of
 from agent.graph.stop_signal import StopSignal
 from agent.graph.toolbox import Toolbox
 from agent.observe.audit import Trail, run_sql
-from agent.observe.event_json import EventError, from_json, to_json
 from agent.observe.events import Asked, Event, Failed, Judged, Ran
 from agent.state import Reading
 from decoding.engine.loop import PromptTooLong
@@ -33,9 +32,9 @@ from ui.session.conversation_view import ConversationView
 from ui.session.own_files import EXPORTS
 from ui.session.retry import Retry, remembered, retry_of
 from ui.session.services import Services
+from ui.session.shared_file import first_turns, read_shared, write_shared
 
 STORED_ROWS = 200  # of a result, in the archive and in a shared file
-LONGEST_SHARED_MB = 32  # of a conversation that comes as a file
 LONGEST_SQL = 256_000  # characters of a statement that is run by hand
 EXAMPLE = "example"
 
@@ -56,7 +55,7 @@ class Session:
         self.conversation: str | None = None
         self.view = ConversationView()
         self.results: dict[int, Result] = {}  # the newest turn's result, whole
-        self._files: list[Path] = []
+        self._data, self._files = folder / "data", list[Path]()
         self._stop = StopSignal()
         self._recall = Recall()
         self._toolbox: Toolbox | None = None
@@ -159,7 +158,7 @@ class Session:
         if len(sql) > LONGEST_SQL:
             raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
         folder = self.folder / EXPORTS
-        _empty(folder)
+        _remove(folder.iterdir())
         left = (self.workspace.rules.export_mb << 20) - self.workspace.files.exported(self.owner)
         limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
         outcome = run_sql(self._trail, self.database, sql, limits)
@@ -178,16 +177,19 @@ class Session:
 
     def open_files(self, paths: Sequence[Path]) -> None:
         """Open files beside those that are open already. Raises OpenError, and then nothing has changed."""
-        folder = self.folder / "data"
-        folder.mkdir(exist_ok=True)
-        copies = [folder / path.name for path in paths]
+        copies = [self._data / path.name for path in paths]
         total = sum(path.stat().st_size for path in [*paths, *self._files])
         if total > self.workspace.rules.upload_mb << 20:
             raise OpenError(f"these files are more than the {self.workspace.rules.upload_mb} MiB allowed here")
+        self._data.mkdir(exist_ok=True)
         for path, copy in zip(paths, copies, strict=True):
             shutil.copyfile(path, copy)
         files = list(dict.fromkeys([*self._files, *copies]))
-        self._opened(open_database(list(files), isolated=True), "files: " + ", ".join(path.name for path in files))
+        try:
+            self._opened(open_database(list(files), isolated=True), "files: " + ", ".join(path.name for path in files))
+        except OpenError:
+            _remove(copy for copy in copies if copy not in self._files)
+            raise
         self._files = files
 
     def open_url(self, url: str) -> None:
@@ -200,10 +202,14 @@ class Session:
             )
         database = open_database(url, isolated=True)
         self._opened(database, f"url: {database.name}")
-        self._files = []
+        self._drop_files()
 
     def open_example(self) -> None:
         self._opened(self.workspace.open_default(), EXAMPLE)
+        self._drop_files()
+
+    def _drop_files(self) -> None:
+        _remove(self._files)
         self._files = []
 
     def _opened(self, database: Database, source: str) -> None:
@@ -239,7 +245,7 @@ class Session:
         """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is."""
         kept: list[Event] = []
         if self.conversation is not None:
-            kept = _first_turns(self.workspace.archive.events(self.owner, self.conversation), turns)
+            kept = first_turns(self.workspace.archive.events(self.owner, self.conversation), turns)
         self.begin()
         for event in kept:
             self.view.apply(event)
@@ -254,20 +260,12 @@ class Session:
         """The conversation as a file of events, one a line."""
         events = self.workspace.archive.events(self.owner, self.conversation) if self.conversation else []
         path = self.folder / EXPORTS / "conversation.jsonl"
-        path.write_text("".join(to_json(event) + "\n" for event in events), encoding="utf-8")
+        write_shared(events, path)
         return path
 
     def replay(self, path: Path) -> None:
         """Show a shared file as a new conversation of one's own. Raises EventError."""
-        if path.stat().st_size > LONGEST_SHARED_MB << 20:
-            raise EventError(f"{path.name} is longer than the {LONGEST_SHARED_MB} MiB that a conversation may have")
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeError) as error:
-            raise EventError(f"cannot read {path.name}: it is not a text file") from error
-        events = [from_json(line) for line in lines if line.strip()]
-        if not any(isinstance(event, Asked) for event in events):
-            raise EventError(f"{path.name} holds no conversation")
+        events = read_shared(path)
         self.begin()
         for event in events:
             self.view.apply(event)
@@ -304,18 +302,6 @@ class Session:
             print(f"sqlagent: a conversation cannot be stored ({error})", file=sys.stderr)
 
 
-def _empty(folder: Path) -> None:
-    for file in folder.iterdir():
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
         file.unlink(missing_ok=True)
-
-
-def _first_turns(events: Sequence[Event], turns: int) -> list[Event]:
-    """The events of the first turns, with what was later said of them."""
-    kept: list[Event] = []
-    turn = -1
-    for event in events:
-        turn += isinstance(event, Asked)
-        late = isinstance(event, Judged | Ran)
-        if (event.turn if isinstance(event, Judged | Ran) else turn) < turns and (late or turn < turns):
-            kept.append(event)
-    return kept

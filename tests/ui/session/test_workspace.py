@@ -130,3 +130,16 @@ def test_all_owners_together_have_a_quota(workspace: Workspace) -> None:
             coming.enter_context(workspace.files.room(f"owner {number}", 1 << 20))
         with pytest.raises(OpenError, match="this server keeps"):
             coming.enter_context(workspace.files.room("one more", 1))
+
+
+def test_files_that_are_no_longer_open_are_gone(workspace: Workspace, tmp_path: Path) -> None:
+    session = workspace.session("one", "ada")
+    (tmp_path / "good.csv").write_text("a\n1\n")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
+    session.open_files([tmp_path / "good.csv"])
+    before = workspace.files.used("ada")
+    with pytest.raises(OpenError):
+        session.open_files([tmp_path / "bad.parquet"])
+    assert workspace.files.used("ada") == before > 0
+    session.open_example()
+    assert workspace.files.used("ada") == 0
