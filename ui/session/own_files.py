@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -80,6 +80,12 @@ class OwnFiles:
 
     def _of(self, owner: str) -> Path:
         return self._root / hashlib.sha256(owner.encode()).hexdigest()[:32]
+
+
+def remove_files(files: Iterable[Path]) -> None:
+    """Remove files, of which some may be gone already."""
+    for file in files:
+        file.unlink(missing_ok=True)
 
 
 def _gradio_folder() -> Path:

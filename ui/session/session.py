@@ -4,7 +4,7 @@ import shutil
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from tools.databases.files.export import Format, export
 from tools.databases.open_database import open_database
 from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
-from ui.session.own_files import EXPORTS
+from ui.session.own_files import EXPORTS, remove_files
 from ui.session.retry import Retry, remembered, retry_of
 from ui.session.services import Services
 from ui.session.shared_file import first_turns, read_shared, write_shared
@@ -158,7 +158,7 @@ class Session:
         if len(sql) > LONGEST_SQL:
             raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
         folder = self.folder / EXPORTS
-        _remove(folder.iterdir())
+        remove_files(folder.iterdir())
         left = (self.workspace.rules.export_mb << 20) - self.workspace.files.exported(self.owner)
         limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
         outcome = run_sql(self._trail, self.database, sql, limits)
@@ -186,11 +186,11 @@ class Session:
             shutil.copyfile(path, copy)
         files = list(dict.fromkeys([*self._files, *copies]))
         try:
-            self._opened(open_database(list(files), isolated=True), "files: " + ", ".join(path.name for path in files))
+            names = ", ".join(path.name for path in files)
+            self._opened(open_database(list(files), isolated=True), f"files: {names}", files)
         except OpenError:
-            _remove(copy for copy in copies if copy not in self._files)
+            remove_files(copy for copy in copies if copy not in self._files)
             raise
-        self._files = files
 
     def open_url(self, url: str) -> None:
         """Raises OpenError."""
@@ -202,17 +202,12 @@ class Session:
             )
         database = open_database(url, isolated=True)
         self._opened(database, f"url: {database.name}")
-        self._drop_files()
 
     def open_example(self) -> None:
         self._opened(self.workspace.open_default(), EXAMPLE)
-        self._drop_files()
 
-    def _drop_files(self) -> None:
-        _remove(self._files)
-        self._files = []
-
-    def _opened(self, database: Database, source: str) -> None:
+    def _opened(self, database: Database, source: str, files: Sequence[Path] = ()) -> None:
+        """From now on this database, which reads these files; others of this session go."""
         try:
             database.schema()
         except OpenError:
@@ -221,6 +216,8 @@ class Session:
         self.stop()
         self.database.close()
         self.database, self.source = database, source
+        remove_files(set(self._files) - set(files))
+        self._files = list(files)
         self._recall, self._toolbox = Recall(), None
         self.begin()
 
@@ -300,8 +297,3 @@ class Session:
             self.workspace.archive.add(self.owner, self.conversation, events)
         except sqlite3.Error as error:
             print(f"sqlagent: a conversation cannot be stored ({error})", file=sys.stderr)
-
-
-def _remove(files: Iterable[Path]) -> None:
-    for file in files:
-        file.unlink(missing_ok=True)
