@@ -52,20 +52,20 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """`agent.conversation.conversation.Answer`."""
+    """`agent.conversation.conversation.Answer`; what an older program left out is filled in."""
 
-    question: str
     sql: str | None
-    dialect: str
-    columns: list[str]
-    rows: list[list[Any]]
-    truncated: bool
-    answer: str
-    attempts: list[_Attempt]
-    steps: list[_Step]
-    total_ms: FiniteFloat
-    plain_total_ms: FiniteFloat | None
     error: _Error | None
+    question: str = ""
+    dialect: str = ""
+    columns: list[str] = field(default_factory=list)
+    rows: list[list[Any]] = field(default_factory=list)
+    truncated: bool = False
+    answer: str = ""
+    attempts: list[_Attempt] = field(default_factory=list)
+    steps: list[_Step] = field(default_factory=list)
+    total_ms: FiniteFloat = 0.0
+    plain_total_ms: FiniteFloat | None = None
     continues: int | None = None
 
 
