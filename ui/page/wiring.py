@@ -39,7 +39,8 @@ class Controller:
         owner = request.state.owner
         try:
             session = self.workspace.session(request.session_hash or "", owner)
-        except (Full, NotYours) as error:
+            session.database.schema()
+        except (Full, NotYours, OpenError) as error:
             raise gr.Error(str(error)) from error
         if isinstance(former, str) and len(former) == 32 and owner.startswith("browser:"):
             self.workspace.archive.hand_over(f"browser:{former}", owner)
