@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.databases.workbook import write_workbook
+from tests.tools.databases.files.workbook import write_workbook
 from tools.databases.files import dimensions
 from tools.databases.files.load_files import Copied
 from tools.databases.isolated import copy_apart as apart
