@@ -11,7 +11,8 @@ and judged, and that text goes to the engine, never the one that was given.
 
 The guard is the first of two locks. It is not the last: each engine repeats it with its own means (read-only file, no
 external access, authorizer, read-only transaction), so that a disagreement between sqlglot's parser and the engine's, or a
-view or macro that lies in a hostile file, meets the second. Neither lock bounds the memory of one long string; see GROWING.
+view or macro that lies in a hostile file, meets the second. What no engine bounds, the length of one text, is bounded here
+alone (`tools/guard/growth.py`).
 """
 
 import re
@@ -24,8 +25,9 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token
 
-from tools.guard.allowed_functions import GROWING, TABLE_FUNCTIONS, never, ordinary
+from tools.guard.allowed_functions import TABLE_FUNCTIONS, never, ordinary
 from tools.guard.allowed_tables import function_name, refused, table_objection, type_objection
+from tools.guard.growth import growth
 from tools.guard.respell import Respelt, dropped_name, respelt, with_aliases_marked, without_long_lists
 from tools.result import QueryError
 from tools.schema import Schema
@@ -34,7 +36,6 @@ from tools.sql.parse_quietly import parse_quietly
 MAX_CHARACTERS = 100_000
 MAX_WORDS = 40_000
 """Words and signs. Telling them apart takes about 20 microseconds each, so these take a second or two."""
-MAX_GROWTH = 1_000_000
 
 _ROOTS = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 
@@ -177,18 +178,15 @@ def _what(node: exp.Expr) -> str:
 
 
 def _objections(root: exp.Expr, text: str, dialect: str, schema: Schema | None) -> Iterator[QueryError]:
-    growth = 1
     for node in root.walk():
         objection = _objection(node, dialect, schema)
         if objection is not None:
             yield objection
         if isinstance(node, exp.Func) and never(written := _written_name(node, text)):
             yield refused(f"the function {written} is not allowed", written)
-        if isinstance(node, exp.Func) and (name := function_name(node)) in GROWING:
-            length = _literal_length(node)
-            growth = growth * length if name == "repeat" else max(growth, length)
-            if growth > MAX_GROWTH:
-                yield refused(f"{name} needs a plain number that keeps texts under {MAX_GROWTH} characters", name)
+    too_long = growth(root)
+    if too_long is not None:
+        yield refused(too_long)
 
 
 def _objection(node: exp.Expr, dialect: str, schema: Schema | None) -> QueryError | None:
@@ -232,10 +230,3 @@ def _function_objection(function: exp.Func, dialect: str) -> QueryError | None:
     return None
 
 
-def _literal_length(function: exp.Func) -> int:
-    """The length or count that `function` is given as a literal; more than is allowed when it is no literal."""
-    arguments = function.expressions or [function.args.get("times") or function.args.get("expression") or function.this]
-    length = arguments[min(1, len(arguments) - 1)]
-    if isinstance(length, exp.Literal) and length.name.isdigit():
-        return max(1, int(length.name))
-    return MAX_GROWTH + 1

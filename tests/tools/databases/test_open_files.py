@@ -271,3 +271,13 @@ def test_spilling_stays_out_of_the_users_folder(tmp_path: Path) -> None:
     outcome = database.execute("SELECT h FROM t ORDER BY h, i", small)
     assert not isinstance(outcome, QueryError) or outcome.kind == "memory"
     assert os.listdir(tmp_path) == ["x.duckdb"]
+
+
+@pytest.mark.parametrize("length", [0, 5000])
+def test_a_junk_duckdb_file_is_told_as_one(tmp_path: Path, length: int) -> None:
+    """DuckDB speaks of a block, which was taken for a lock of another program."""
+    path = tmp_path / "junk.duckdb"
+    path.write_bytes(b"\x00" * 8 + b"DUCK" + bytes(range(256)) * (length // 256))
+    with pytest.raises(OpenError, match="is not a DuckDB database, or it is damaged") as caught:
+        open_database(path)
+    assert "another program" not in str(caught.value) and "\n" not in str(caught.value)

@@ -7,6 +7,7 @@ BEGIN, PRAGMA, CALL, LOAD, several statements at once). The same parser says whi
 (`duckdb_reads.py`).
 """
 
+import re
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -157,8 +158,10 @@ def _connect(path: Path, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
 
 
 def _cannot_open(path: Path, reason: str) -> str:
-    if "lock" in reason.lower():
+    if re.search("could not set lock|conflicting lock", reason, re.IGNORECASE):
         return f"{path} is open for writing in another program; close it there, or copy the file and open the copy"
+    if re.search("corrupt|could not read enough bytes|not a valid duckdb", reason, re.IGNORECASE):
+        return f"{path} is not a DuckDB database, or it is damaged: {reason}"
     return f"cannot open {path} with DuckDB {duckdb.__version__}: {reason}"
 
 
