@@ -1,4 +1,4 @@
-"""Events as lines of a `.jsonl` file: the one place where they become JSON, and events again. Keeps no file itself."""
+"""Converts events to lines of a `.jsonl` file and back. All such conversions happen here; no files are opened here."""
 
 import json
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ _KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in Event.__
 
 
 class EventError(ValueError):
-    """A line that is no event of ours; the message says why."""
+    """A line is not an event; the message says why."""
 
 
 def to_json(event: Event) -> str:
-    """One line."""
+    """The event as one line."""
     body = {"event": type(event).__name__.lower()} | asdict(event)
     return json.dumps(body, ensure_ascii=False, default=str)
 
 
 def from_json(line: str) -> Event:
-    """The event of a line. Raises EventError."""
+    """The event in a line. Raises EventError."""
     try:
         body = json.loads(line)
         kind = _KINDS[body.pop("event")]
@@ -47,6 +47,6 @@ def _read(kind: type[Any], key: str, value: Any) -> Any:
 
 
 def _read_round(record: Mapping[str, Any]) -> Round:
-    """JSON has lists in the place of tuples."""
+    """The round in a record, with JSON's lists converted back to tuples."""
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
     return Round(**values)
