@@ -84,7 +84,9 @@ def chat(
 
 
 def follow(conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:
-    """Ask, showing on stderr what is being done, and ask back where that is asked for; returns the answer as a dict."""
+    """Ask the question and show progress on stderr; if it is unclear, let the person choose what is meant. Returns the answer
+    as a dict.
+    """
     from agent.observe.events import Answered, Started, Unclear
     from agent.observe.step_titles import step_title
 
@@ -111,7 +113,7 @@ def _with_a_person(machine_readable: bool) -> bool:
 
 
 def _chosen(question: str, meanings: Mapping[str, str]) -> str:
-    """The evidence of the meaning whose number is typed; empty where the question shall be answered as it stands."""
+    """The evidence for the meaning whose number is typed; empty if the question is to be answered as it is."""
     from rich.prompt import IntPrompt
 
     output.stderr.print(question, highlight=False, markup=False)
@@ -131,7 +133,9 @@ def _talking(
     saver: Any = None,
     thread: str | None = None,
 ) -> Iterator["Conversation"]:
-    """A conversation, and the end of it. The database is opened first: a wrong path should not wait for a model."""
+    """A conversation whose database is closed at the end. The database is opened first, so that a wrong path is reported
+    before a model is loaded.
+    """
     choice = decoding.choice()
     database = source.open()
     try:
@@ -146,7 +150,7 @@ def _talking(
 
 
 def _saver() -> Any:
-    """Conversations survive a restart: a SQLite file in the user's cache."""
+    """A checkpointer that keeps conversations across restarts, in a SQLite file in the user's cache."""
     import sqlite3
 
     from langgraph.checkpoint.sqlite import SqliteSaver
@@ -159,7 +163,7 @@ def _saver() -> Any:
 
 
 def _question(given: str | None, db: str | None) -> str:
-    """The question given, else the one on stdin, else, for the example database, an example."""
+    """The question given, otherwise the one on stdin, otherwise, for the example database, an example question."""
     text = (given if given not in (None, "-") else _piped()).strip()
     if text:
         return text

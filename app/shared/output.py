@@ -1,4 +1,4 @@
-"""How answers look in a terminal. Plain text when stdout is not one; `NO_COLOR` is honoured by rich."""
+"""Prints answers in a terminal, or as plain text if stdout is not a terminal; rich honours `NO_COLOR`."""
 
 import csv
 import json
@@ -23,12 +23,12 @@ def print_json(value: Any) -> None:
 
 
 def report(line: str) -> None:
-    """Progress on stderr, at once."""
+    """Print a line of progress on stderr immediately."""
     print(line, file=sys.stderr, flush=True)
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], truncated: bool = False) -> None:
-    """The first rows as a table, and how many there are."""
+    """Print the first rows as a table, and how many there are."""
     table = Table(*map(str, columns), header_style="bold", row_styles=["", "dim"])
     for row in rows[:SHOWN_ROWS]:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
@@ -54,7 +54,7 @@ def print_sql(sql: str, dialect: str) -> None:
 
 
 def print_answer(answer: Mapping[str, Any]) -> None:
-    """Answer, rows, SQL and what each step took."""
+    """Print answer, rows, SQL and the time of each step."""
     continues = f"  [dim](continues question {answer['continues']})[/dim]" if answer.get("continues") else ""
     stdout.print(f"[bold]{escape(answer['answer'])}[/bold]{continues}", highlight=False)
     if answer["columns"]:
@@ -65,7 +65,7 @@ def print_answer(answer: Mapping[str, Any]) -> None:
 
 
 def print_steps(answer: Mapping[str, Any]) -> None:
-    """The latency table: per step, and in all."""
+    """Print the latency table: each step, and the total."""
     table = Table(
         title="what each step took", title_justify="left", title_style="dim", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
