@@ -1,4 +1,4 @@
-"""A `decoding.engine.constraint.Constraint` to SELECT statements, or plans, over one schema: masks from the lexer's states.
+"""Limits decoding to SELECT statements, or plans, over one schema, with masks made from the lexer's states.
 
 A mask depends on the position between lexemes and on the lexeme begun, not on how the text was tokenised. Only `forced`
 looks at tokens, because what it adds must be tokenised as the tokenizer itself would have done.
@@ -34,7 +34,7 @@ class State:
 
 
 class GrammarConstraint:
-    """A `Constraint[State]`. Safe to share between threads and requests."""
+    """A `decoding.engine.constraint.Constraint[State]`. Safe to share between threads and requests."""
 
     def __init__(
         self, catalog: Catalog, tokenizer: Tokenizer, stop_ids: frozenset[int], newline: bool, size: int
@@ -125,7 +125,7 @@ def sql_constraint(
     size: int | None = None,
     said: Said | None = None,
 ) -> GrammarConstraint:
-    """The constraint to SELECT statements of `dialect` ("sqlite" or "duckdb") over `schema`.
+    """The constraint that allows only SELECT statements of `dialect` ("sqlite" or "duckdb") over `schema`.
 
     `said` limits joins, literals and the SELECT list to what fits the schema and the question (`agent.grammar.scope.facts`).
     `newline` lets a newline token end the statement too. `size` is the width of the model's logits if it differs from the
@@ -150,7 +150,7 @@ def plan_constraint(
     size: int | None = None,
     said: Said | None = None,
 ) -> GrammarConstraint:
-    """The constraint to plans (`agent.prompts.plan_format`) over `schema`; see `sql_constraint`."""
+    """The constraint that allows only plans (`agent.prompts.plan_format`) over `schema`; see `sql_constraint`."""
     facts = facts_of(schema, said) if said is not None else None
     return GrammarConstraint(plan_catalog(schema, facts), tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
 

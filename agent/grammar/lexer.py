@@ -1,4 +1,4 @@
-"""Reads characters into lexemes: which character may come next, and which position follows. Characters are lower case.
+"""Forms lexemes from characters: which character may come next, and which position follows. Characters are lower case.
 
 A byte above 127 is represented by the character `word_sets.OTHER`, which occurs only in strings and quoted names.
 """

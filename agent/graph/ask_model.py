@@ -150,8 +150,8 @@ def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 def _constraint(
     toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, said: Said | None
 ) -> Constraint[Any] | None:
-    """The constraint to a plan or to SQL, over the schema that the prompt shows and what was `said`. None if the profile's
-    answers may contain other text, or if the dialect has no grammar."""
+    """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows, given what was `said`. None
+    if the profile's answers may contain other text, or if the dialect has no grammar."""
     dialect = toolbox.database.dialect
     if not (toolbox.options.constrain and toolbox.profile.raw and dialect in ("sqlite", "duckdb")):
         return None

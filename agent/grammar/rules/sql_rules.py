@@ -1,4 +1,4 @@
-"""The grammar of one SELECT statement. `notation` explains the signs, `terminals` the <names>, `actions` the {verbs}.
+"""The grammar of one SELECT statement. `notation` explains the signs, `terminals` the <names>, `actions` the {actions}.
 
 Operators have one precedence, because a mask need not know how an expression groups. What matters is how an expression
 starts: a bare number in ORDER BY is a position, a bare column in SELECT is exported under its name. An action that may

@@ -28,7 +28,7 @@ _VALUE_OF = {word: str(number) for number, word in enumerate(NUMBER_WORDS)} | {
 }  # fmt: skip
 _EVERYDAY = frozenset({"0", "1"})  # numbers that a question may imply without naming them
 _CODES = (*ascii_lowercase, *digits, "yes", "no", "true", "false", "null")
-_PAIRS = tuple(map("".join, product(ascii_lowercase, repeat=2)))  # Florida is FL
+_PAIRS = tuple(map("".join, product(ascii_lowercase, repeat=2)))  # two-letter codes, such as fl for Florida
 # Questions that ask for a part of a value. There, a phrase that matches a whole value may be meant for another column.
 _ABOUT_PARTS = re.compile(r"\b(?:contain|substring|start|begin|letter|ends? with|includ|prefix|like)", re.IGNORECASE)
 

@@ -89,7 +89,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question put to a checkpoint. `correct` is None where it could not be scored."""
+    """A question put to a checkpoint. `correct` is None if it could not be scored."""
 
     id: str  # checkpoint and question
     checkpoint: str
