@@ -1,4 +1,5 @@
-"""The recall of schema linking: how many of the tables and columns that gold SQL needs a prompt under a budget shows.
+"""Measures the recall of schema linking: the share of the tables and columns used by gold SQL that a prompt under a
+budget shows.
 
 Needs no model. The prompt's schema is cut by `agent.graph.prompt_slots.shown`, as in a conversation.
 """
