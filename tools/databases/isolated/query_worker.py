@@ -16,7 +16,7 @@ from tools.result import Limits, QueryError, Result
 START_S = 120.0
 GRACE_S = 0.5
 """What an engine gets to stop by itself: past its deadline, and again once it was told."""
-_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 _INTERRUPTED = QueryError("interrupted", "stopped on request")
 
 
@@ -50,7 +50,8 @@ class QueryWorker:
             try:
                 process.pipe.send(request)
                 is_taken = unpacked(process.pipe.recv_bytes()) is None
-                return unpacked(process.pipe.recv_bytes(request.limits.memory_limit_mb << 20))
+                outcome = unpacked(process.pipe.recv_bytes(request.limits.memory_limit_mb << 20))
+                return _told(watchdog, outcome, request.limits)
             except (EOFError, OSError, ValueError):
                 cause = process.cause_of_death()
         self.close()
@@ -106,7 +107,7 @@ class QueryWorker:
 
     def _environment(self, opening: Opening) -> Mapping[str, str]:
         """A file's reader gets none of this program's passwords and keys; a server's driver may need them."""
-        own = {name: value for name, value in os.environ.items() if opening.needs_environment or name in _KEPT}
+        own = {name: value for name, value in os.environ.items() if opening.needs_environment or name in KEPT}
         return own | {"TMPDIR": str(self._folder), "SQLITE_TMPDIR": str(self._folder)}
 
 
@@ -123,6 +124,13 @@ class _Ending:
             self._process.tell(STOP)
         elif monotonic() - self._told_s > GRACE_S:
             self._process.kill()
+
+
+def _told(watchdog: Watchdog, outcome: Result | QueryError | None, limits: Limits) -> Result | QueryError | None:
+    """The outcome. A process that was late, and was told to stop at the deadline, knows of a request only."""
+    if watchdog.reason == "timeout" and isinstance(outcome, QueryError) and outcome.kind == "interrupted":
+        return QueryError("timeout", f"stopped after {limits.deadline_s:g} s")
+    return outcome
 
 
 def _loss(watchdog: Watchdog, cause: str, limits: Limits) -> QueryError:
