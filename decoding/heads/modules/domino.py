@@ -16,7 +16,7 @@ from decoding.heads.modules.block import BlockHead
 
 
 class DominoHead(BlockHead):
-    """gru: width of the causal encoder. rank: of the correction. own_output: whether it has its own second factor [vocab, rank]."""
+    """gru: width of the causal encoder. rank: of the correction. own_output: whether it has its own factor [vocab, rank]."""
 
     sizes: ClassVar[Mapping[str, Any]] = {**BlockHead.sizes, "shift": True, "gru": 256, "rank": 64, "own_output": False}
 

@@ -1,8 +1,8 @@
 """A decoder layer as heads use it: Llama's, but the caller keeps the keys and values, and inputs may have any width.
 
 The rows belong to one sequence or one forest. A boolean mask says which rows see which, so the same forward serves a prompt,
-the nodes of a draft tree, and all anchors of a training text. Rows may also come in batches ("..." below), such as the blocks of
-several anchors, which share the known keys and values and do not see each other. Weights have transformers' names.
+the nodes of a draft tree, and all anchors of a training text. Rows may also come in batches ("..." below), such as the blocks
+of several anchors, which share the known keys and values and do not see each other. Weights have transformers' names.
 """
 
 from collections.abc import Mapping, Sequence
