@@ -1,4 +1,4 @@
-"""sqlglot's parser without its log lines: here an unsupported statement is an answer, not a warning on stderr."""
+"""sqlglot's parser without its log lines: here an unsupported statement is a valid result, not a warning on stderr."""
 
 import logging
 import threading
@@ -25,7 +25,13 @@ def parse_quietly(sql: str, dialect: str) -> list[exp.Expr]:
     _SilentWhileParsing.parsing.on = True
     try:
         parsed = sqlglot.parse(sql, dialect=dialect)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # as sqlglot 30 has on `SELECT {:1}`
+    except (
+        AttributeError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:  # which sqlglot 30 raises for `SELECT {:1}`
         raise SqlglotError("the parser gave up") from error
     finally:
         _SilentWhileParsing.parsing.on = False
@@ -33,7 +39,7 @@ def parse_quietly(sql: str, dialect: str) -> list[exp.Expr]:
 
 
 def parse_or_nothing(sql: str, dialect: str) -> list[exp.Expr]:
-    """The statements of `sql`; none where it cannot be parsed."""
+    """The statements of `sql`; none if it cannot be parsed."""
     try:
         return parse_quietly(sql, dialect)
     except (SqlglotError, RecursionError):
