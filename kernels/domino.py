@@ -47,11 +47,11 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
     best = torch.empty(tiles, dtype=torch.float32, device=base.device)
     best_at = torch.empty(tiles, dtype=torch.int32, device=base.device)
     state, partial = start, (best, best_at, tiles)
-    for place in range(depth):
+    for index in range(depth):
         mixed = torch.mv(correction.recurrent, state)
         _tile_best[(tiles,)](
-            base[place],
-            places[place],
+            base[index],
+            places[index],
             mixed,
             correction.outputs,
             *partial[:2],
@@ -59,7 +59,7 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
             RANK=rank,
             BLOCK_RANK=padded(rank),
             TILE=_TILE,
-            CORRECTED=place > 0,
+            CORRECTED=index > 0,
         )
         following = torch.empty_like(state)
         _choose_and_read[(triton.cdiv(len(state), _UNITS),)](
@@ -68,7 +68,7 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
             mixed,
             state,
             following,
-            chosen[place:],
+            chosen[index:],
             TILES=tiles,
             BLOCK_TILES=padded(tiles),
             RANK=rank,
@@ -82,10 +82,10 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
 def correct_chain_reference(base: Tensor, places: Tensor, start: Tensor, correction: Correction) -> Tensor:
     """The same, operator by operator, with the corrected logits in memory."""
     chosen, state, rank = [], start, correction.rank
-    for place, logits in enumerate(base):
+    for index, logits in enumerate(base):
         mixed = correction.recurrent @ state
-        if place:
-            logits = logits + correction.outputs @ torch.nn.functional.silu(places[place] + mixed[:rank])
+        if index:
+            logits = logits + correction.outputs @ torch.nn.functional.silu(places[index] + mixed[:rank])
         chosen.append(logits.argmax())
         reset_in, update_in, new_in = correction.inputs[chosen[-1]].chunk(3)
         reset, update, new = mixed[rank:].chunk(3)

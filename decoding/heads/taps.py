@@ -7,8 +7,8 @@ def spread_taps(layers: int, count: int) -> tuple[int, ...]:
     There are fewer if the target has fewer layers. The three that EAGLE-3 reads are the first, the middle and the last of five.
     """
     first, last = min(2, layers), max(layers - 2, 1)
-    places = (first + round(i * (last - first) / max(count - 1, 1)) for i in range(count))
-    return tuple(sorted(set(places)))
+    taps = (first + round(i * (last - first) / max(count - 1, 1)) for i in range(count))
+    return tuple(sorted(set(taps)))
 
 
 def all_taps(layers: int) -> tuple[int, ...]:

@@ -184,8 +184,8 @@ class _Run:
     def _batch(self) -> list[Pack]:
         """The packs of this step, for all processes. Epochs follow one another without a gap."""
         first, count = self._step * self._packs_per_step, len(self._objective.packs)
-        places = (divmod(number, count) for number in range(first, first + self._packs_per_step))
-        return [self._objective.packs[pack_order(count, self._config.seed, epoch)[place]] for epoch, place in places]
+        indices = (divmod(number, count) for number in range(first, first + self._packs_per_step))
+        return [self._objective.packs[pack_order(count, self._config.seed, epoch)[index]] for epoch, index in indices]
 
     def _learn(self, packs: list[Pack], rate: float, progress: float) -> tuple[dict[str, float], float]:
         """Update from this step's packs; returns the mean loss with its terms, and the norm of the gradient."""

@@ -90,10 +90,10 @@ class BlockHead(Head):
         x = torch.cat([functional.embedding(known, embedding), mask.expand(len(known), masks, -1)], 1)
         if self.carry is not None and last is not None:
             x = x + self.carry(self.features(last))[:, None]
-        places = positions[:, None] + torch.arange(count + masks, device=known.device)
+        block_positions = positions[:, None] + torch.arange(count + masks, device=known.device)
         visible = self._visible(len(known), count + masks, context[0][0].shape[1], seen, known.device)
         for layer, before in zip(self._layers, context, strict=True):
-            x, _ = layer(x, places, [before], visible)
+            x, _ = layer(x, block_positions, [before], visible)
         states: Tensor = self.norm(x)[:, count - self.shift :]
         if self.skip is not None and last is not None:
             states = states + self.skip(last[:, -1], count - 1, states.shape[1])

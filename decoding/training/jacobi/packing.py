@@ -121,7 +121,7 @@ class JacobiBuilder:
         lengths = np.array([len(rows) for rows in self._students], dtype=np.int64)
         others = np.setdiff1d(teachers, learnt)
         sources = np.concatenate([learnt, students, others])
-        place = {row: index for index, row in reversed(list(enumerate(sources.tolist())))}
+        index_of = {row: index for index, row in reversed(list(enumerate(sources.tolist())))}
         return JacobiPack(
             tokens=self._forest.tokens(),
             parents=self._forest.parents(),
@@ -130,7 +130,7 @@ class JacobiBuilder:
             weights=np.ones(sum(counts), dtype=np.float32),
             owners=np.repeat(np.arange(len(examples), dtype=np.int32), counts),
             pairs=tuple((example.step, example.id) for example in examples),
-            teachers=np.array([place[row] for row in teachers.tolist()], dtype=np.int32),
+            teachers=np.array([index_of[row] for row in teachers.tolist()], dtype=np.int32),
             shares=np.repeat(1 / lengths, lengths).astype(np.float32),
         )
 
