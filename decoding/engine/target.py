@@ -15,13 +15,17 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scores:
     """What one forward says about one sequence's pending tokens and draft."""
 
     logits: Tensor  # [1 + nodes, vocab]; row 0: after the last pending token (the root), row 1 + i: after draft node i
     hidden: Tensor | None  # [pending + nodes, taps, hidden] in the order fed; None when nothing is tapped
     choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
+
+    def after(self, nodes: Sequence[int]) -> Tensor:
+        """Logits [nodes, vocab] after some nodes (or ROOT); a target may compute them only now."""
+        return self.logits[[node + 1 for node in nodes]]
 
 
 Opened = TypeVar("Opened", bound="TargetSequence")
