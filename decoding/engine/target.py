@@ -6,26 +6,33 @@ Two implementations: `decoding.targets.hf_target` (any transformers causal LM; t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from decoding.engine.draft import Draft
+from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scores:
     """What one forward says about one sequence's pending tokens and draft."""
 
-    logits: Tensor  # [1 + nodes, vocab]; row 0: after the last pending token (the root), row 1 + i: after draft node i
+    after: Callable[[Sequence[int]], Tensor]  # nodes (or ROOT) -> logits [nodes, vocab], which may be computed only now
     hidden: Tensor | None  # [pending + nodes, taps, hidden] in the order fed; None when nothing is tapped
     choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
+    nodes: int  # of the draft
 
-    def after(self, nodes: Sequence[int]) -> Tensor:
-        """Logits [nodes, vocab] after some nodes (or ROOT); a target may compute them only now."""
-        return self.logits[[node + 1 for node in nodes]]
+    @classmethod
+    def of(cls, logits: Tensor, hidden: Tensor | None, choice: Callable[[int], int]) -> Self:
+        """With logits that are there already [1 + nodes, vocab]: row 0 is the root's, row 1 + i that of node i."""
+        return cls(lambda nodes: logits[[node + 1 for node in nodes]], hidden, choice, len(logits) - 1)
+
+    @property
+    def logits(self) -> Tensor:
+        """[1 + nodes, vocab] of all rows; a target may have to compute them."""
+        return self.after(range(ROOT, self.nodes))
 
 
 Opened = TypeVar("Opened", bound="TargetSequence")

@@ -270,4 +270,4 @@ def _scores(piece: Piece, logits: Tensor) -> Scores:
     root = piece.before + len(piece.pending)  # position of the token that the root predicts
     choose = sequence.sampler.chooser(logits, lambda row: root + draft.depth(row - 1))
     states = sequence.states.data[:, sequence.cached : root + len(draft)].transpose(0, 1)
-    return Scores(logits, states.clone() if sequence.taps else None, lambda node: choose(node + 1))
+    return Scores.of(logits, states.clone() if sequence.taps else None, lambda node: choose(node + 1))

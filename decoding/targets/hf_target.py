@@ -110,7 +110,7 @@ class HfTarget:
         sequence.staged = (list(pending), draft, hidden)
         root = past + len(pending)
         choose = sequence.sampler.chooser(logits, lambda row: root + draft.depth(row - 1))
-        return Scores(logits, hidden, lambda node: choose(node + 1))
+        return Scores.of(logits, hidden, lambda node: choose(node + 1))
 
     def commit(self, sequence: HfSequence, path: Sequence[int]) -> None:
         if sequence.staged is None:

@@ -7,16 +7,21 @@ any prefix from the cache.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
+from decoding.checkpoints.model_config import ModelConfig, load_config
+from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores
 from decoding.targets.cpu.cpu_model import CpuModel, HeadRows, Keys, Part
+from decoding.targets.cpu.packed_model import packed_model
 from decoding.targets.cpu.pages import Pages
+from decoding.targets.int8.quantize import HEAD
 from decoding.targets.kv_cache import Rows
 from decoding.targets.prefix_cache import Entry, PrefixCache, longest_prefix
 
@@ -49,24 +54,6 @@ class CpuSequence:
 
 
 _Source = CpuSequence | Entry[tuple[Pages, Tensor]]
-
-
-class LazyScores(Scores):
-    """Scores whose logits are computed when they are asked for: `nodes` and the root before them, from row `first` on."""
-
-    def __init__(
-        self, rows: HeadRows, first: int, nodes: int, hidden: Tensor | None, choice: Callable[[int], int]
-    ) -> None:
-        self.__dict__.update(hidden=hidden, choice=choice)
-        self._after: Callable[[Sequence[int]], Tensor] = lambda some: rows.logits([first + 1 + node for node in some])
-        self._nodes = nodes
-
-    @cached_property
-    def logits(self) -> Tensor:  # type: ignore[override]
-        return self.after(range(ROOT, self._nodes))
-
-    def after(self, nodes: Sequence[int]) -> Tensor:
-        return self._after(nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +98,13 @@ class CpuTarget:
         self._live: WeakSet[CpuSequence] = WeakSet()
         config = model.config
         self._max_length = min([config.max_positions, *(window for window in config.sliding_windows if window)])
+
+    @classmethod
+    def load(cls, path: Path, cache_bytes: int = _CACHE_BYTES) -> "CpuTarget":
+        """From a checkpoint folder, packed anew. Raises ModelUnavailable, UnsupportedModel."""
+        config = load_config(path)
+        model = CpuModel(config, packed_model(config, read_weights(path)))
+        return cls(model, lambda: originals(config, read_weights(path)), cache_bytes)
 
     @property
     def vocab_size(self) -> int:
@@ -230,6 +224,13 @@ class CpuTarget:
             start += rows.rows
 
 
+def originals(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Embedding and LM head among weights with transformers' names, in fp32."""
+    names = "model.embed_tokens.weight", "model.embed_tokens.weight" if config.tie_embeddings else HEAD
+    found = {name: tensor.float() for name, tensor in weights if name in names}
+    return found[names[0]], found[names[1]]
+
+
 def _keys(fed: Iterable[_Fed]) -> Keys:
     """By which the choices after the wanted rows are made."""
     temperatures: list[float] = []
@@ -247,7 +248,13 @@ def _keys(fed: Iterable[_Fed]) -> Keys:
 def _scores(rows: _Fed, head_rows: HeadRows, first: int, choices: Sequence[int]) -> Scores:
     sequence, end = rows.sequence, rows.before + rows.rows
     states = sequence.states.data[:, sequence.cached : end].transpose(0, 1).clone() if sequence.taps else None
-    return LazyScores(head_rows, first, len(rows.draft), states, lambda node: choices[first + 1 + node])
+    root = first + 1
+    return Scores(
+        lambda nodes: head_rows.logits([root + node for node in nodes]),
+        states,
+        lambda node: choices[root + node],
+        len(rows.draft),
+    )
 
 
 def _batches(fed: Iterable[_Fed]) -> Iterator[list[_Fed]]:

@@ -80,7 +80,7 @@ class ToyTarget:
         choose = sequence.sampler.chooser(logits, lambda row: len(text) + draft.depth(row - 1))
         fed = [*pending, *draft.tokens]
         hidden = toy_hidden(fed, len(sequence.taps)) if sequence.taps else None
-        return Scores(logits, hidden, lambda node: choose(node + 1))
+        return Scores.of(logits, hidden, lambda node: choose(node + 1))
 
     def commit(self, sequence: ToySequence, path: Sequence[int]) -> None:
         assert sequence.staged is not None, "commit() without score()"
