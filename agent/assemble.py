@@ -16,7 +16,7 @@ from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.methods.registry import load_method
 from decoding.serving.chat_model import FastChatModel
 from decoding.serving.load import chosen_dtype, load_text_decoder
-from decoding.serving.text import Settings, TextDecoder
+from decoding.serving.text_decoder import Settings, TextDecoder
 from decoding.timing.machine_key import would_run_as
 from decoding.timing.plain_cost import PlainCost
 from decoding.timing.tuned import load_tuned

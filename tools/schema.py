@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+ColumnRef = tuple[str, str]  # a table and a column of it
+
 
 @dataclass(frozen=True, slots=True)
 class Column:

@@ -1,4 +1,4 @@
-"""The web chat: components, and a thin controller that turns events into what is on the page.
+"""The web chat: a session for each person, views that turn events into HTML, and the page that shows them.
 
-Start at `launch` and `session`.
+Start at `page.serve`, then `session.session`.
 """

@@ -68,7 +68,7 @@ class Conversation:
         self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
 
     def events(self, question: str, evidence: str = "", again: Again | None = None) -> Iterator[Event]:
-        """What happens, as it happens: first `Asked`, last `Answered`. Raises Stopped when the toolbox's seat was given up."""
+        """What happens, as it happens: first `Asked`, last `Answered`. Raises Stopped once the toolbox's stop signal is set."""
         happening = self._events(question, evidence, again or Again())
         return traced(question, self.toolbox.database, self.thread, happening)
 

@@ -53,16 +53,16 @@ def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[L
     look like. All find the prompt in the prefix cache, work under the same constraint, and have nothing to recall: the text
     itself was remembered when the step was first decoded. Raises NoRace, and Stopped.
     """
-    model, call = toolbox.model, toolbox.calls.get(step)
-    if not isinstance(model, FastChatModel) or call is None:
+    call = toolbox.calls.get(step)
+    if not isinstance(toolbox.model, FastChatModel) or call is None:
         raise NoRace(f"there is no {step} step to race yet: ask a question first")
     lanes = [Lane(method) for method in methods]
-    with toolbox.seat.turn():
+    with toolbox.model.reserved(len(lanes), toolbox.stop.is_set) as model:
         runs = {lane.method: _run(model, call, lane.method) for lane in lanes}
         try:
             _warm(model, call)
             while running := [lane for lane in lanes if not lane.done]:
-                toolbox.seat.check()
+                toolbox.stop.check()
                 lane = min(running, key=lambda each: each.clock_ms)
                 _advance(lane, runs[lane.method], model)
                 yield lanes

@@ -1,11 +1,13 @@
 """The one way from a node to the model: prompt, call, progress events, record."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any
 
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langgraph.config import get_stream_writer
@@ -15,7 +17,7 @@ from agent.grammar.scope.facts import Said
 from agent.graph.toolbox import Call, Toolbox
 from agent.observe.events import Started, Waiting, Wrote
 from agent.observe.step_record import PlainTime, Step, model_step
-from agent.prompts.predicted_text import foretold
+from agent.prompts.predicted_text import predicted_texts
 from agent.prompts.profiles import ModelStep
 from agent.prompts.slots import Slots
 from decoding.engine.constraint import Constraint, ConstraintError
@@ -46,11 +48,10 @@ def ask_model(
     temperature: float | None = None,
     bound: bool = True,
 ) -> Reply:
-    """Put a step to the model when it is this asker's turn: `samples` texts of one prompt, or with `beside` one text of each
-    prompt (of the same schema), decoded together. Emits `Waiting` while it is not, then `Started`, then `Wrote` while
-    one sample is written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step
-    starts again without it, and its record says so. `bound`: to what schema and question tell, not to the bare grammar alone.
-    Raises Stopped.
+    """Put a step to the model: `samples` texts of one prompt, or with `beside` one text of each prompt (of the same schema),
+    decoded together. Emits `Waiting` while others use the model, then `Started`, then `Wrote` while one sample is
+    written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step starts again without
+    it, and its record says so. `bound`: to what schema and question tell, not to the bare grammar alone. Raises Stopped.
     """
     calls = [
         Call(
@@ -60,44 +61,56 @@ def ask_model(
     ]
     toolbox.calls[name] = calls[0]
     writer = get_stream_writer()
-    with toolbox.seat.turn(lambda ahead: writer(Waiting(name, ahead))):
-        return _answered(toolbox, name, calls, samples)
+    with _reserved(toolbox, max(samples, len(calls)), lambda ahead: writer(Waiting(name, ahead))) as model:
+        reply = _answered(toolbox, model, name, calls, samples)
+    toolbox.stop.check()
+    return reply
 
 
-def _answered(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples: int) -> Reply:
+def _reserved(toolbox: Toolbox, texts: int, waiting: Callable[[int], None]) -> AbstractContextManager[BaseChatModel]:
+    """The model once it is this asker's turn, with seats for so many texts; a remote model has a line of its own."""
+    toolbox.stop.check()
+    if isinstance(toolbox.model, FastChatModel):
+        return toolbox.model.reserved(texts, toolbox.stop.is_set, waiting)
+    return nullcontext(toolbox.model)
+
+
+def _answered(toolbox: Toolbox, model: BaseChatModel, name: ModelStep, calls: Sequence[Call], samples: int) -> Reply:
     start, detail = perf_counter(), ""
     try:
-        replies = _replies(toolbox, name, calls, samples)
+        replies = _replies(toolbox, model, name, calls, samples)
     except ConstraintError:
         detail = "without the grammar, which came to a dead end"
         calls = [replace(call, options={**call.options, "constraint": None}) for call in calls]
-        replies = _replies(toolbox, name, calls, samples)
+        replies = _replies(toolbox, model, name, calls, samples)
     wall_ms = 1e3 * (perf_counter() - start)
     for reply in replies:
         toolbox.remember([token for r in rounds_of(reply) for token in r.text_tokens])
-    plain = _race(toolbox, calls[0], replies) if toolbox.options.race else None
+    plain = _race(model, calls[0], replies) if toolbox.options.race else None
     step = model_step(name, replies, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
     likelihoods = tuple(map(log_likelihood, replies))
     rounds = tuple(map(rounds_of, replies))
     return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), likelihoods, rounds)
 
 
-def _replies(toolbox: Toolbox, name: ModelStep, calls: Sequence[Call], samples: int) -> list[AIMessage]:
+def _replies(
+    toolbox: Toolbox, model: BaseChatModel, name: ModelStep, calls: Sequence[Call], samples: int
+) -> list[AIMessage]:
     get_stream_writer()(Started(name))
     if len(calls) > 1:
-        return _each(toolbox, calls)
+        return _each(model, calls)
     if samples == 1:
-        return [_stream(toolbox, calls[0], name)]
-    return _samples(toolbox, calls[0], samples)
+        return [_stream(toolbox, model, calls[0], name)]
+    return _samples(model, calls[0], samples)
 
 
-def _race(toolbox: Toolbox, call: Call, replies: list[AIMessage]) -> PlainTime | None:
+def _race(model: BaseChatModel, call: Call, replies: list[AIMessage]) -> PlainTime | None:
     """Decode the step plainly as well, after the fact and unseen. The prefill's time is taken from the real run: it is the
     same work under every decoder, and the second run finds the prompt in the prefix cache.
     """
-    if not isinstance(toolbox.model, FastChatModel) or len(replies) > 1:
+    if not isinstance(model, FastChatModel) or len(replies) > 1:
         return None
-    again = toolbox.model.invoke(list(call.messages), **{**call.options, "decoder": "plain", "options": {}})
+    again = model.invoke(list(call.messages), **{**call.options, "decoder": "plain", "options": {}})
     decoding_ms = measure(rounds_of(again)[1:]).wall_ms
     return lambda rounds, prompt_tokens: measure(rounds[:1]).wall_ms + decoding_ms
 
@@ -123,7 +136,7 @@ def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slot
     """What the conversation remembers, and what the model will probably write."""
     if not (toolbox.options.foretell and toolbox.profile.raw):
         return toolbox.recall
-    older, newer = foretold(name, slots)
+    older, newer = predicted_texts(name, slots)
     encode = partial(_encoded, tokenizer)
     return toolbox.recall.beside(map(encode, older), map(encode, newer))
 
@@ -153,11 +166,11 @@ def _said(slots: Slots) -> Said:
     return Said(slots.question, slots.values, (slots.evidence, *slots.knowledge, *turns))
 
 
-def _stream(toolbox: Toolbox, call: Call, name: str) -> AIMessage:
+def _stream(toolbox: Toolbox, model: BaseChatModel, call: Call, name: str) -> AIMessage:
     writer = get_stream_writer()
     whole: AIMessageChunk | None = None
-    for chunk in toolbox.model.stream(list(call.messages), **call.options):
-        toolbox.seat.check()
+    for chunk in model.stream(list(call.messages), **call.options):
+        toolbox.stop.check()
         if not isinstance(chunk, AIMessageChunk):
             continue
         if chunk.text:
@@ -168,22 +181,22 @@ def _stream(toolbox: Toolbox, call: Call, name: str) -> AIMessage:
     return AIMessage(whole.text, usage_metadata=whole.usage_metadata, response_metadata=whole.response_metadata)
 
 
-def _samples(toolbox: Toolbox, call: Call, count: int) -> list[AIMessage]:
+def _samples(model: BaseChatModel, call: Call, count: int) -> list[AIMessage]:
     """Several samples in one batch where the model can, else one after another."""
     messages = list(call.messages)
-    if not isinstance(toolbox.model, FastChatModel):
-        return [_message(toolbox.model.invoke(messages, **call.options)) for _ in range(count)]
-    result = toolbox.model.generate([messages], n=count, likelihood=True, **call.options)
+    if not isinstance(model, FastChatModel):
+        return [_message(model.invoke(messages, **call.options)) for _ in range(count)]
+    result = model.generate([messages], n=count, likelihood=True, **call.options)
     return [_message(generation.message) for generation in result.generations[0]]  # type: ignore[union-attr]
 
 
-def _each(toolbox: Toolbox, calls: Sequence[Call]) -> list[AIMessage]:
+def _each(model: BaseChatModel, calls: Sequence[Call]) -> list[AIMessage]:
     """One text of each call; the decoder's threads share its forwards."""
-    fast = isinstance(toolbox.model, FastChatModel)
+    fast = isinstance(model, FastChatModel)
     more: dict[str, Any] = {"likelihood": True} if fast else {}
 
     def invoke(call: Call) -> AIMessage:
-        return _message(toolbox.model.invoke(list(call.messages), **call.options, **more))
+        return _message(model.invoke(list(call.messages), **call.options, **more))
 
     with ContextThreadPoolExecutor(len(calls) if fast else 1) as pool:
         return list(pool.map(invoke, calls))

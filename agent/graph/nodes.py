@@ -22,7 +22,7 @@ from agent.state import Attempt, DrawnPlan, State
 from tools.linking.ambiguity import as_told, find_unclear
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values
-from tools.repair.repair_query import mend
+from tools.repair.repair_query import repair_query
 from tools.result import QueryError, Result
 
 Tools = Runtime[Toolbox]
@@ -213,7 +213,7 @@ def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch]) -> tuple[
         return sql, QueryError("syntax", "the model wrote no SQL")
     if not toolbox.options.repair:
         return sql, toolbox.database.explain(sql, toolbox.limits)
-    return mend(sql, toolbox.database, values, toolbox.limits)
+    return repair_query(sql, toolbox.database, values, toolbox.limits)
 
 
 def _outcome(result: Result | QueryError) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
-from agent.graph.model_queue import Seat
+from agent.graph.stop_signal import StopSignal
 from agent.observe.audit import Trail
 from agent.observe.step_record import PlainTime
 from agent.prompts.knowledge import Knowledge
@@ -66,7 +66,7 @@ class Toolbox:
     limits: Limits = field(default_factory=Limits)
     recall: Recall = field(default_factory=Recall)
     estimate_plain: PlainTime | None = None
-    seat: Seat = field(default_factory=Seat)  # turns at a model that others use too, and the way to stop
+    stop: StopSignal = field(default_factory=StopSignal)  # set by the asker, looked at by all who work on the answer
     calls: dict[str, Call] = field(default_factory=dict)  # the newest call of each step
     result: Result | None = None  # of the SQL that stands; written by the execute node
     trail: Trail | None = None  # to the log of who asked what

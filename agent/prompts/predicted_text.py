@@ -17,10 +17,9 @@ from agent.prompts.profiles import ModelStep
 from agent.prompts.slots import Slots
 from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
-from tools.schema import Schema
+from tools.schema import ColumnRef, Schema
 from tools.sql.join_graph import Edge, edges
 
-Place = tuple[str, str]  # table, column
 LIKELY_TABLES = 3
 LIKELY_COLUMNS = 3
 LINK_SCORE = 0.7  # of a column that a foretold plan names
@@ -31,16 +30,16 @@ _COMPARISONS = frozenset(["=", "<", ">", "<=", ">=", "<>", "!=", "LIKE", "BETWEE
 _SETS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 
 
-def foretold(step: ModelStep, slots: Slots) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def predicted_texts(step: ModelStep, slots: Slots) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Texts for the compact profile's step that rank behind what the conversation remembers, and texts that rank before it;
     each with its likeliest last. A correction copies the SQL in its prompt and needs none.
     """
     if step == "plan":
-        return (skeletons(),), foretold_plans(slots.links)
+        return (skeletons(),), predicted_plans(slots.links)
     if step == "refine":
         return (), ()
     try:
-        return (), foretold_sql(parse_plan(slots.plan), slots.schema, slots.values, slots.question)
+        return (), predicted_sql(parse_plan(slots.plan), slots.schema, slots.values, slots.question)
     except PlanError:
         return (), ()
 
@@ -53,10 +52,10 @@ def skeletons() -> str:
     return "".join(f" | {line}\n" for line in reversed(lines))
 
 
-def foretold_plans(links: Sequence[Link]) -> tuple[str, ...]:
+def predicted_plans(links: Sequence[Link]) -> tuple[str, ...]:
     """Beginnings of plans, each after the end of its prompt, and how a further table may go on; the likeliest last.
 
-    >>> foretold_plans([Link("singer", None, 0.9), Link("singer", "age", 0.8)])
+    >>> predicted_plans([Link("singer", None, 0.9), Link("singer", "age", 0.8)])
     ('; singer: age | SELECT', 'plan: singer: age | SELECT')
     """
     tables = [entry.table for entry in links if entry.column is None][:LIKELY_TABLES]
@@ -69,7 +68,7 @@ def _beginnings(table: str, links: Sequence[Link]) -> tuple[str, str]:
     return f"; {planned}", f"plan: {planned}"
 
 
-def foretold_sql(plan: Plan, schema: Schema, values: Sequence[ValueMatch], question: str) -> tuple[str, ...]:
+def predicted_sql(plan: Plan, schema: Schema, values: Sequence[ValueMatch], question: str) -> tuple[str, ...]:
     """The skeleton with its blanks filled, after the end of its prompt, in pieces: one ends where nothing is known to fill
     a blank with. The first piece last."""
     pieces = list(_Filling(plan, edges(schema), values, question).pieces())
@@ -81,13 +80,13 @@ class _Select:
     """A SELECT that is being filled."""
 
     tables: tuple[PlannedTable, ...]
-    compared: Place | None  # with what this subquery gives
+    compared: ColumnRef | None  # with what this subquery gives
     clause: str = "SELECT"
-    selected: list[Place] = field(default_factory=list)  # outside functions
+    selected: list[ColumnRef] = field(default_factory=list)  # outside functions
     grouped: int = 0
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[ColumnRef]:
         return [(table.name, column) for table in self.tables for column in table.columns]
 
 
@@ -98,16 +97,16 @@ class _Filling:
         self._words: list[tuple[str, str]] = _WORD.findall(plan.skeleton)  # with the space before
         self._plan, self._graph = plan, graph
         self._sources = _sources([word for _, word in self._words], plan.tables)
-        self._literals: dict[Place, list[str]] = defaultdict(list)
+        self._literals: dict[ColumnRef, list[str]] = defaultdict(list)
         for match in values:
             self._literals[match.table, match.column].append("'" + match.value.replace("'", "''") + "'")
         self._numbers: list[str] = _NUMBER.findall(question)
         self._outer: list[_Select | None] = []  # the SELECT around each bracket that is open
         self._now: _Select | None = None
-        self._last: Place | None = None
+        self._last: ColumnRef | None = None
         self._unused = self._planned()
 
-    def _planned(self) -> list[Place]:
+    def _planned(self) -> list[ColumnRef]:
         return [(table.name, column) for table in self._plan.tables for column in table.columns]
 
     def pieces(self) -> Iterator[str]:
@@ -174,7 +173,7 @@ class _Filling:
         names: tuple[str, ...] = place if len(now.tables) > 1 else place[1:]
         return ".".join(map(quoted_name, names))
 
-    def _place(self, now: _Select, in_function: bool, compares: bool) -> Place | None:
+    def _place(self, now: _Select, in_function: bool, compares: bool) -> ColumnRef | None:
         """Planned columns in order, each once: those with a known value where one is compared, the others elsewhere."""
         own = now.places
         if now.clause == "GROUP" and now.grouped < len(now.selected):

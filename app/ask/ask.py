@@ -10,25 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.shared import audit_trail, exit_codes, options, output
-from app.shared.option_groups import Asking, Decoding, Query, Source, spread
+from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
 if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
     from agent.graph.toolbox import AgentOptions
 
 DEFAULT_QUESTION = "What is the average list price of the albums?"
-_DOING = {
-    "relate": "reading the question",
-    "link": "looking at the schema",
-    "clarify": "looking for what is unclear",
-    "adapt": "changing the former SQL",
-    "plan": "planning",
-    "generate": "writing SQL",
-    "check": "checking",
-    "execute": "running the query",
-    "refine": "correcting",
-    "vary": "looking for another query",
-}
 Clarify = Annotated[
     bool, typer.Option("--clarify/--no-clarify", help="On a terminal, ask back where the question is unclear.")
 ]
@@ -37,7 +25,7 @@ Clarify = Annotated[
 @spread
 def ask(
     question: Annotated[str | None, typer.Argument(help="The question; read from stdin when it is not given.")] = None,
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
@@ -68,7 +56,7 @@ def ask(
 
 @spread
 def chat(
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
@@ -98,14 +86,15 @@ def chat(
 def follow(conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:
     """Ask, showing on stderr what is being done, and ask back where that is asked for; returns the answer as a dict."""
     from agent.observe.events import Answered, Started, Unclear
+    from agent.observe.step_titles import step_title
 
     answer: dict[str, Any] = {}
     meanings: Mapping[str, str] = {}
-    with output.stderr.status("reading the question") as status:
+    with output.stderr.status("Reading the question") as status:
         for event in conversation.events(question, evidence):
             match event:
                 case Started():
-                    status.update(_DOING.get(event.step, event.step))
+                    status.update(step_title(event.step))
                 case Unclear():
                     meanings = event.options
                 case Answered():
@@ -135,7 +124,7 @@ def _chosen(question: str, meanings: Mapping[str, str]) -> str:
 
 @contextmanager
 def _talking(
-    source: Source,
+    source: DatabaseOptions,
     decoding: Decoding,
     agent_options: "AgentOptions",
     query: Query,

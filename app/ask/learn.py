@@ -22,7 +22,7 @@ def learn(folder: Folder, chats: Chats = None, source: Opened = None) -> None:
         from agent.conversation.liked_answers import learn
         from agent.prompts.knowledge import read_knowledge
         from decoding.checkpoints.fetch.cache_folder import cache_root
-        from ui.session import EXAMPLE
+        from ui.session.session import EXAMPLE
 
         path = chats or cache_root() / "chats.sqlite"
         if not path.exists():

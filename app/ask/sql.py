@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from app.shared import audit_trail, exit_codes, options, output
-from app.shared.option_groups import Query, Source, spread
+from app.shared.option_groups import DatabaseOptions, Query, spread
 
 
 @spread
 def sql(
     statement: Annotated[str | None, typer.Argument(help="One SELECT; read from stdin when it is not given.")] = None,
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     query: Query = Query(),
     as_json: options.Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,

@@ -66,7 +66,7 @@ def _target() -> str:
     from agent.prompts.profiles.compact import PROMPT_VERSION
     from decoding.checkpoints.adapters.adapter_files import read_adapter
     from decoding.checkpoints.target_identity import target_identity
-    from decoding.heads.frozen import frozen_name
+    from decoding.heads.frozen_targets import frozen_name
     from decoding.serving.load import SHIPPED_ADAPTER
 
     adapter = read_adapter(SHIPPED_ADAPTER)

@@ -9,7 +9,7 @@ import typer
 
 from app.measure.evaluate import FirstTurn, Shard
 from app.shared import exit_codes, options, output
-from app.shared.option_groups import Asking, Decoding, Query, Source, spread
+from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
 if TYPE_CHECKING:
     from eval.datasets.official import Example
@@ -59,7 +59,7 @@ def bench(
     if out is None or (data is None) == (not prompts):
         raise typer.BadParameter("the comparison needs --out, and --data or --prompts", ctx)
     from decoding.methods.registry import load_method
-    from decoding.serving.text import Settings
+    from decoding.serving.text_decoder import Settings
     from eval.datasets.registry import load_dataset
     from eval.datasets.text_prompts import read_text_prompts
     from eval.speed.side_by_side.run import benchmark
@@ -111,7 +111,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 @spread
 def trajectory(
     question: Annotated[str, typer.Argument(help="What the agent is asked.")],
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     out: Annotated[

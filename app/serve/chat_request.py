@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from decoding.serving.text import Settings
+    from decoding.serving.text_decoder import Settings
 
 LONGEST_BODY = 4 << 20  # bytes
 DEFAULT_MAX_TOKENS = 512

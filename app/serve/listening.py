@@ -1,4 +1,4 @@
-"""What the servers share: where they listen, who may come in, and how many at once. Plain ASGI."""
+"""What the servers share: where they listen, and who may come in. Plain ASGI."""
 
 import hmac
 import json
@@ -36,29 +36,14 @@ def guarded(app: App, api_key: str | None) -> App:
     return checked if api_key else app
 
 
-def admitted(app: App, most: int, path: str) -> App:
-    """`app` with at most so many requests to `path` under way; further ones are refused with 429 at once."""
-    under_way = 0
-
-    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal under_way
-        if scope["type"] != "http" or scope["path"] != path:
-            return await app(scope, receive, send)
-        if under_way >= most:
-            return await refuse(send, 429, f"{most} requests are under way; try again soon", "rate_limit_error")
-        under_way += 1
-        try:
-            await app(scope, receive, send)
-        finally:
-            under_way -= 1
-
-    return counted
+def openai_error(message: str, kind: str) -> dict[str, object]:
+    """An error as OpenAI's clients read it."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
 async def refuse(send: Send, status: int, message: str, kind: str) -> None:
-    """An error as OpenAI's clients read it."""
-    body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": None}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"retry-after", b"1")]
+    body = json.dumps(openai_error(message, kind)).encode()
+    headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -11,7 +11,7 @@ import typer
 
 from app.serve.listening import ApiKey, Host, Port, guarded, listen
 from app.shared import audit_trail, exit_codes
-from app.shared.option_groups import Asking, Decoding, Query, Source, spread
+from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -27,7 +27,7 @@ yourself, `list_tables`, `describe_table`, then `run_sql`. What comes from the d
 
 @spread
 def mcp(
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),

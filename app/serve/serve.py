@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.serve.chat_request import BadRequest, ChatRequest, read_request
-from app.serve.listening import ApiKey, App, Host, Port, admitted, guarded, listen
+from app.serve.listening import ApiKey, App, Host, Port, guarded, listen, openai_error
 from app.shared import exit_codes
 from app.shared.option_groups import Decoding, spread
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from decoding.serving.text import Generation, Piece, Settings, TextDecoder
+    from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 
 CHAT = "/v1/chat/completions"
 CLIENT_GONE = 499  # nginx's word for it; nobody reads it but a log
@@ -37,7 +37,7 @@ def serve(
     exit_codes.needs("mcp", "serve")  # it brings the web framework
     with exit_codes.plain_errors():
         from agent.assemble import load_model
-        from decoding.serving.text import Settings
+        from decoding.serving.text_decoder import Settings
 
         choice = decoding.choice()
         settings = Settings(choice.decoder_name, choice.decoder_options, choice.temperature)
@@ -52,6 +52,8 @@ def app_of(decoder: "TextDecoder", settings: "Settings", queue: int) -> App:
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
+    from decoding.serving.model_queue import QueueFull
+
     async def models(request: "Request") -> "Response":
         entry = {"id": decoder.name, "object": "model", "created": 0, "owned_by": "sqlagent"}
         return JSONResponse({"object": "list", "data": [entry]})
@@ -60,22 +62,26 @@ def app_of(decoder: "TextDecoder", settings: "Settings", queue: int) -> App:
         try:
             return await _completion(decoder, settings, request)
         except BadRequest as error:
-            body = {"message": str(error), "type": "invalid_request_error", "param": None, "code": None}
-            return JSONResponse({"error": body}, error.status)
+            return JSONResponse(openai_error(str(error), "invalid_request_error"), error.status)
+        except QueueFull as error:
+            return JSONResponse(openai_error(str(error), "rate_limit_error"), 429, {"retry-after": "1"})
 
     @asynccontextmanager
     async def threads(app: Starlette) -> AsyncIterator[None]:
-        current_default_thread_limiter().total_tokens = queue + 8  # one for each request that waits for a round
+        current_default_thread_limiter().total_tokens = (
+            queue + 8
+        )  # one for each that waits for a round, some to refuse others
         yield
 
     routes = [Route("/v1/models", models), Route(CHAT, chat, methods=["POST"])]
-    return admitted(Starlette(routes=routes, lifespan=threads), queue, CHAT)
+    decoder.queue.most_callers = queue
+    return Starlette(routes=routes, lifespan=threads)
 
 
 async def _completion(decoder: "TextDecoder", defaults: "Settings", request: "Request") -> "Response":
     from starlette.responses import JSONResponse, Response, StreamingResponse
 
-    from decoding.serving.text import Generation
+    from decoding.serving.text_decoder import Generation
 
     asked = await read_request(request, decoder.name)
     settings = asked.settings(defaults, seed=secrets.randbits(31))
@@ -139,7 +145,7 @@ class _Answer:
         self, first: "Piece | Generation", rest: AsyncGenerator["Piece | Generation", None], include_usage: bool
     ) -> AsyncIterator[str]:
         """Server-sent events: the role, the text as it comes, why it ended, and the usage where that was asked for."""
-        from decoding.serving.text import Piece
+        from decoding.serving.text_decoder import Piece
 
         yield self._event({"role": "assistant", "content": ""})
         piece = first

@@ -1,4 +1,4 @@
-"""`sqlagent ui`: the web chat. Puts the house together and serves it until it is stopped."""
+"""`sqlagent ui`: the web chat. Puts the workspace together and serves it until it is stopped."""
 
 import os
 import sys
@@ -10,13 +10,13 @@ import typer
 
 from app.machine import doctor
 from app.shared import audit_trail, exit_codes, options
-from app.shared.option_groups import Decoding, Source, spread
+from app.shared.option_groups import DatabaseOptions, Decoding, spread
 from app.shared.options import Chats
 
 if TYPE_CHECKING:
-    from ui.home import Rules
-    from ui.house import House
-    from ui.launch import Serving
+    from ui.page.serve import Serving
+    from ui.session.services import GuestRules
+    from ui.session.workspace import Workspace
 
 Host = Annotated[str, typer.Option("--host", help="Address to listen on; others than this machine's are reachable.")]
 Port = Annotated[int | None, typer.Option("--port", help="Default: the first free one from 7860 on.")]
@@ -31,7 +31,7 @@ Browser = Annotated[bool, typer.Option("--browser", help="Open the page in a bro
 
 @spread
 def ui(
-    source: Source = Source(),
+    source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     host: Host = "127.0.0.1",
     port: Port = None,
@@ -45,12 +45,12 @@ def ui(
     """Chat with a database in the browser. Nothing leaves this machine."""
     with exit_codes.plain_errors():
         private_and_quiet()
-        house = _house(source, decoding, _rules(host, upload_limit), chats, knowledge)
+        workspace = _workspace(source, decoding, _rules(host, upload_limit), chats, knowledge)
         try:
-            house.warm()
-            _serve(house, _serving(host, port, auth, queue, browser))
+            workspace.warm()
+            _serve(workspace, _serving(host, port, auth, queue, browser))
         finally:
-            house.close()
+            workspace.close()
 
 
 def private_and_quiet() -> None:
@@ -69,32 +69,34 @@ def private_and_quiet() -> None:
         ) from error
 
 
-def _house(source: Source, decoding: Decoding, rules: "Rules", chats: Path | None, knowledge: Path | None) -> "House":
+def _workspace(
+    source: DatabaseOptions, decoding: Decoding, rules: "GuestRules", chats: Path | None, knowledge: Path | None
+) -> "Workspace":
     from agent.assemble import load_model
     from agent.conversation.archive import Archive
     from agent.prompts.knowledge import Knowledge, read_knowledge
     from decoding.checkpoints.fetch.cache_folder import cache_root
-    from ui.house import House
+    from ui.session.workspace import Workspace
 
     source.open().close()  # a wrong path should not wait for a model
     known = read_knowledge(knowledge) if knowledge else Knowledge()
     archive = Archive(chats or cache_root() / "chats.sqlite")
-    return House(
+    return Workspace(
         decoding.choice(), archive, load_model, source.open, rules, doctor.facts(), audit_trail.open_log(), known
     )
 
 
-def _rules(host: str, upload_mb: int) -> "Rules":
+def _rules(host: str, upload_mb: int) -> "GuestRules":
     """Who reaches the page from another machine may not open this machine's files by URL, nor load other models."""
-    from ui.home import Rules
-    from ui.launch import LOOPBACK
+    from ui.page.serve import LOOPBACK
+    from ui.session.services import GuestRules
 
     here = host in LOOPBACK
-    return Rules(upload_mb=upload_mb, urls=here, models=here)
+    return GuestRules(upload_mb=upload_mb, urls=here, models=here)
 
 
 def _serving(host: str, port: int | None, auth: Path | None, queue: int, browser: bool) -> "Serving":
-    from ui.launch import Serving
+    from ui.page.serve import Serving
 
     return Serving(host, port, _users(auth) if auth else (), queue, browser)
 
@@ -107,11 +109,11 @@ def _users(path: Path) -> list[tuple[str, str]]:
     return [(name, password) for name, _, password in pairs]
 
 
-def _serve(house: "House", serving: "Serving") -> None:
-    from ui.launch import LOOPBACK, serve
+def _serve(workspace: "Workspace", serving: "Serving") -> None:
+    from ui.page.serve import LOOPBACK, serve
 
     try:
-        address, close = serve(house, serving)
+        address, close = serve(workspace, serving)
     except OSError as error:
         raise exit_codes.fail(f"cannot listen on {serving.host}: {_reason(error)}", exit_codes.USAGE) from error
     print(f"The chat is at {address} (stop: Ctrl+C)", file=sys.stderr)

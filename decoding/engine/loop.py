@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintError
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.place import Place
 from decoding.engine.recall import Recall
-from decoding.engine.records.rounds import Finish, Round
+from decoding.engine.records.rounds import FinishReason, Round
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget, Scores, TargetSequence
 from decoding.engine.verify import Verdict, verify
@@ -101,13 +101,13 @@ class Decoding:
         self._sequence = target.open(self._tokens, request.sampler, request.method.taps)
         opened.callback(target.close, self._sequence)
         self._pending = self._tokens[self._sequence.cached :]
-        self._places: dict[int, Place | None] = {}
+        self._cursors: dict[int, ConstraintCursor | None] = {}
         if request.constraint:
-            self._places[ROOT] = Place.beginning(request.constraint, request.stop)
+            self._cursors[ROOT] = ConstraintCursor.start(request.constraint, request.stop)
         self._rounds = 0
         self._draft_ms = 0.0
         context = Context(
-            request.sampler, target.embedding, target.lm_head, request.recall, request.identity, self._standing
+            request.sampler, target.embedding, target.lm_head, request.recall, request.identity, self._cursor
         )
         request.method.begin(request.prompt, self._sequence.hidden, context)
 
@@ -163,29 +163,29 @@ class Decoding:
         if node != ROOT and draft.tokens[node] in self._request.stop:
             return draft.tokens[node]  # nothing follows a stop token: `_cut` drops this
         token = scores.choice(node)
-        if ROOT not in self._places:
+        if ROOT not in self._cursors:
             return token
-        place = self._place(draft, node)
-        if place.run:
-            return place.run[0]
-        if place.takes(token):
+        cursor = self._cursor_at(draft, node)
+        if cursor.run:
+            return cursor.run[0]
+        if cursor.admits(token):
             return token
-        mask = place.allowed()
+        mask = cursor.allowed()
         if not mask.any():
             raise ConstraintError("the constraint allows no token here")
         (logits,) = scores.after([node])
         logits = logits.masked_fill(~mask.to(logits.device), float("-inf"))
         return self._request.sampler.pick(logits, len(self._tokens) + draft.depth(node))
 
-    def _standing(self) -> Place | None:
+    def _cursor(self) -> ConstraintCursor | None:
         """Of the last committed token; None without a constraint."""
-        return self._places.get(ROOT)
+        return self._cursors.get(ROOT)
 
-    def _place(self, draft: Draft, node: int) -> Place:
+    def _cursor_at(self, draft: Draft, node: int) -> ConstraintCursor:
         """Of a node that can become text."""
-        if (found := self._places.get(node)) is None:
-            before = self._place(draft, draft.parents[node])
-            found = self._places[node] = before.after(draft.tokens[node])
+        if (found := self._cursors.get(node)) is None:
+            before = self._cursor_at(draft, draft.parents[node])
+            found = self._cursors[node] = before.after(draft.tokens[node])
         return found
 
     def _prune(self, draft: Draft) -> Draft:
@@ -198,38 +198,38 @@ class Decoding:
             return True
 
         pruned = draft.pruned(keep)
-        self._places = {new_index[node]: place for node, place in self._places.items() if node in new_index}
+        self._cursors = {new_index[node]: cursor for node, cursor in self._cursors.items() if node in new_index}
         return pruned
 
     def _possible(self, draft: Draft, node: int) -> bool:
         parent = draft.parents[node]
         if draft.depths[node] >= self.room or (parent != ROOT and draft.tokens[parent] in self._request.stop):
             return False
-        if ROOT not in self._places:
+        if ROOT not in self._cursors:
             return True
-        dead = parent in self._places and self._places[parent] is None
-        if not dead and self._place(draft, parent).takes(draft.tokens[node]):
+        dead = parent in self._cursors and self._cursors[parent] is None
+        if not dead and self._cursor_at(draft, parent).admits(draft.tokens[node]):
             return True
-        self._places[node] = None  # nothing below it can become text
+        self._cursors[node] = None  # nothing below it can become text
         return node < draft.context
 
-    def _cut(self, tokens: list[int]) -> tuple[list[int], Finish | None]:
+    def _cut(self, tokens: list[int]) -> tuple[list[int], FinishReason | None]:
         """Tokens up to the first stop token or the length limit, and why they end there if they do."""
         for count, token in enumerate(tokens[: self.room], 1):
             if token in self._request.stop:
                 return tokens[:count], "stop"
         return tokens[: self.room], "length" if len(tokens) >= self.room else None
 
-    def _force(self, draft: Draft, verdict: Verdict) -> tuple[list[int], Finish | None]:
+    def _force(self, draft: Draft, verdict: Verdict) -> tuple[list[int], FinishReason | None]:
         """Advance the constraint over the bonus, then append the tokens that must follow."""
-        if ROOT not in self._places:
+        if ROOT not in self._cursors:
             return [], None
         last = verdict.path[-1] if verdict.path else ROOT
-        place = self._place(draft, last).after(verdict.bonus)
-        forced, finish = self._cut(list(place.run))
+        cursor = self._cursor_at(draft, last).after(verdict.bonus)
+        forced, finish = self._cut(list(cursor.run))
         for token in forced:
-            place = place.after(token)
-        self._places = {ROOT: place}
+            cursor = cursor.after(token)
+        self._cursors = {ROOT: cursor}
         self._append(forced)
         return forced, finish
 

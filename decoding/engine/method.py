@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
-from decoding.engine.place import Place
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores
@@ -27,7 +27,9 @@ class Context:
     lm_head: Tensor  # the target's [vocab, hidden]
     recall: Recall
     identity: "Callable[[], TargetIdentity] | None" = None  # who the target is, where that is known
-    place: Callable[[], Place | None] = lambda: None  # where the text stands in its constraint just now, if it has one
+    cursor: Callable[[], ConstraintCursor | None] = lambda: (
+        None
+    )  # in the constraint, after the text so far; None without one
 
 
 class Method(ABC):

@@ -24,7 +24,7 @@ from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.method import Context, UnknownMethod
 from decoding.errors import ModelError, ModelUnavailable
 from decoding.heads.int4 import packed, unpacked
-from decoding.targets.own_thread import apart
+from decoding.targets.own_thread import in_own_thread
 
 FORMAT = 1
 Storage = Literal["fp32", "bf16", "int4"]
@@ -166,7 +166,7 @@ def find_head(kind: str, wanted: Head | str = "auto") -> Head:
 @lru_cache(maxsize=8)
 def _loaded(folder: Path, changed_ns: int) -> Head:
     """One copy per process: a method instance is made for every text. `changed_ns` tells a rewritten folder."""
-    return apart(lambda: load_head(folder))
+    return in_own_thread(lambda: load_head(folder))
 
 
 def to_target(head: Head, context: Context) -> Head:

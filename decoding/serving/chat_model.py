@@ -1,6 +1,7 @@
 """The decoder as a langchain-core chat model: streaming, usage and callbacks. What the agent calls."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -12,7 +13,8 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from pydantic import ConfigDict, InstanceOf
 
 from decoding.engine.records.rounds import Round
-from decoding.serving.text import Generation, Piece, Settings, TextDecoder
+from decoding.serving.model_queue import never
+from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system"}
 
@@ -31,7 +33,15 @@ class FastChatModel(BaseChatModel):
     decoder: InstanceOf[TextDecoder]
     settings: InstanceOf[Settings] = Settings()
     raw: bool = False
-    cancelled: Callable[[], bool] = lambda: False
+    cancelled: Callable[[], bool] = never
+
+    @contextmanager
+    def reserved(
+        self, texts: int, cancelled: Callable[[], bool], waiting: Callable[[int], None] = lambda ahead: None
+    ) -> Iterator["FastChatModel"]:
+        """This model with seats for so many texts at once, which end when `cancelled`; see `TextDecoder.reserved`."""
+        with self.decoder.reserved(texts, cancelled, waiting) as decoder:
+            yield self.model_copy(update={"decoder": decoder, "cancelled": cancelled})
 
     @property
     def _llm_type(self) -> str:

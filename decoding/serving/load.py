@@ -16,10 +16,10 @@ from decoding.checkpoints.resolve import base_sha256, load_config, read_weights,
 from decoding.checkpoints.target_identity import TargetIdentity, adapter_sha256, target_identity
 from decoding.engine.target import AnyTarget
 from decoding.errors import UnsupportedModel
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.targets.fast_ops import computes_bf16
 from decoding.targets.int8.quantize import has_fbgemm, kept, rounded_model
-from decoding.targets.own_thread import apart
+from decoding.targets.own_thread import in_own_thread
 from decoding.tokenizer.tokenizer import Tokenizer
 from kernels.available import runs_kernels
 
@@ -50,8 +50,8 @@ def load_text_decoder(
     """
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
     path = resolve(name, progress)
-    merged = apart(lambda: chosen_adapter(name, path, adapter, any_base))
-    running = apart(lambda: _target(path, weights, where, target, merged, prefix_cache_mb << 20))
+    merged = in_own_thread(lambda: chosen_adapter(name, path, adapter, any_base))
+    running = in_own_thread(lambda: _target(path, weights, where, target, merged, prefix_cache_mb << 20))
     return TextDecoder(running, Tokenizer(path), name, merged, cache(partial(_identity, path, merged)))
 
 

@@ -23,7 +23,7 @@ from decoding.errors import UnsupportedModel
 from decoding.targets.fast_ops import Projection, RopeTable, attend, attention_bias, projection, rotate
 from decoding.targets.int8.linear import Int8Layers
 from decoding.targets.int8.quantize import HEAD, Rounded, rounded_model
-from decoding.targets.int8.rotation import stream_turn, turned
+from decoding.targets.int8.rotation import rotated, stream_rotation
 from decoding.targets.kv_cache import Rows
 
 Packer = Callable[..., Projection]  # of weight and bias
@@ -73,16 +73,16 @@ class FastModel:
         self.dtype = torch.float32 if dtype == torch.int8 else dtype
         small = dtype == torch.int8
         plain: Packer = Int8Layers().projection if small else projection
-        turning: Packer = partial(plain, turns=True) if small else plain
-        self._turn = stream_turn(config.hidden_size) if small else None
+        rotating: Packer = partial(plain, rotates=True) if small else plain
+        self._rotation = stream_rotation(config.hidden_size) if small else None
         stored = _Weights(_rounded(config, dict(weights)) if small else dict(weights), self.dtype, self.device)
         hidden, vocab = config.hidden_size, config.vocab_size
         self.embedding = stored.take("model.embed_tokens.weight", vocab, hidden)
         self.lm_head = self.embedding if config.tie_embeddings else stored.take(HEAD, vocab, hidden)
         head = stored.matrix([HEAD], [vocab], hidden) if small else self.lm_head
-        self._pack_head = partial(turning, head)
+        self._pack_head = partial(rotating, head)
         self._final_norm = stored.take("model.norm.weight", hidden)
-        self._layers = [_layer(config, stored, i, plain, turning) for i in range(config.layers)]
+        self._layers = [_layer(config, stored, i, plain, rotating) for i in range(config.layers)]
         self._rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
 
     @cached_property
@@ -127,17 +127,17 @@ class FastModel:
         """
         cos, sin = self._rope.at(positions, end)
         x = functional.embedding(tokens, self.embedding)
-        states, x = {0: x}, self._turned(x)
+        states, x = {0: x}, self._rotated(x)
         for index, layer in enumerate(self._layers):
             x = self._attention(layer, index, x, cos, sin, spans)
             x = self._mlp(layer, x)
             if index + 1 in taps:
-                states[index + 1] = self._turned_back(x)
+                states[index + 1] = self._rotated_back(x)
         if len(self._layers) in taps:
-            x = states[len(self._layers)] = self._norm(self._turned_back(x), self._final_norm)
+            x = states[len(self._layers)] = self._norm(self._rotated_back(x), self._final_norm)
             x = x[heads]
         else:
-            x = self._norm(self._turned_back(x[heads]), self._final_norm)
+            x = self._norm(self._rotated_back(x[heads]), self._final_norm)
         hidden = torch.stack([states[tap] for tap in taps]) if taps else None
         logits = self._head(x).float() if len(heads) else x.new_empty(0, self.config.vocab_size)
         return logits, hidden
@@ -162,12 +162,12 @@ class FastModel:
         gate, up = layer.gate_up(self._norm(x, layer.mlp_norm)).chunk(2, 1)
         return layer.down(functional.silu(gate).mul_(up)).add_(x)
 
-    def _turned(self, x: Tensor) -> Tensor:
+    def _rotated(self, x: Tensor) -> Tensor:
         """As the layers work on it."""
-        return x if self._turn is None else turned(x, self._turn)
+        return x if self._rotation is None else rotated(x, self._rotation)
 
-    def _turned_back(self, x: Tensor) -> Tensor:
-        return x if self._turn is None else turned(x, self._turn.t())
+    def _rotated_back(self, x: Tensor) -> Tensor:
+        return x if self._rotation is None else rotated(x, self._rotation.t())
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
@@ -204,7 +204,7 @@ def _rounded(config: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Tenso
     return weights if f"{HEAD}.steps" in weights else rounded_model(config, weights.items())
 
 
-def _layer(config: ModelConfig, stored: _Weights, index: int, plain: Packer, turning: Packer) -> Layer:
+def _layer(config: ModelConfig, stored: _Weights, index: int, plain: Packer, rotating: Packer) -> Layer:
     prefix, hidden, inner = f"model.layers.{index}.", config.hidden_size, config.intermediate_size
 
     def linear(
@@ -223,7 +223,7 @@ def _layer(config: ModelConfig, stored: _Weights, index: int, plain: Packer, tur
         attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias),
         mlp_norm=stored.take(f"{prefix}post_attention_layernorm.weight", hidden),
         gate_up=linear(["mlp.gate_proj", "mlp.up_proj"], (inner, inner), hidden, config.mlp_bias),
-        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, turning),
+        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, rotating),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 Done = TypeVar("Done")
 
 
-def apart(do: Callable[[], Done]) -> Done:
+def in_own_thread(do: Callable[[], Done]) -> Done:
     """What `do` returns or raises."""
     with ThreadPoolExecutor(1, "apart") as thread:
         return thread.submit(do).result()

@@ -6,7 +6,7 @@ import platform
 import torch
 
 from decoding.serving.load import chosen_dtype
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 
 
 def running_as(decoder: TextDecoder) -> str:

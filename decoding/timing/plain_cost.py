@@ -11,7 +11,7 @@ from pathlib import Path
 
 from decoding.checkpoints.fetch.cache_folder import cache_root
 from decoding.engine.records.rounds import Round
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.timing.forward_timing import time_forward
 from decoding.timing.machine_key import running_as
 

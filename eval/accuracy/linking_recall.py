@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from agent.graph.prompt_slots import shown
 from eval.datasets.golds.databases import open_training
-from eval.datasets.golds.gold_sql import GoldError, Place, normalise, place_of, real_tables
+from eval.datasets.golds.gold_sql import GoldError, normalise, place_of, real_tables
 from eval.datasets.golds.sources import load_dev, load_questions, without_dev
 from eval.datasets.held_back import load_held_back
 from eval.datasets.official import Example, load_spider
@@ -22,7 +22,7 @@ from eval.datasets.registry import sampled
 from tools.databases.open_database import open_database
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values
-from tools.schema import Schema
+from tools.schema import ColumnRef, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Case:
     schema: Schema
     links: tuple[Link, ...]
     tables: frozenset[str]
-    columns: frozenset[Place]
+    columns: frozenset[ColumnRef]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def measure(dataset: str, cases: Sequence[Case], budget: int) -> Row:
     return Row(dataset, len(cases), budget, cut, _share(tables, of_tables), _share(columns, of_columns), losing)
 
 
-def needed(gold: str, schema: Schema) -> tuple[frozenset[str], frozenset[Place]]:
+def needed(gold: str, schema: Schema) -> tuple[frozenset[str], frozenset[ColumnRef]]:
     """The tables and columns of SQLite's SQL, as the schema spells them. Raises GoldError."""
     tree = normalise(gold, schema)
     places = (place_of(column, schema) for column in tree.find_all(exp.Column))

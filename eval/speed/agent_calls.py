@@ -6,7 +6,8 @@ from typing import Any
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.graph.toolbox import AgentOptions
-from decoding.serving.text import Generation, Piece, Settings, TextDecoder
+from decoding.serving.model_queue import never
+from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 from eval.datasets.official import Example
 from eval.predict.agent_predict import AgentPredict, FirstTurn
 from eval.predict.record import Prediction
@@ -32,7 +33,7 @@ class CallRecorder(TextDecoder):
         self._calls: list[Call] = []
 
     def stream(
-        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = lambda: False
+        self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = never
     ) -> Iterator[Piece | Generation]:
         kept = [replace(each, recall=each.recall.copy()) for each in settings]
         ended = 0

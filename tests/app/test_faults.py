@@ -26,7 +26,7 @@ from app.cli import app
 from app.shared import exit_codes
 from eval.predict.record import Record, RecordLog
 from tests.decoding.models.tiny_models import tiny_checkpoint
-from tests.ui.houses import scripted_house
+from tests.ui.workspaces import scripted_workspace
 from tools.databases.open_database import open_database
 from tools.databases.server import sqlalchemy_database
 from tools.result import OpenError
@@ -68,17 +68,17 @@ def test_a_server_killed_amid_an_answer_keeps_the_question(tmp_path: Path) -> No
 import time
 from pathlib import Path
 from agent.observe.events import Wrote
-from tests.ui.houses import scripted_house
-session = scripted_house(Path({str(tmp_path)!r}), {script!r}).session("one", "ada")
+from tests.ui.workspaces import scripted_workspace
+session = scripted_workspace(Path({str(tmp_path)!r}), {script!r}).session("one", "ada")
 list(session.ask("How many albums?"))
 for event in session.ask("And artists?"):
     if isinstance(event, Wrote):
         print("kept", flush=True)
         time.sleep(60)
 """)
-    with closing(scripted_house(tmp_path, script)) as house:
-        session = house.session("two", "ada")
-        (entry,) = house.archive.search("ada")
+    with closing(scripted_workspace(tmp_path, script)) as workspace:
+        session = workspace.session("two", "ada")
+        (entry,) = workspace.archive.search("ada")
         session.resume(entry.id)
         albums, artists = session.view.turns
         assert albums.answer is not None and albums.answer["rows"] == [[4]]
@@ -125,10 +125,10 @@ def test_no_room_for_a_copy(tmp_path: Path, room: int, says: str) -> None:
 
 
 def test_no_room_for_the_conversation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    house = scripted_house(tmp_path, {"How many albums?": "SELECT COUNT(*) FROM albums"})
-    with closing(house):
-        session = house.session("one", "ada")
-        house.archive._connection.execute("PRAGMA max_page_count = 1")
+    workspace = scripted_workspace(tmp_path, {"How many albums?": "SELECT COUNT(*) FROM albums"})
+    with closing(workspace):
+        session = workspace.session("one", "ada")
+        workspace.archive._connection.execute("PRAGMA max_page_count = 1")
         for _ in range(3):
             list(session.ask("How many albums?"))
         assert session.view.turns[-1].answer is not None and session.view.turns[-1].answer["rows"] == [[4]]

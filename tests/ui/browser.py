@@ -41,16 +41,16 @@ def open_browser() -> Iterator[Any]:
 
 
 @contextmanager
-def served(house: Any, **serving: Any) -> Iterator[str]:
+def served(workspace: Any, **serving: Any) -> Iterator[str]:
     """The address of a running server."""
-    from ui.launch import Serving, serve
+    from ui.page.serve import Serving, serve
 
-    address, close = serve(house, Serving(**serving))
+    address, close = serve(workspace, Serving(**serving))
     try:
         yield address
     finally:
         close()
-        house.close()
+        workspace.close()
 
 
 def open_page(context: Any, address: str) -> Any:

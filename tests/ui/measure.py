@@ -19,10 +19,10 @@ from agent.conversation.archive import Archive
 from agent.observe.events import Wrote
 from app.shared.databases import open_named
 from tests.ui.browser import ask, choose_file, open_browser, open_page, served, side_tab, until
-from tests.ui.houses import scripted_house
+from tests.ui.workspaces import scripted_workspace
 from tools.linking.starter_questions import starters
-from ui.house import House
-from ui.session import Session
+from ui.session.session import Session
+from ui.session.workspace import Workspace
 
 PEOPLE, TURNS, ROWS = 10, 60, 100_000
 COUNT, MANY = "How many albums?", "All numbers?"
@@ -52,15 +52,15 @@ class Measured:
         return f"{self.what:<62} {self.value:8.2f} {self.unit}{bound}"
 
 
-def embedded_house(folder: Path) -> House:
-    house = House(ModelChoice(), Archive(folder / "chats.sqlite"), load_model, lambda: open_named(None))
-    house.warm()
-    return house
+def embedded_workspace(folder: Path) -> Workspace:
+    workspace = Workspace(ModelChoice(), Archive(folder / "chats.sqlite"), load_model, lambda: open_named(None))
+    workspace.warm()
+    return workspace
 
 
 def first_sight(browser: Any, folder: Path) -> Iterator[Measured]:
     """First paint, and first token of a first and of a later question."""
-    with served(embedded_house(folder)) as address:
+    with served(embedded_workspace(folder)) as address:
         page = open_page(browser.new_context(), address)
         yield Measured("first paint", page.evaluate(_PAINT) / 1e3, "s", 2.0)
         for number, bound in (("first", None), ("second", 1.0)):
@@ -72,21 +72,21 @@ def first_sight(browser: Any, folder: Path) -> Iterator[Measured]:
 
 
 def many_rows(browser: Any, folder: Path) -> Iterator[Measured]:
-    house = scripted_house(folder, SCRIPT)
-    with served(house) as address:
+    workspace = scripted_workspace(folder, SCRIPT)
+    with served(workspace) as address:
         page = open_page(browser.new_context(), address)
-        for session in list(house._sessions.values()):
+        for session in list(workspace._sessions.values()):
             session.settings = replace(session.settings, max_rows=ROWS)
         yield from _responsive(page, MANY, 0, f"{ROWS:,} rows")
         until(page, "#caption", f"{ROWS:,} rows")
 
 
 def many_turns(browser: Any, folder: Path) -> Iterator[Measured]:
-    house = scripted_house(folder, SCRIPT)
-    writer = house.session("writer", "writer")
+    workspace = scripted_workspace(folder, SCRIPT)
+    writer = workspace.session("writer", "writer")
     for _ in range(TURNS):
         list(writer.ask(COUNT))
-    with served(house) as address:
+    with served(workspace) as address:
         page = open_page(browser.new_context(), address)
         side_tab(page, "Chats")
         start = perf_counter()
@@ -116,9 +116,9 @@ def _responsive(page: Any, question: str, turns: int, what: str) -> Iterator[Mea
 
 def many_people(browser: Any, folder: Path) -> Iterator[Measured]:
     """Ten ask the embedded model at once. Right: the answer that each gets when nobody else is there."""
-    house = embedded_house(folder)
-    questions = starters(house.open_default().schema())
-    alone = {question: _asked(house.session(question, "alone"), question) for question in questions}
+    workspace = embedded_workspace(folder)
+    questions = starters(workspace.open_default().schema())
+    alone = {question: _asked(workspace.session(question, "alone"), question) for question in questions}
     before_mib = _memory_mib()
     asked = [questions[i % len(questions)] for i in range(PEOPLE)]
     told: dict[int, tuple[str, float, float]] = {}
@@ -126,7 +126,7 @@ def many_people(browser: Any, folder: Path) -> Iterator[Measured]:
     def work(number: int, session: Session) -> None:
         told[number] = _asked(session, asked[number])
 
-    sessions = [house.session(f"s{i}", f"user {i}") for i in range(PEOPLE)]
+    sessions = [workspace.session(f"s{i}", f"user {i}") for i in range(PEOPLE)]
     threads = [threading.Thread(target=work, args=pair) for pair in enumerate(sessions)]
     for thread in threads:
         thread.start()
@@ -138,7 +138,7 @@ def many_people(browser: Any, folder: Path) -> Iterator[Measured]:
     wrong = sum(told[i][0] != alone[question][0] for i, question in enumerate(asked))
     yield Measured(f"{PEOPLE} at once: answers that differ from those given alone", wrong, "", 0)
     yield Measured(f"{PEOPLE} at once: memory on top of {before_mib:,.0f} MiB", _memory_mib() - before_mib, "MiB")
-    house.close()
+    workspace.close()
 
 
 def _asked(session: Session, question: str) -> tuple[str, float, float]:

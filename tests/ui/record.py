@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from agent.assemble import ModelChoice, load_model
 from agent.conversation.archive import Archive
 from app.shared.databases import open_named
-from ui.house import House
+from ui.session.workspace import Workspace
 
 QUESTIONS = (
     ("How many concerts were there per year?", "lookahead"),
@@ -17,14 +17,16 @@ QUESTIONS = (
 
 def main(path: Path) -> None:
     with TemporaryDirectory() as scratch:
-        house = House(ModelChoice(), Archive(Path(scratch) / "chats.sqlite"), load_model, lambda: open_named(None))
-        session = house.session("recording", "recorder")
+        workspace = Workspace(
+            ModelChoice(), Archive(Path(scratch) / "chats.sqlite"), load_model, lambda: open_named(None)
+        )
+        session = workspace.session("recording", "recorder")
         for question, decoder in QUESTIONS:
             session.settings = replace(session.settings, decoder=decoder)
             for _ in session.ask(question):
                 pass
         path.write_bytes(session.share().read_bytes())
-        house.close()
+        workspace.close()
 
 
 if __name__ == "__main__":

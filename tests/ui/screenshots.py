@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.ui.browser import ask, choose_file, open_browser, open_page, served, settle, side_tab, tab, until
-from tests.ui.houses import scripted_house
-from tests.ui.measure import embedded_house
+from tests.ui.measure import embedded_workspace
+from tests.ui.workspaces import scripted_workspace
 
 RECORDED = Path(__file__).parent / "recorded" / "albums.jsonl"
 SIZES = {"desktop": {"width": 1360, "height": 860}, "phone": {"width": 390, "height": 844}}
@@ -65,7 +65,7 @@ def phone(page: Any, folder: Path, scheme: str) -> None:
 
 def race(browser: Any, folder: Path, scheme: str) -> None:
     """Three methods that decode the same step, by the embedded model."""
-    with TemporaryDirectory() as scratch, served(embedded_house(Path(scratch))) as address:
+    with TemporaryDirectory() as scratch, served(embedded_workspace(Path(scratch))) as address:
         page = open_page(browser.new_context(viewport=SIZES["desktop"], color_scheme=scheme), address)
         ask(page, "How many albums are there for each genre?")
         until(page, "#chat", "steps in")
@@ -80,7 +80,7 @@ def main(folder: Path, wanted: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (
         TemporaryDirectory() as scratch,
-        served(scripted_house(Path(scratch), SCRIPT)) as address,
+        served(scripted_workspace(Path(scratch), SCRIPT)) as address,
         open_browser() as browser,
     ):
         for scheme in ("light", "dark"):

@@ -26,12 +26,12 @@ from agent.observe.audit import AuditLog
 from agent.prompts.profiles import ModelStep
 from agent.prompts.profiles.compact import Compact
 from tests.decoding.models.tiny_models import tiny_checkpoint
-from tests.ui.houses import MUSIC, Brief, music
+from tests.ui.workspaces import MUSIC, Brief, music
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
-from ui.house import House
-from ui.session import Session
-from ui.settings import Settings
+from ui.session.session import Session
+from ui.session.settings import Settings
+from ui.session.workspace import Workspace
 
 PEOPLE, CONVERSATION, VISIT = 3, 8, 50  # questions of a conversation, questions until somebody leaves
 DEADLINE_S = 0.2
@@ -91,8 +91,8 @@ class Curtly(Brief):
 
 
 @contextmanager
-def soaking(folder: Path, model: str | None = None) -> Iterator[House]:
-    """A house on a small database whose queries run in processes of their own."""
+def soaking(folder: Path, model: str | None = None) -> Iterator[Workspace]:
+    """A workspace on a small database whose queries run in processes of their own."""
     name = model or str(tiny_checkpoint(folder / "tiny", max_position_embeddings=4096))
     choice = ModelChoice(model=name, profile="compact", dtype="fp32", prefix_cache_mb=8)
     music(folder / "music")
@@ -102,24 +102,24 @@ def soaking(folder: Path, model: str | None = None) -> Iterator[House]:
         return load_model(wanted, progress=lambda *told: None)
 
     archive, log = Archive(folder / "chats.sqlite"), AuditLog(folder / "log.sqlite")
-    kind = House if model else Curtly
-    house = kind(choice, archive, load, lambda: open_database(files, isolated=True), log=log)
+    kind = Workspace if model else Curtly
+    workspace = kind(choice, archive, load, lambda: open_database(files, isolated=True), log=log)
     try:
-        yield house
+        yield workspace
     finally:
-        house.close()
+        workspace.close()
         log.close()
 
 
-def soak(house: House, questions: int, visit: int = VISIT) -> Iterator[Use]:
+def soak(workspace: Workspace, questions: int, visit: int = VISIT) -> Iterator[Use]:
     """Ask; what is held whenever somebody has left, which happens every `visit` questions."""
     for number in range(questions):
         name = f"person {number % PEOPLE}"
-        session = house.session(name, name)
+        session = workspace.session(name, name)
         session.settings = replace(session.settings, deadline_s=DEADLINE_S)
         _ask(session, number)
         if number % visit == visit - 1:
-            house.leave(name)
+            workspace.leave(name)
             yield measured()
 
 
@@ -136,8 +136,8 @@ def _ask(session: Session, number: int) -> None:
 def main(questions: int, model: str | None = None) -> int:
     """The exit code. The warm-up is a fifth of the questions."""
     uses: list[Use] = []
-    with tempfile.TemporaryDirectory() as folder, soaking(Path(folder), model) as house:
-        for use in soak(house, questions):
+    with tempfile.TemporaryDirectory() as folder, soaking(Path(folder), model) as workspace:
+        for use in soak(workspace, questions):
             uses.append(use)
             print(f"{len(uses) * VISIT} questions: {use}", file=sys.stderr)
     warm, last = uses[len(uses) // 5], uses[-1]

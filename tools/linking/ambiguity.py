@@ -16,13 +16,12 @@ from tools.linking.match_values import ValueMatch
 from tools.linking.value_index import relation
 from tools.linking.word_forms import STOP_WORDS, name_words, split, stem
 from tools.result import Limits, QueryError
-from tools.schema import Schema
+from tools.schema import ColumnRef, Schema
 from tools.sql.joinable_columns import Joinable, joinable
 
 SURE = 0.95  # score of a value that is said as its cell has it
 CLOSE = 0.1  # a lead of one column's score over another's that decides nothing
 MOST_MEANINGS = 4
-Place = tuple[str, str]
 _LOOK = Limits(deadline_s=1.0)
 
 
@@ -36,7 +35,7 @@ class Meaning:
     value: str | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ColumnRef:
         return self.table, self.column
 
     @property
@@ -127,13 +126,13 @@ def _within(words: Sequence[str], said: Sequence[str]) -> bool:
     return any(list(said[i : i + len(words)]) == list(words) for i in range(len(said) - len(words) + 1))
 
 
-def _fit(links: Iterable[Link]) -> Mapping[Place, float]:
+def _fit(links: Iterable[Link]) -> Mapping[ColumnRef, float]:
     """How well a column fits the question, together with its table."""
     scores = {(each.table, each.column or ""): each.score for each in links}
     return defaultdict(float, {place: score + scores.get((place[0], ""), 0.0) for place, score in scores.items()})
 
 
-def _best(meanings: Sequence[Meaning], fit: Mapping[Place, float]) -> list[Meaning]:
+def _best(meanings: Sequence[Meaning], fit: Mapping[ColumnRef, float]) -> list[Meaning]:
     """Those that fit about as well as the best."""
     least = max((fit[one.place] for one in meanings), default=0.0) - CLOSE
     return sorted((one for one in meanings if fit[one.place] >= least), key=lambda one: -fit[one.place])

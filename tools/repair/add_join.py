@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from tools.schema import Schema
 from tools.sql.join_graph import Edge, edges, shortest_paths
-from tools.sql.scope import Source, sources
+from tools.sql.scope import FromItem, sources
 
 LONGEST_PATH = 2  # joins
 
@@ -46,7 +46,7 @@ def _has_commas(select: exp.Select) -> bool:
     return any(not (join.args.get("on") or join.args.get("using") or join.kind or join.method) for join in joins)
 
 
-def _qualify_all(select: exp.Select, present: Sequence[Source]) -> None:
+def _qualify_all(select: exp.Select, present: Sequence[FromItem]) -> None:
     for column in select.find_all(exp.Column):
         if not column.table and column.parent_select is select:
             owners = [source.alias for source in present if column.name.casefold() in source.columns]
@@ -57,7 +57,7 @@ def _qualify_all(select: exp.Select, present: Sequence[Source]) -> None:
     select.set("expressions", items)
 
 
-def _join_along(select: exp.Select, path: Sequence[Edge], present: Sequence[Source]) -> str:
+def _join_along(select: exp.Select, path: Sequence[Edge], present: Sequence[FromItem]) -> str:
     called = {source.table.name: source.alias for source in present if source.table}
     new = ""
     for edge in path:

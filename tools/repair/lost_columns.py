@@ -10,7 +10,7 @@ from sqlglot import exp
 from tools.repair.add_join import add_join
 from tools.repair.close_names import near_miss, same_words
 from tools.schema import Column, Schema
-from tools.sql.scope import Origin, Source, enclosing, sources, type_kind
+from tools.sql.scope import FromItem, Origin, enclosing, sources, type_kind
 
 _ROW_NUMBERS = ("rowid", "oid", "_rowid_")
 
@@ -22,8 +22,8 @@ class Defect:
 
     column: exp.Column
     select: exp.Select
-    source: Source | None
-    near: tuple[Source, ...]
+    source: FromItem | None
+    near: tuple[FromItem, ...]
     innermost: int
 
     @property
@@ -59,11 +59,11 @@ def _defect(column: exp.Column, schema: Schema) -> Defect | None:
     return Defect(column, selects[0], None, near, len(levels[0]))
 
 
-def _named(column: exp.Column, near: tuple[Source, ...]) -> Source | None:
+def _named(column: exp.Column, near: tuple[FromItem, ...]) -> FromItem | None:
     return next((source for source in near if source.alias.casefold() == column.table.casefold()), None)
 
 
-def _resolves(column: exp.Column, near: tuple[Source, ...]) -> bool:
+def _resolves(column: exp.Column, near: tuple[FromItem, ...]) -> bool:
     source = _named(column, near)
     if source is None:
         return any(_may_have_fields(other.columns.get(column.table.casefold())) for other in near)

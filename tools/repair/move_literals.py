@@ -10,13 +10,12 @@ from sqlglot.errors import SqlglotError
 
 from tools.linking.match_values import ValueMatch
 from tools.repair.add_join import add_join
-from tools.schema import Column, Schema
+from tools.schema import Column, ColumnRef, Schema
 from tools.sql.joinable_columns import joinable
 from tools.sql.parse_quietly import parse_quietly
 from tools.sql.scope import owner, sources
 
 SURE = 0.9
-Place = tuple[str, str]
 
 
 def move_literals(sql: str, schema: Schema, values: Sequence[ValueMatch]) -> str | None:
@@ -62,7 +61,7 @@ def _moved(condition: exp.EQ, schema: Schema, values: Sequence[ValueMatch]) -> b
     return True
 
 
-def _destination(condition: exp.EQ, cells: Sequence[ValueMatch], schema: Schema) -> Place | None:
+def _destination(condition: exp.EQ, cells: Sequence[ValueMatch], schema: Schema) -> ColumnRef | None:
     """Let the condition's column be the one that holds the value: of a table of the query, else of one that can be joined."""
     select = condition.parent_select
     if not isinstance(select, exp.Select):
@@ -83,13 +82,13 @@ def _destination(condition: exp.EQ, cells: Sequence[ValueMatch], schema: Schema)
     return there
 
 
-def _hold_the_same(one: Place, other: Place, schema: Schema) -> bool:
+def _hold_the_same(one: ColumnRef, other: ColumnRef, schema: Schema) -> bool:
     """Whether a join equates the two: what the one holds, the other may hold."""
     pairs = joinable(schema).between(one[0].lower(), other[0].lower())
     return one != other and (one[1].lower(), other[1].lower()) in pairs
 
 
-def _place(column: exp.Column, schema: Schema) -> Place | None:
+def _place(column: exp.Column, schema: Schema) -> ColumnRef | None:
     source = owner(column, schema)
     origin = source.columns.get(column.name.casefold()) if source else None
     return (source.table.name, origin.name) if source and source.table and isinstance(origin, Column) else None

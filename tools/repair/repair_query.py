@@ -11,7 +11,9 @@ from tools.repair.separate_values import separate_values
 from tools.result import Limits, QueryError
 
 
-def mend(sql: str, database: Database, values: Sequence[ValueMatch], limits: Limits) -> tuple[str, QueryError | None]:
+def repair_query(
+    sql: str, database: Database, values: Sequence[ValueMatch], limits: Limits
+) -> tuple[str, QueryError | None]:
     """The query, repaired where one rule suffices, misplaced literals moved and rival values apart; and what is still wrong."""
     error = database.explain(sql, limits)
     if error is not None and error.kind == "refused":

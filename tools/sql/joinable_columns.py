@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tools.schema import Column, Schema, Table
+from tools.schema import Column, ColumnRef, Schema, Table
 from tools.sql.join_graph import edges
 from tools.sql.scope import is_number, type_kind
 
 _KEY = re.compile(r".(id|code|key|no|num|number)$")
-Place = tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +27,7 @@ class Joinable:
         """What may be equated; empty where nothing is known."""
         return self.pairs.get((one, other), frozenset())
 
-    def alike(self, place: Place) -> frozenset[str]:
+    def alike(self, place: ColumnRef) -> frozenset[str]:
         """Names of the columns, in any table, that hold what this column holds, its own included."""
         table, column = place
         others = (self.pairs[table, other] for other in self.neighbours.get(table, ()))
@@ -61,16 +60,16 @@ def joinable(schema: Schema) -> Joinable:
     return Joinable({key: frozenset(found) for key, found in pairs.items() if found})
 
 
-def _groups(schema: Schema) -> Iterator[frozenset[Place]]:
+def _groups(schema: Schema) -> Iterator[frozenset[ColumnRef]]:
     """Columns that hold the same key, because one refers to another or both to a third."""
-    group_of: dict[Place, set[Place]] = {}
+    group_of: dict[ColumnRef, set[ColumnRef]] = {}
     for one, other in _references(schema):
         merged = group_of.get(one, {one}) | group_of.get(other, {other})
         group_of.update(dict.fromkeys(merged, merged))
     yield from {frozenset(group) for group in group_of.values()}
 
 
-def _references(schema: Schema) -> Iterator[tuple[Place, Place]]:
+def _references(schema: Schema) -> Iterator[tuple[ColumnRef, ColumnRef]]:
     for edge in edges(schema):
         for here, there in zip(edge.columns, edge.ref_columns, strict=True):
             yield (edge.table.lower(), here.lower()), (edge.ref_table.lower(), there.lower())

@@ -26,7 +26,7 @@ Origin = Column | exp.Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FromItem:
     """One entry of a FROM clause; `columns` has folded names. `known` is False where some of its columns are not known:
     a table that the schema lacks, a table function, a star over either."""
 
@@ -47,7 +47,7 @@ def is_number(kind: Kind | None) -> bool:
     return kind in ("integer", "real")
 
 
-def sources(select: exp.Select, schema: Schema) -> list[Source]:
+def sources(select: exp.Select, schema: Schema) -> list[FromItem]:
     """The FROM and JOIN entries of this query alone, in order."""
     from_ = select.args.get("from_")
     relations = [from_.this] if from_ else []
@@ -55,7 +55,7 @@ def sources(select: exp.Select, schema: Schema) -> list[Source]:
     return [_source(relation, schema) for relation in relations]
 
 
-def _source(relation: exp.Expr, schema: Schema) -> Source:
+def _source(relation: exp.Expr, schema: Schema) -> FromItem:
     alias = relation.alias_or_name
     query = relation.this if isinstance(relation, exp.Subquery) else None
     cte = common_table(relation) if query is None else None
@@ -63,12 +63,12 @@ def _source(relation: exp.Expr, schema: Schema) -> Source:
         query = cte.this
     if query is not None:
         columns = _renamed(cte, projections(query, schema)) if cte else projections(query, schema)
-        return Source(alias, None, _renamed(relation, columns), _is_known(query, schema))
+        return FromItem(alias, None, _renamed(relation, columns), _is_known(query, schema))
     table = schema.table(full_name(relation))
     if table is None or not isinstance(relation.this, exp.Identifier):
-        return Source(alias, None, {}, known=False)
+        return FromItem(alias, None, {}, known=False)
     by_name: dict[str, Origin] = {column.name.casefold(): column for column in table.columns}
-    return Source(alias, table, _renamed(relation, by_name))
+    return FromItem(alias, table, _renamed(relation, by_name))
 
 
 def full_name(relation: exp.Expr) -> str:
@@ -144,7 +144,7 @@ def enclosing(node: exp.Expr) -> Iterator[exp.Select]:
         select = select.parent_select
 
 
-def owner(column: exp.Column, schema: Schema) -> Source | None:
+def owner(column: exp.Column, schema: Schema) -> FromItem | None:
     """The FROM entry that this column comes from: the innermost query that has it wins, as in SQL."""
     qualifier, name = column.table.casefold(), column.name.casefold()
     for select in enclosing(column):

@@ -8,7 +8,7 @@ from agent.grammar.scope import visible_names
 from agent.grammar.scope.facts import Facts
 from agent.grammar.scope.scope import Scope
 from agent.grammar.word_sets import WordSet
-from tools.sql.joinable_columns import Place
+from tools.schema import ColumnRef
 
 
 def _join_on(scope: Scope) -> list[tuple[Symbol, ...]]:
@@ -56,7 +56,7 @@ def _ends(
     return [(Names(named(lambda scope: aliases), accept_qualified),), (Names(named(bare), accept_bare),)]
 
 
-def _told(scope: Scope, strings: Callable[[Facts, Place], WordSet | None]) -> list[tuple[Symbol, ...]]:
+def _told(scope: Scope, strings: Callable[[Facts, ColumnRef], WordSet | None]) -> list[tuple[Symbol, ...]]:
     """What a column may be compared with, other than a column: literals that fit it, and what is computed."""
     facts = scope.catalog.facts
     if scope.about is None or facts is None:

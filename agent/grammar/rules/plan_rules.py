@@ -13,11 +13,10 @@ from agent.grammar.rules.notation import Symbol
 from agent.grammar.rules.terminals import Action, End, Names, Step
 from agent.grammar.scope.callable_functions import FUNCTIONS
 from agent.grammar.scope.facts import Facts
-from agent.grammar.scope.scope import Catalog, Relation, Scope, Source
+from agent.grammar.scope.scope import Catalog, FromItem, Relation, Scope
 from agent.grammar.word_sets import WordSet, lowered, plain_set
 from agent.prompts.plan_format import quoted_name
-from tools.schema import Schema
-from tools.sql.joinable_columns import Place
+from tools.schema import ColumnRef, Schema
 
 PLAN = """
 statement = planned ({table_left} ';' planned)* {covered} '|' SELECT piece piece* <end>
@@ -53,7 +52,7 @@ def _spelled(names: tuple[str, ...]) -> WordSet:
     return WordSet({lowered(quoted_name(name)): (name.lower(), quoted_name(name)) for name in reversed(names)})
 
 
-def _missing(scope: Scope) -> list[frozenset[Place]]:
+def _missing(scope: Scope) -> list[frozenset[ColumnRef]]:
     """For each value that no column of the plan holds yet: the columns that do."""
     facts = scope.catalog.facts
     return [places for places in facts.sure if not places & scope.planned] if facts else []
@@ -91,7 +90,7 @@ def _columns_left(scope: Scope) -> tuple[str, ...]:
 
 def _take_table(scope: Scope, key: str) -> Step | None:
     relation = next(table for table in scope.catalog.tables if table.key == key)
-    return (), replace(scope, sources=(*scope.sources, Source(key, relation)), bare=frozenset())
+    return (), replace(scope, sources=(*scope.sources, FromItem(key, relation)), bare=frozenset())
 
 
 def _take_column(scope: Scope, key: str) -> Step | None:

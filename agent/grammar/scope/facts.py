@@ -15,8 +15,8 @@ from string import ascii_lowercase, digits
 from agent.grammar.word_sets import WordSet, lowered
 from tools.linking.match_values import ValueMatch
 from tools.linking.word_forms import NUMBER_WORDS, STOP_WORDS, Word, name_words, split, stem
-from tools.schema import Column, Schema
-from tools.sql.joinable_columns import Joinable, Place, joinable
+from tools.schema import Column, ColumnRef, Schema
+from tools.sql.joinable_columns import Joinable, joinable
 from tools.sql.scope import is_number, type_kind
 
 LONGEST_PHRASE = 6  # words; runs of capitalised words and texts in quotes may be longer
@@ -61,11 +61,11 @@ class Said:
         capital = any(word.text[:1].isupper() for word in split(phrase) if word.key not in STOP_WORDS)
         return start > 0 and (quotes in ("''", '""', "‘’", "“”") or (capital and not text.isupper()))
 
-    def sure(self) -> tuple[frozenset[Place], ...]:
+    def sure(self) -> tuple[frozenset[ColumnRef], ...]:
         """For each phrase that surely is a value: the columns, folded, that hold it. One of them belongs in the plan."""
         if _ABOUT_PARTS.search(self.question):
             return ()
-        places: dict[str, set[Place]] = {}
+        places: dict[str, set[ColumnRef]] = {}
         for match in self.values:
             if match.score >= SURE and len(match.phrase) > 1 and self.marked(match.phrase):
                 places.setdefault(match.phrase, set()).add(place_of(match))
@@ -86,7 +86,7 @@ def _furthest(words: Sequence[Word], first: int) -> int:
     return max(last, min(first + LONGEST_PHRASE, len(words)))
 
 
-def place_of(match: ValueMatch) -> Place:
+def place_of(match: ValueMatch) -> ColumnRef:
     """Where a value was found, folded."""
     return match.table.lower(), match.column.lower()
 
@@ -96,40 +96,40 @@ class Facts:
     """`columns`: the schema's, by place in lower case. One object per question: it remembers what each column may hold."""
 
     joins: Joinable
-    columns: Mapping[Place, Column]
+    columns: Mapping[ColumnRef, Column]
     said: Said
-    _sets: dict[tuple[str, Place], WordSet | None] = field(default_factory=dict, repr=False)
+    _sets: dict[tuple[str, ColumnRef], WordSet | None] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def sure(self) -> tuple[frozenset[Place], ...]:
+    def sure(self) -> tuple[frozenset[ColumnRef], ...]:
         """For each value that the question surely names: the columns of the schema that hold it, where there are any."""
         found = (places.intersection(self.columns) for places in self.said.sure())
         return tuple(places for places in found if places)
 
-    def may_sum(self, place: Place) -> bool:
+    def may_sum(self, place: ColumnRef) -> bool:
         """Whether adding up this column makes sense: not for words."""
         return _holds(self.columns[place]) != "words"
 
-    def strings(self, place: Place) -> WordSet | None:
+    def strings(self, place: ColumnRef) -> WordSet | None:
         """The text literals, quotes included, that this column may be compared with; None for any."""
         return self._remembered(place, self._strings)
 
-    def patterns(self, place: Place) -> WordSet | None:
+    def patterns(self, place: ColumnRef) -> WordSet | None:
         """The same for LIKE."""
         return self._remembered(place, self._patterns)
 
-    def numbers(self, place: Place) -> WordSet | None:
+    def numbers(self, place: ColumnRef) -> WordSet | None:
         """The number literals that this column may be compared with; None for any."""
         return self._remembered(place, self._numbers)
 
-    def _remembered(self, place: Place, make: Callable[[Place], frozenset[str] | None]) -> WordSet | None:
+    def _remembered(self, place: ColumnRef, make: Callable[[ColumnRef], frozenset[str] | None]) -> WordSet | None:
         key = (make.__name__, place)
         if key not in self._sets:
             made = make(place)
             self._sets[key] = None if made is None else literal_set(made)
         return self._sets[key]
 
-    def _strings(self, place: Place) -> frozenset[str] | None:
+    def _strings(self, place: ColumnRef) -> frozenset[str] | None:
         column, holds = self.columns[place], _holds(self.columns[place])
         if holds == "anything":
             return None
@@ -138,7 +138,7 @@ class Facts:
         codes = _PAIRS if all(len(sample) == 2 for sample in column.samples) else _CODES
         return frozenset(map(_quote, {*column.samples, *self._found, *self._plausible, *codes}))
 
-    def _patterns(self, place: Place) -> frozenset[str] | None:
+    def _patterns(self, place: ColumnRef) -> frozenset[str] | None:
         column = self.columns[place]
         if _holds(column) == "anything" or any(letter.isdigit() for sample in column.samples for letter in sample):
             return None
@@ -147,7 +147,7 @@ class Facts:
             _quote(before + text + after) for text in texts for before, after in product(("", "%"), repeat=2)
         )
 
-    def _numbers(self, place: Place) -> frozenset[str] | None:
+    def _numbers(self, place: ColumnRef) -> frozenset[str] | None:
         column, holds = self.columns[place], _holds(self.columns[place])
         if holds == "words":
             return frozenset()

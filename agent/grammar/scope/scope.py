@@ -11,8 +11,7 @@ from typing import Literal
 
 from agent.grammar.scope.callable_functions import FUNCTIONS, Function
 from agent.grammar.scope.facts import Facts
-from tools.schema import Schema
-from tools.sql.joinable_columns import Place
+from tools.schema import ColumnRef, Schema
 
 Phase = Literal["items", "from", "body"]
 Nature = Literal["plain", "aggregate", "window"]
@@ -43,7 +42,7 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FromItem:
     """A relation in FROM under the name (lower case) by which it is called there."""
 
     alias: str
@@ -63,7 +62,7 @@ class Output:
     alias: bool = False
     qualifier: str = ""
     column: str = ""  # the column that the whole entry is, as called by `qualifier`
-    place: Place | None = None  # and its table, where that is known
+    place: ColumnRef | None = None  # and its table, where that is known
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -77,7 +76,7 @@ class Scope:
     phase: Phase = "items"
     outputs: tuple[Output, ...] = ()
     first: tuple[Output, ...] | None = None  # outputs of a compound's first arm
-    sources: tuple[Source, ...] = ()
+    sources: tuple[FromItem, ...] = ()
     comma: bool = False  # whether FROM has a comma, behind which USING would see less than it seems
     merged: tuple[str, ...] = ()  # columns of USING, one entry for each
     bare: frozenset[str] = frozenset()  # columns used without a qualifier before FROM was complete
@@ -85,12 +84,12 @@ class Scope:
     exact: int | None = None  # SELECT * where `want` is known: how many columns FROM must have
     column: str = ""  # the last column read
     qualifier: str = ""  # what stood before it
-    place: Place | None = None  # the same with its table, where that is known
-    about: Place | None = None  # the column that a comparison begins with
-    like: tuple[Place | None, ...] = ()  # what the entries of the SELECT list must be able to equal
+    place: ColumnRef | None = None  # the same with its table, where that is known
+    about: ColumnRef | None = None  # the column that a comparison begins with
+    like: tuple[ColumnRef | None, ...] = ()  # what the entries of the SELECT list must be able to equal
     joints: int = 0  # how often AND, OR or an operator joined parts of the clause, the entry, or these parentheses
     outside: tuple[int, ...] = ()  # joints of what is around the parentheses
-    planned: frozenset[Place] = frozenset()  # columns that a plan names
+    planned: frozenset[ColumnRef] = frozenset()  # columns that a plan names
     adding: bool = False  # directly inside SUM or AVG
     nature: Nature = "plain"  # of the item being read
     aggregates: bool = True  # whether aggregate functions may stand here
@@ -128,7 +127,7 @@ class Scope:
     def relation(self, key: str) -> Relation | None:
         return next((relation for relation in self.relations if relation.key == key), None)
 
-    def source(self, alias: str) -> Source | None:
+    def source(self, alias: str) -> FromItem | None:
         return next((source for source in self.sources if source.alias == alias), None)
 
     def reading(self, qualifier: str, column: str) -> "Scope":
@@ -136,7 +135,7 @@ class Scope:
         place = self.origin(qualifier, column) if self.catalog.facts else None
         return replace(self, column=column, qualifier=qualifier, place=place)
 
-    def origin(self, qualifier: str, column: str) -> Place | None:
+    def origin(self, qualifier: str, column: str) -> ColumnRef | None:
         """The table and column that a name means; None where it is no table's, or not yet settled."""
         if self.phase == "items":
             named = self.relation(qualifier) if qualifier else None
@@ -174,7 +173,9 @@ class Scope:
         debts = dict(self.owed)
         if not debts.pop(alias, frozenset()) <= relation.columns:
             return None
-        scope = replace(self, sources=(*self.sources, Source(alias, relation)), owed=tuple(debts.items()), phase="from")
+        scope = replace(
+            self, sources=(*self.sources, FromItem(alias, relation)), owed=tuple(debts.items()), phase="from"
+        )
         return scope if scope.payable() else None
 
     def owing(self, qualifier: str, column: str | None) -> "Scope | None":

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-from agent.grammar.scope.scope import LONG_FROM, Catalog, Owed, Relation, Scope, Source
+from agent.grammar.scope.scope import LONG_FROM, Catalog, FromItem, Owed, Relation, Scope
 
 _NEW = "\0"  # stands for a name that nobody uses
 _NOTHING: frozenset[str] = frozenset()
@@ -174,11 +174,11 @@ def _placeable(scope: Scope, relation: Relation) -> bool:
     return not owed_itself and (other_alias_possible(scope, relation) or bool(owed_aliases(scope, relation)))
 
 
-def _all_columns(sources: tuple[Source, ...]) -> frozenset[str]:
+def _all_columns(sources: tuple[FromItem, ...]) -> frozenset[str]:
     return _NOTHING.union(*(source.relation.columns for source in sources))
 
 
-def _callable_alone(sources: tuple[Source, ...], merged: tuple[str, ...]) -> frozenset[str]:
+def _callable_alone(sources: tuple[FromItem, ...], merged: tuple[str, ...]) -> frozenset[str]:
     """Columns of exactly one source, or made one by USING."""
     relations = tuple(source.relation for source in sources)
     owners = {column: sum(column in relation.columns for relation in relations) for column in merged}

@@ -6,7 +6,7 @@ Every metric, the chat's figures, the benchmark and the golden tests are functio
 from dataclasses import dataclass
 from typing import Literal
 
-Finish = Literal["stop", "length"]
+FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Round:
     draft_ms: float
     target_ms: float  # of the shared forward, not divided by the batch
     verify_ms: float
-    finish: Finish | None = None  # set on a sequence's last round
+    finish: FinishReason | None = None  # set on a sequence's last round
     log_prob: float | None = None  # of `committed`, at temperature 1 and without constraint; None unless asked for
 
     @property

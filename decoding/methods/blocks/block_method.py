@@ -10,9 +10,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.place import Place
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
@@ -85,7 +85,7 @@ class BlockMethod(Method):
         self._embedding = context.embedding
         self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
         self._context = BlockContext(self._head)
-        self._place = context.place
+        self._cursor = context.cursor
         if hidden is not None:
             self._context.append(hidden)
 
@@ -97,18 +97,18 @@ class BlockMethod(Method):
         known, position = (torch.tensor([each], device=device) for each in (tokens[count:], count))
         context = self._context
         states = self._head(known, position, self._masks, self._embedding, context.layers(), last=context.last)
-        return self.draft(states[0, :room], tokens, self._place())
+        return self.draft(states[0, :room], tokens, self._cursor())
 
     @abstractmethod
-    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
-        """A draft from the states [depth, hidden] of the places behind `tokens`, which stand at `place` in their constraint."""
+    def draft(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        """A draft from the states [depth, hidden] of the positions after `tokens`; `cursor` is in the constraint after them."""
 
     @torch.inference_mode()
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._context.append(committed_hidden(draft, scores, verdict))
 
     def levels(self, states: Tensor, tokens: Sequence[int], count: int) -> list[Level]:
-        """The best `count` guesses for each place by itself."""
+        """The best `count` guesses for each position by itself."""
         positions = torch.arange(len(tokens), len(tokens) + len(states), device=states.device)
         ranked = self._vocabulary.ranked(self._vocabulary.logits(states), positions)
         return self._vocabulary.levels(ranked, count)

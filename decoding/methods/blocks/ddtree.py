@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
-from decoding.engine.place import Place
 from decoding.heads.head import Head
 from decoding.methods.blocks.block_method import BlockMethod
 from decoding.methods.drafting.trees import LEAST, Bounds, best_first, offered
@@ -21,5 +21,5 @@ class DDTree(BlockMethod):
         super().__init__(head, block_size)
         self._bounds = Bounds(budget, least)
 
-    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
-        return best_first(self.levels(states, tokens, offered(self._bounds.budget, place)), self._bounds, place)
+    def draft(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        return best_first(self.levels(states, tokens, offered(self._bounds.budget, cursor)), self._bounds, cursor)

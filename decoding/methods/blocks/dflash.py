@@ -5,16 +5,16 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
-from decoding.engine.place import Place
 from decoding.methods.blocks.block_method import BlockMethod
 from decoding.methods.drafting.trees import chain, offered
 
 
 class DFlash(BlockMethod):
-    """The best token of every place."""
+    """The best token of every position."""
 
     kind: ClassVar[str] = "dflash"
 
-    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
-        return chain(self.levels(states, tokens, offered(1, place)), place)
+    def draft(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        return chain(self.levels(states, tokens, offered(1, cursor)), cursor)

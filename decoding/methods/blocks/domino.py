@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context
-from decoding.engine.place import Place
 from decoding.methods.blocks.domino_paths import PathMethod
 from decoding.methods.drafting.trees import Bounds
 from kernels.available import runs_kernels
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Domino(PathMethod):
-    """The best token of every place after the best tokens before it."""
+    """The best token of every position after the best tokens before it."""
 
     kind: ClassVar[str] = "domino"
     _loop: "DominoLoop | None"
@@ -28,10 +28,10 @@ class Domino(PathMethod):
         super().begin(prompt, hidden, context)
         self._loop = None
 
-    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
+    def draft(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         if runs_kernels(states.device):
             return Draft.chain(self.looped(states, tokens))
-        return self.grown(states, tokens, place, width=1, children=1, bounds=Bounds(len(states)))
+        return self.grown(states, tokens, cursor, width=1, children=1, bounds=Bounds(len(states)))
 
     def looped(self, states: Tensor, tokens: Sequence[int]) -> list[int]:
         """The same chain, without a host that waits for every guess, and without regard to a constraint."""

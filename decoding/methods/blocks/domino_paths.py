@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context
-from decoding.engine.place import Place
 from decoding.heads.modules.block import BlockHead
 from decoding.heads.modules.domino import DominoHead
 from decoding.methods.blocks.block_method import BlockMethod
@@ -28,14 +28,20 @@ class PathMethod(BlockMethod):
         self._factor_rows = self._head.factor_rows(self._vocabulary.rows, self._vocabulary.ids)
 
     def grown(
-        self, states: Tensor, tokens: Sequence[int], place: Place | None, width: int, children: int, bounds: Bounds
+        self,
+        states: Tensor,
+        tokens: Sequence[int],
+        cursor: ConstraintCursor | None,
+        width: int,
+        children: int,
+        bounds: Bounds,
     ) -> Draft:
-        """A tree of a beam of `width`, whose nodes have `children` each, among what may stand at `place`."""
-        asked = offered(children, place)
+        """A tree of a beam of `width`, whose nodes have `children` each, among what may stand at `cursor`."""
+        asked = offered(children, cursor)
         expand = expansion(
             self._head, self._vocabulary, self._factor_rows, states, self._embedding, tokens, children=asked
         )
-        return beam(expand, width, len(states), bounds, children, place)
+        return beam(expand, width, len(states), bounds, children, cursor)
 
 
 def expansion(
@@ -51,7 +57,7 @@ def expansion(
     """How `trees.beam` gets the best `children` of a frontier's nodes.
 
     factor_rows: the correction's right factor for the vocabulary. states [depth, hidden]: of the block behind `tokens`.
-    Its first place has no correction: the block head knows the token before it.
+    Its first position has no correction: the block head knows the token before it.
     """
     positions = torch.arange(len(tokens), len(tokens) + len(states), device=states.device)
     base = vocabulary.noisy(vocabulary.logits(states), positions)

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
-from decoding.engine.place import Place
 from decoding.heads.head import Head
 from decoding.methods.blocks.domino_paths import PathMethod
 from decoding.methods.drafting.trees import LEAST, Bounds
@@ -39,5 +39,5 @@ class PathTree(PathMethod):
             raise ValueError(f"width and children must be 1 or more, not {width} and {children}")
         self._bounds, self._width, self._children = Bounds(budget, least), width, children
 
-    def draft(self, states: Tensor, tokens: Sequence[int], place: Place | None) -> Draft:
-        return self.grown(states, tokens, place, self._width, self._children, self._bounds)
+    def draft(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+        return self.grown(states, tokens, cursor, self._width, self._children, self._bounds)

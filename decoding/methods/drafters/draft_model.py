@@ -53,25 +53,25 @@ class DraftModel(Method):
             _check_vocabulary(model, context)
         ranking = Context(context.sampler, context.embedding, lm_head[: len(context.lm_head)], context.recall)
         self._vocabulary = DraftVocabulary.for_prompt(ranking, frequent, prompt)
-        self._reader, self._place = _Reader(model), context.place
+        self._reader, self._cursor = _Reader(model), context.cursor
 
     @torch.inference_mode()
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         guesses: list[int] = []
         state, unread = self._reader.read(tokens[self._reader.kept :], keep=True), 0
-        place, most = self._place(), min(room, self._draft_tokens)
+        cursor, most = self._cursor(), min(room, self._draft_tokens)
         while len(guesses) < most:
-            forced = place is not None and place.run
+            forced = cursor is not None and cursor.run
             if unread and not forced:
                 state, unread = self._reader.read(guesses[-unread:], keep=False), 0
             # a forced token needs no guess
-            level = Level((), ()) if forced else self._level(state, len(tokens) + len(guesses), offered(1, place))
-            token, score = next(admitted(level, place), (None, 0.0))
+            level = Level((), ()) if forced else self._level(state, len(tokens) + len(guesses), offered(1, cursor))
+            token, score = next(admitted(level, cursor), (None, 0.0))
             if token is None:
                 break
             guesses.append(token)
             unread += 1
-            place = place and place.after(token)
+            cursor = cursor and cursor.after(token)
             if exp(score) < self._threshold:
                 break
         return Draft.chain(guesses)

@@ -45,7 +45,7 @@ class Eagle3(Method):
     @torch.inference_mode()
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         head = to_target(self._head, context)
-        self._embedding, self._place = context.embedding, context.place
+        self._embedding, self._cursor = context.embedding, context.cursor
         frequent = head.config.frequent
         own = head.size("own_lm_head") and frequent
         self._vocabulary = (
@@ -61,7 +61,7 @@ class Eagle3(Method):
         self._pair(tokens)
         if not self._pairs or room < 1:
             return Draft()
-        standing = self._place()
+        cursor = self._cursor()
         branches, state = Branches([self._rows]), self._state
         for place in range(self._pairs + 1, len(tokens)):  # forced tokens, which the target has not read yet
             state = self._next(branches, [tokens[place]], state, [0], place)
@@ -73,9 +73,9 @@ class Eagle3(Method):
                 states.append(self._next(branches, frontier.tokens, states[-1], frontier.rows, place))
             positions = torch.full((len(states[-1]),), place + 1, device=state.device)
             logits = self._head.logits(states[-1], self._vocabulary.rows)
-            return self._vocabulary.best(self._vocabulary.ranked(logits, positions), offered(self._width, standing))
+            return self._vocabulary.best(self._vocabulary.ranked(logits, positions), offered(self._width, cursor))
 
-        return beam(expand, self._width, min(self._depth, room), self._bounds, self._width, standing)
+        return beam(expand, self._width, min(self._depth, room), self._bounds, self._width, cursor)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._read(committed_hidden(draft, scores, verdict))

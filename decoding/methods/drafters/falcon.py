@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.place import Place
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
@@ -55,7 +55,7 @@ class Falcon(Method):
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         to_target(self._head, context)
-        self._embedding, self._standing = context.embedding, context.place
+        self._embedding, self._cursor = context.embedding, context.cursor
         self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
         self._text = _Text(self._head)
         if hidden is not None:
@@ -67,9 +67,9 @@ class Falcon(Method):
         text.pair(tokens, self._embedding)
         if text.pairs < k or room < 1:
             return Draft()
-        standing = self._standing()
-        paths, guesses = _Paths(tokens, room, self._bounds, self._top_k), offered(self._top_k, standing)
-        branches, line, glances = text.branches(), text.line()[None], [_Glance(0.0, standing)]
+        cursor = self._cursor()
+        paths, guesses = _Paths(tokens, room, self._bounds, self._top_k), offered(self._top_k, cursor)
+        branches, line, glances = text.branches(), text.line()[None], [_Glance(0.0, cursor)]
         place = text.pairs - k + 1  # of the first token of the glance
         late = len(tokens) - 1 - text.pairs  # forced tokens, which the target has not read yet
         for _ in range(self._passes + -(-late // k)):
@@ -117,10 +117,10 @@ class Falcon(Method):
 
 @dataclass(frozen=True, slots=True)
 class _Glance:
-    """A path that goes on. standing: in its constraint; row: of its parent; node: its last; tokens: its last k."""
+    """A path that goes on. cursor: in its constraint; row: of its parent; node: its last; tokens: its last k."""
 
     score: float
-    standing: Place | None
+    cursor: ConstraintCursor | None
     row: int = 0
     node: int = ROOT
     tokens: tuple[int, ...] = ()
@@ -146,7 +146,7 @@ class _Paths:
                 continue
             paths = [each for path in paths for each in self._children(path, level)]
             best = heapq.nlargest(self._bounds.budget, paths, key=lambda path: path.score)
-            paths = [replace(path, standing=path.standing and path.standing.after(path.tokens[-1])) for path in best]
+            paths = [replace(path, cursor=path.cursor and path.cursor.after(path.tokens[-1])) for path in best]
         return paths
 
     def draft(self) -> Draft:
@@ -154,7 +154,7 @@ class _Paths:
 
     def _children(self, path: _Glance, level: Level) -> Iterator[_Glance]:
         """They stand where the path stands: few of them go on."""
-        for token, score in islice(admitted(level, path.standing, self._bounds.floor - path.score), self._most):
+        for token, score in islice(admitted(level, path.cursor, self._bounds.floor - path.score), self._most):
             self._tokens.append(token)
             self._parents.append(path.node)
             self._scores.append(path.score + score)

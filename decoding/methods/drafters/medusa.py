@@ -22,7 +22,7 @@ from decoding.methods.drafting.trees import LEAST, Bounds, best_first, offered
 
 
 class Medusa(Method):
-    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses that each place offers."""
+    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses that each position offers."""
 
     kind: ClassVar[str] = "medusa"
 
@@ -38,7 +38,7 @@ class Medusa(Method):
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         to_target(self._head, context)
         self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
-        self._place = context.place
+        self._cursor = context.cursor
         self._seen = 0  # tokens whose states were read
         self._last: Tensor | None = None  # the last one's state [hidden]
         if hidden is not None:
@@ -52,9 +52,9 @@ class Medusa(Method):
         logits = self._head.logits(self._head(self._last[None]), self._vocabulary.rows, self._vocabulary.ids)
         logits = logits[0, late : late + room]
         positions = torch.arange(len(tokens), len(tokens) + len(logits), device=logits.device)
-        place = self._place()
-        levels = self._vocabulary.levels(self._vocabulary.ranked(logits, positions), offered(self._top_k, place))
-        return best_first(levels, self._bounds, place)
+        cursor = self._cursor()
+        levels = self._vocabulary.levels(self._vocabulary.ranked(logits, positions), offered(self._top_k, cursor))
+        return best_first(levels, self._bounds, cursor)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._read(committed_hidden(draft, scores, verdict))

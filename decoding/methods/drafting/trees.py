@@ -1,7 +1,7 @@
 """Token trees from a drafter's guesses, as pure functions: static, best-first, fanned out, beam.
 
 Scores are log-probabilities, so a path's score is a sum that never grows with its depth. Every builder returns a `Draft`
-within `Bounds`. `place` is where the root stands in its constraint: the tree is grown among what that allows.
+within `Bounds`. `cursor` is where the root stands in its constraint: the tree is grown among what that allows.
 """
 
 import heapq
@@ -12,8 +12,8 @@ from math import exp, inf, log
 
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,43 +65,43 @@ def _tokens(path: Sequence[int], levels: Sequence[Level]) -> list[int]:
 
 
 OFFERED = 16
-"""Guesses of a place that a constraint is asked about, where the builder wants fewer: it may forbid the best."""
+"""Guesses of a position that a constraint is asked about where the builder wants fewer: it may forbid the best."""
 
 LEAST = 0.05
 """The default of `Bounds.least` for drafters whose guesses have probabilities."""
 
 
-def offered(wanted: int, place: Place | None) -> int:
-    """How many guesses of a place a builder should be given that takes `wanted` of them."""
-    return wanted if place is None else max(wanted, OFFERED)
+def offered(wanted: int, cursor: ConstraintCursor | None) -> int:
+    """How many guesses of a position a builder should be given that takes `wanted` of them."""
+    return wanted if cursor is None else max(wanted, OFFERED)
 
 
-def admitted(level: Level, place: Place | None, floor: float = -inf) -> Iterator[tuple[int, float]]:
-    """The guesses of a level that may stand at `place`, best first: tokens and log-probabilities, none below `floor`.
+def admitted(level: Level, cursor: ConstraintCursor | None, floor: float = -inf) -> Iterator[tuple[int, float]]:
+    """The guesses of a level that may stand at `cursor`, best first: tokens and log-probabilities, none below `floor`.
 
     What is forbidden leaves its probability to the others; a forced token is certain. Asks no further than it is read.
     """
-    if place is not None and place.run:
-        yield place.run[0], 0.0
+    if cursor is not None and cursor.run:
+        yield cursor.run[0], 0.0
         return
     left, better = 1.0, 0.0
     for token, score in zip(level.tokens, level.scores, strict=True):
         score_here = min(score - log(left), better)
         if score_here < floor:
             return
-        if place is None or place.takes(token):
+        if cursor is None or cursor.admits(token):
             better = score_here
             yield token, score_here
         else:
             left = max(left - exp(score), 1e-6)
 
 
-def chain(levels: Sequence[Level], place: Place | None = None) -> Draft:
+def chain(levels: Sequence[Level], cursor: ConstraintCursor | None = None) -> Draft:
     """The best guess of every level that may stand behind the best ones before it."""
-    return fanned_out(levels, 1, Bounds(len(levels)), place) if levels else Draft()
+    return fanned_out(levels, 1, Bounds(len(levels)), cursor) if levels else Draft()
 
 
-def best_first(levels: Sequence[Level], bounds: Bounds, place: Place | None = None) -> Draft:
+def best_first(levels: Sequence[Level], bounds: Bounds, cursor: ConstraintCursor | None = None) -> Draft:
     """The most probable prefixes under the product of the levels' probabilities (DDTree, arXiv 2604.12989).
 
     A popped node offers its next sibling and its first child, so the heap never holds more than twice the budget.
@@ -117,15 +117,15 @@ def best_first(levels: Sequence[Level], bounds: Bounds, place: Place | None = No
         for token, score in islice(family.guesses, 1):
             heapq.heappush(heap, (family.cost - score, family.depth, next(offers), token, family))
 
-    def open_family(parent: int, depth: int, cost: float, place: Place | None) -> None:
+    def open_family(parent: int, depth: int, cost: float, cursor: ConstraintCursor | None) -> None:
         if depth < len(levels):
-            offer(_Family(parent, depth, cost, place, admitted(levels[depth], place, bounds.floor + cost)))
+            offer(_Family(parent, depth, cost, cursor, admitted(levels[depth], cursor, bounds.floor + cost)))
 
-    open_family(ROOT, 0, 0.0, place)
+    open_family(ROOT, 0, 0.0, cursor)
     while heap and len(tokens) < bounds.budget:
         cost, depth, _, token, family = heapq.heappop(heap)
         offer(family)
-        open_family(len(tokens), depth + 1, cost, family.place and family.place.after(token))
+        open_family(len(tokens), depth + 1, cost, family.cursor and family.cursor.after(token))
         tokens.append(token)
         parents.append(family.parent)
     return Draft(tuple(tokens), tuple(parents))
@@ -133,29 +133,29 @@ def best_first(levels: Sequence[Level], bounds: Bounds, place: Place | None = No
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """The children of a node, as far as they were asked for. cost and place: of the node; depth: of the children."""
+    """The children of a node, as far as they were asked for. cost and cursor: of the node; depth: of the children."""
 
     parent: int
     depth: int
     cost: float
-    place: Place | None
+    cursor: ConstraintCursor | None
     guesses: Iterator[tuple[int, float]]
 
 
-def fanned_out(levels: Sequence[Level], width: int, bounds: Bounds, place: Place | None = None) -> Draft:
+def fanned_out(levels: Sequence[Level], width: int, bounds: Bounds, cursor: ConstraintCursor | None = None) -> Draft:
     """The tree of JetSpec (arXiv 2606.18394, its builder `accum_logp`): the best node gets all its `width` children at once."""
     tokens: list[int] = []
     parents: list[int] = []
-    heap = [(0.0, ROOT, 0, place)]  # cost, node, its children's depth, the place above it
+    heap = [(0.0, ROOT, 0, cursor)]  # cost, node, its children's depth, the cursor above it
     while heap and len(tokens) < bounds.budget:
-        cost, parent, depth, place = heapq.heappop(heap)
+        cost, parent, depth, cursor = heapq.heappop(heap)
         if depth == len(levels):
             continue
-        if parent != ROOT and place is not None:
-            place = place.after(tokens[parent])
-        children = admitted(levels[depth], place, bounds.floor + cost)
+        if parent != ROOT and cursor is not None:
+            cursor = cursor.after(tokens[parent])
+        children = admitted(levels[depth], cursor, bounds.floor + cost)
         for token, score in islice(children, min(width, bounds.budget - len(tokens))):
-            heapq.heappush(heap, (cost - score, len(tokens), depth + 1, place))
+            heapq.heappush(heap, (cost - score, len(tokens), depth + 1, cursor))
             tokens.append(token)
             parents.append(parent)
     return Draft(tuple(tokens), tuple(parents))
@@ -167,7 +167,7 @@ class Frontier:
 
     depth: int  # 0: the root alone
     tokens: Sequence[int]  # of the nodes; the root's is not known here and left out
-    rows: Sequence[int]  # each node's parent, as its place in the frontier before
+    rows: Sequence[int]  # each node's parent, as its index in the frontier before
 
 
 Expand = Callable[[Frontier], tuple[Tensor, Tensor]]
@@ -175,7 +175,12 @@ Expand = Callable[[Frontier], tuple[Tensor, Tensor]]
 
 
 def beam(
-    expand: Expand, width: int, depth: int, bounds: Bounds, children: int | None = None, place: Place | None = None
+    expand: Expand,
+    width: int,
+    depth: int,
+    bounds: Bounds,
+    children: int | None = None,
+    cursor: ConstraintCursor | None = None,
 ) -> Draft:
     """The best nodes of a beam search (EAGLE-2's dynamic tree, arXiv 2406.16858).
 
@@ -184,17 +189,17 @@ def beam(
     there; None: all.
     """
     tree = _Candidates(bounds)
-    frontier, nodes, places = Frontier(0, (), (0,)), [ROOT], [place]
+    frontier, nodes, cursors = Frontier(0, (), (0,)), [ROOT], [cursor]
     while nodes and frontier.depth < depth:
         levels = (Level(*row) for row in zip(*(each.tolist() for each in expand(frontier)), strict=True))
         first = len(tree.tokens)
-        families = enumerate(zip(nodes, levels, places, strict=True))
+        families = enumerate(zip(nodes, levels, cursors, strict=True))
         came_from = [row for row, family in families for _ in range(tree.add(*family, children))]
         nodes = tree.worth_expanding(first, width)
         rows = tuple(came_from[node - first] for node in nodes)
         frontier = Frontier(frontier.depth + 1, tuple(tree.tokens[node] for node in nodes), rows)
-        above = (places[row] for row in rows)
-        places = [each and each.after(token) for each, token in zip(above, frontier.tokens, strict=True)]
+        above = (cursors[row] for row in rows)
+        cursors = [each and each.after(token) for each, token in zip(above, frontier.tokens, strict=True)]
     return budgeted(tree.tokens, tree.parents, tree.scores, bounds.budget)
 
 
@@ -207,10 +212,10 @@ class _Candidates:
         self.parents: list[int] = []
         self.scores: list[float] = []
 
-    def add(self, node: int, level: Level, place: Place | None, most: int | None) -> int:
+    def add(self, node: int, level: Level, cursor: ConstraintCursor | None, most: int | None) -> int:
         """A node's children; how many they are."""
         above, before = self.scores[node] if node != ROOT else 0.0, len(self.tokens)
-        for token, score in islice(admitted(level, place, self._bounds.floor - above), most):
+        for token, score in islice(admitted(level, cursor, self._bounds.floor - above), most):
             self.tokens.append(token)
             self.parents.append(node)
             self.scores.append(above + score)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.place import Place
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
@@ -25,7 +25,7 @@ from decoding.methods.jacobi.first_guess import mask_token
 
 class MaskTokens(Method):
     """masks: places that are looked ahead. masked: guesses that have masks behind them, beside the root and the copies, the
-    most probable first. budget, least: of the guesses, see `Bounds`. top_k: guesses that each place offers.
+    most probable first. budget, least: of the guesses, see `Bounds`. top_k: guesses that each position offers.
     copies, copied_tokens, per_matched: prompt lookup's `matches`, `draft_tokens` and `per_matched`; 0 copies nothing.
     sure: a copy of so many tokens (its context agreed long) is drafted alone, with masks behind its end only; 0: never.
     """
@@ -50,20 +50,20 @@ class MaskTokens(Method):
 
     def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
         self._mask = mask_token(prompt)
-        self._vocabulary, self._place = DraftVocabulary(context), context.place
+        self._vocabulary, self._cursor = DraftVocabulary(context), context.cursor
         self._pool = NgramPool(0, context.recall.sequences)
         self._length = 0  # of the text before the draft
         self._first = 0  # position of the first level
         self._levels: list[Level] = []
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        self._length, place = len(tokens), self._place()
+        self._length, cursor = len(tokens), self._cursor()
         following = self._pool.following(tokens, min(room, self._copied_tokens), per_agreed=self._per_matched)
-        copies = [_standing(copy, place) for copy in different(following, self._copies)]
+        copies = [_allowed_run(copy, cursor) for copy in different(following, self._copies)]
         if self._sure and copies and len(copies[0]) >= self._sure:
             return self._tree(copies[:1], copies[:1])
         levels = self._levels[max(len(tokens) - self._first, 0) :][:room]  # forced tokens took the places of some
-        tree = best_first(levels, self._bounds, place) if levels else Draft()
+        tree = best_first(levels, self._bounds, cursor) if levels else Draft()
         guesses = [tuple(tree.tokens[i] for i in tree.path(node)) for node in range(len(tree))]
         return self._tree([*guesses, *copies], [(), *guesses[: self._masked], *copies])
 
@@ -81,17 +81,17 @@ class MaskTokens(Method):
             found.append(node)
         self._first, self._levels = self._length + len(verdict.path) + 1, []
         if found:
-            logits, count = scores.after(found), offered(self._top_k, self._place())
+            logits, count = scores.after(found), offered(self._top_k, self._cursor())
             positions = torch.arange(self._first, self._first + len(found), device=logits.device)
             self._levels = self._vocabulary.likely(logits, positions, count)
 
 
-def _standing(path: tuple[int, ...], place: Place | None) -> tuple[int, ...]:
+def _allowed_run(path: tuple[int, ...], cursor: ConstraintCursor | None) -> tuple[int, ...]:
     """The path as far as it may stand."""
-    if place is None:
+    if cursor is None:
         return path
     for count, token in enumerate(path):
-        if not place.takes(token):
+        if not cursor.admits(token):
             return path[:count]
-        place = place.after(token)
+        cursor = cursor.after(token)
     return path

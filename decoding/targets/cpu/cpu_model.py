@@ -16,7 +16,7 @@ from decoding.targets.cpu.forward import GROUP_ROWS, MATRICES, PHASES, Job, Mode
 from decoding.targets.cpu.packed_model import Arrays, head_room, padded
 from decoding.targets.cpu.pages import Pages
 from decoding.targets.fast_ops import inverse_frequencies
-from decoding.targets.int8.rotation import stream_turn, turned
+from decoding.targets.int8.rotation import stream_rotation, rotated
 from kernels.cpu.lm_head import CHUNK
 from kernels.cpu.threads import Team, thread_count
 from kernels.cpu.tree_attention import PAGE
@@ -143,8 +143,8 @@ class CpuModel:
         if not taps:
             return None
         hidden = self.config.hidden_size
-        turn = stream_turn(hidden).float().t()
-        out = turned(torch.from_numpy(states)[..., :hidden], turn)
+        rotation = stream_rotation(hidden).float().t()
+        out = rotated(torch.from_numpy(states)[..., :hidden], rotation)
         if self.config.layers in taps:
             weight = torch.from_numpy(np.asarray(self._arrays["final_norm"]))
             last = list(taps).index(self.config.layers)

@@ -50,7 +50,7 @@ class Job(NamedTuple):
 
     layers: int  # 0: the LM head alone, of rows that are quantized already
     rows: int
-    x: int  # fp32 [rows, hidden]: embeddings, turned; the last layer's output in the end
+    x: int  # fp32 [rows, hidden]: embeddings, rotated; the last layer's output in the end
     cos: int  # fp32 [rows, dim / 2]
     sin: int
     slots: int  # int32 [rows]: where a row's keys and values go in its sequence

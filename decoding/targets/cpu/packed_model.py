@@ -21,7 +21,7 @@ from decoding.checkpoints.fetch.cache_folder import cache_root, whole_folder
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.targets.int8.quantize import HEAD, rounded
-from decoding.targets.int8.rotation import stream_turn, turned, turned_layers
+from decoding.targets.int8.rotation import stream_rotation, rotated, rotated_layers
 from kernels.cpu.int8_products import BLOCK, pack
 from kernels.cpu.quantize import hadamard_reference
 
@@ -45,7 +45,7 @@ def packed_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> 
     [vocab, hidden], rotated; final_norm [hidden]; qk_norms [layers, 2, dim], empty where there are none.
     """
     try:
-        return _Packer(config, dict(turned_layers(config, weights))).arrays()
+        return _Packer(config, dict(rotated_layers(config, weights))).arrays()
     except (KeyError, RuntimeError, ValueError) as error:
         raise UnsupportedModel(f"the checkpoint's config.json and weights do not match: {error}") from error
 
@@ -65,15 +65,15 @@ class _Packer:
         embedding, final_norm = self._take("model.embed_tokens.weight", config.vocab_size, config.hidden_size), None
         final_norm = self._take("model.norm.weight", config.hidden_size)
         head = embedding if config.tie_embeddings else self._take(HEAD, config.vocab_size, config.hidden_size)
-        turn = stream_turn(config.hidden_size).float()
-        self._add(_padded_to(turned(head * final_norm, turn), padded(config.vocab_size), padded(config.hidden_size)), None)
+        rotation = stream_rotation(config.hidden_size).float()
+        self._add(_padded_to(rotated(head * final_norm, rotation), padded(config.vocab_size), padded(config.hidden_size)), None)
         has_biases = any(bias.any() for bias in self._biases)
         return {
             "matrices": np.concatenate([matrix.reshape(-1) for matrix in self._matrices]),
             "scales": torch.cat(self._scales).numpy(),
             "offsets": np.concatenate(self._offsets),
             "biases": torch.cat(self._biases).numpy() if has_biases else np.zeros(0, np.float32),
-            "embedding": _padded_to(turned(embedding, turn), config.vocab_size, padded(config.hidden_size)).numpy(),
+            "embedding": _padded_to(rotated(embedding, rotation), config.vocab_size, padded(config.hidden_size)).numpy(),
             "final_norm": final_norm.numpy(),
             "qk_norms": self._qk_norms(),
         }

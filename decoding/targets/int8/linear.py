@@ -15,7 +15,7 @@ from torch import Tensor
 
 from decoding.targets.fast_ops import Projection
 from decoding.targets.int8.quantize import Rounded, has_fbgemm
-from decoding.targets.int8.rotation import block_turn, turned
+from decoding.targets.int8.rotation import block_rotation, rotated
 
 _MARGIN = 2  # columns that pin the range of the input
 _ROWS = 64  # of a buffer at least
@@ -28,13 +28,13 @@ class Int8Layers:
     def __init__(self) -> None:
         self._inputs: dict[int, Tensor] = {}
 
-    def projection(self, weight: Rounded, bias: Tensor | None = None, turns: bool = False) -> Projection:
-        """As `fast_ops.projection`, for x in fp32. turns: x is turned at every product, as the weight was (`block_turn`)."""
+    def projection(self, weight: Rounded, bias: Tensor | None = None, rotates: bool = False) -> Projection:
+        """As `fast_ops.projection`, for x in fp32. rotates: x is rotated first, as the weight was (`block_rotation`)."""
         inner = self._fbgemm(weight) if has_fbgemm() else _weight_only(weight)
-        turn = block_turn(weight.steps.shape[1]) if turns else None
+        turn = block_rotation(weight.steps.shape[1]) if rotates else None
 
         def project(x: Tensor) -> Tensor:
-            out = inner(x if turn is None else turned(x, turn))
+            out = inner(x if turn is None else rotated(x, turn))
             return out if bias is None else out.add_(bias)
 
         return project

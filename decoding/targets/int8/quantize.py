@@ -14,7 +14,7 @@ from torch import Tensor
 from decoding.checkpoints.fetch.cache_folder import cache_root
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
-from decoding.targets.int8.rotation import block_turn, turned, turned_layers
+from decoding.targets.int8.rotation import block_rotation, rotated, rotated_layers
 
 HEAD = "lm_head.weight"
 _FORMAT = 1  # raised when the integers change, so that older files are made anew
@@ -60,19 +60,19 @@ def rounded_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) ->
 
 def _rounded(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     head = None
-    for name, tensor in turned_layers(config, weights):
+    for name, tensor in rotated_layers(config, weights):
         if name == HEAD or (name == "model.embed_tokens.weight" and config.tie_embeddings):
             head = tensor
         if tensor.dim() == 2 and name.startswith("model.layers."):
-            yield from _named(name, _turning(tensor) if ".down_proj." in name else tensor)
+            yield from _named(name, _rotated_blocks(tensor) if ".down_proj." in name else tensor)
         else:
             yield name, tensor
     if head is not None:
-        yield from _named(HEAD, _turning(head.float()))
+        yield from _named(HEAD, _rotated_blocks(head.float()))
 
 
-def _turning(weight: Tensor) -> Tensor:
-    return turned(weight, block_turn(weight.shape[1]))
+def _rotated_blocks(weight: Tensor) -> Tensor:
+    return rotated(weight, block_rotation(weight.shape[1]))
 
 
 def _named(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:

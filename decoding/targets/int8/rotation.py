@@ -30,26 +30,30 @@ def cosines(size: int) -> Tensor:
     return matrix
 
 
-def stream_turn(hidden: int) -> Tensor:
-    """What the residual stream of that width is turned by, block by block; transposed, it turns back."""
+def stream_rotation(hidden: int) -> Tensor:
+    """What the residual stream of that width is turned by, block by block; transposed, it rotates back."""
     return cosines(max(size for size in range(1, min(hidden, _WIDEST) + 1) if hidden % size == 0))
 
 
-def block_turn(columns: int) -> Tensor:
+def block_rotation(columns: int) -> Tensor:
     """For inputs that are turned at every product, in fp32: blocks of a size that is soon done."""
     return cosines(min(_BLOCK, columns & -columns)).float()
 
 
-def turned(x: Tensor, turn: Tensor) -> Tensor:
+def rotated(x: Tensor, turn: Tensor) -> Tensor:
     """x [..., columns], every `len(turn)` columns multiplied by `turn`, in its type: in fp64 a row of x's own type is the same
     to the bit whatever stands beside it.
     """
     return (x.reshape(-1, len(turn)).to(turn.dtype) @ turn).to(x.dtype).view_as(x)
 
 
-def turned_layers(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def rotated_layers(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     """`weights` with transformers' names, those of the layers in fp32 and turned; norms whose weights moved have ones."""
-    stored, stream, values = dict(weights), stream_turn(config.hidden_size).float(), cosines(config.head_dim).float()
+    stored, stream, values = (
+        dict(weights),
+        stream_rotation(config.hidden_size).float(),
+        cosines(config.head_dim).float(),
+    )
     for name, tensor in stored.items():
         *before, module, kind = name.split(".")
         if before[:2] != ["model", "layers"]:
@@ -57,16 +61,16 @@ def turned_layers(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) ->
             continue
         tensor = tensor.float()
         if (norm := _NORM_BEFORE.get(module)) and kind == "weight":
-            tensor = turned(tensor * stored[".".join([*before[:3], norm, kind])].float(), stream)
+            tensor = rotated(tensor * stored[".".join([*before[:3], norm, kind])].float(), stream)
         if module == "v_proj":
-            tensor = _rows_turned(tensor, values)
+            tensor = _rows_rotated(tensor, values)
         elif module == "o_proj" and kind == "weight":
-            tensor = turned(tensor, values)
+            tensor = rotated(tensor, values)
         if module in ("o_proj", "down_proj"):
-            tensor = _rows_turned(tensor, stream)
+            tensor = _rows_rotated(tensor, stream)
         yield name, torch.ones_like(tensor) if module in _NORM_BEFORE.values() else tensor
 
 
-def _rows_turned(tensor: Tensor, turn: Tensor) -> Tensor:
+def _rows_rotated(tensor: Tensor, turn: Tensor) -> Tensor:
     """Of a weight [out, in] or a bias [out]: what it writes, turned."""
     return (turn.t() @ tensor.view(-1, len(turn), tensor[0].numel())).view_as(tensor)

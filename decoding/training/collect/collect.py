@@ -15,7 +15,7 @@ import numpy as np
 from decoding.engine.loop import Request, decode
 from decoding.engine.records.rounds import Round
 from decoding.methods.registry import load_method
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.targets.prefix_cache import common_length
 from decoding.tokenizer.tokenizer import Tokenizer
 from decoding.training.data.groups import Group, Pair

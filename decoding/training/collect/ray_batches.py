@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from decoding.serving.ray_workers import ray_workers
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.tokenizer.tokenizer import Tokenizer
 from decoding.training.collect.collect import Asked, Batches, Kind
 

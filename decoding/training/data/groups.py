@@ -17,7 +17,7 @@ for an agent), and the pairs.
 
 A pair's tokens are encode(prefix + prompt) + encode(answer) + [stop token]; loss is on the answer and the stop token. A
 decoder that is given the prompt's tokens and samples the rest sees the same sequence. Text is encoded as
-`decoding.serving.text` does: special tokens written out in it become tokens.
+`decoding.serving.text_decoder` does: special tokens written out in it become tokens.
 """
 
 import json

@@ -11,7 +11,7 @@ from decoding.engine.loop import Request, decode
 from decoding.engine.records.metrics import measure
 from decoding.heads.head import Head, load_head, new_head, save_head
 from decoding.methods.registry import load_method
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.training.config import TrainingError
 from decoding.training.heads.responses import Response
 

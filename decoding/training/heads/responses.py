@@ -19,7 +19,7 @@ from decoding.engine.recall import Recall
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
 from decoding.methods.registry import load_method
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.tokenizer.tokenizer import Tokenizer
 from decoding.training.collect.collect import Asked, answer_of, collect_answers, fault
 from decoding.training.collect.record_log import RecordLog, read_records

@@ -18,7 +18,7 @@ from decoding.engine.verify import Verdict
 from decoding.methods.jacobi.first_guess import FirstGuess
 from decoding.methods.jacobi.window import block_range
 from decoding.methods.registry import load_method
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.tokenizer.tokenizer import Tokenizer
 from decoding.training.collect.collect import Asked, answer_of, collect_answers, fault
 from decoding.training.data.groups import Group

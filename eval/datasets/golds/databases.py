@@ -13,11 +13,11 @@ from uuid import uuid4
 
 from sqlglot import exp
 
-from eval.datasets.golds.gold_sql import GoldError, Place, parse, place_of
+from eval.datasets.golds.gold_sql import GoldError, parse, place_of
 from eval.datasets.golds.sources import Question
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
-from tools.schema import Column, ForeignKey, Schema, Table
+from tools.schema import Column, ColumnRef, ForeignKey, Schema, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _bird_schema(data: Path, db_id: str, questions: Sequence[Question]) -> Schem
     return replace(schema, tables=tuple(_with_keys(table, keys) for table in tables))
 
 
-def _joins(gold: str, schema: Schema) -> set[tuple[Place, Place]]:
+def _joins(gold: str, schema: Schema) -> set[tuple[ColumnRef, ColumnRef]]:
     try:
         conditions = list(parse(gold, "sqlite").find_all(exp.EQ))
     except GoldError:
@@ -144,12 +144,12 @@ def _joins(gold: str, schema: Schema) -> set[tuple[Place, Place]]:
     return {(pair[0], pair[1]) for pair in ends if len(pair) == 2 and pair[0][0] != pair[1][0]}
 
 
-def _directed(join: tuple[Place, Place], schema: Schema) -> tuple[Place, Place]:
+def _directed(join: tuple[ColumnRef, ColumnRef], schema: Schema) -> tuple[ColumnRef, ColumnRef]:
     first = {(table.name, table.columns[0].name) for table in schema.tables}
     return join[::-1] if join[0] in first and join[1] not in first else join
 
 
-def _with_keys(table: Table, keys: Sequence[tuple[Place, Place]]) -> Table:
+def _with_keys(table: Table, keys: Sequence[tuple[ColumnRef, ColumnRef]]) -> Table:
     referred = {there for _, there in keys}
     first = table.columns[0].name
     columns = tuple(replace(c, primary_key=c.name == first and (table.name, first) in referred) for c in table.columns)

@@ -14,12 +14,10 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.generators.sqlite import SQLiteGenerator
 
 from agent.grammar.word_sets import is_plain
-from tools.schema import Schema
+from tools.schema import ColumnRef, Schema
 from tools.sql.parse_quietly import parse_quietly
-from tools.sql.scope import Source, common_table, enclosing, sources
+from tools.sql.scope import FromItem, common_table, enclosing, sources
 from tools.sql.sqlite_to_duckdb import quoted_strings
-
-Place = tuple[str, str]
 
 
 class GoldError(ValueError):
@@ -95,7 +93,7 @@ def real_tables(tree: exp.Expr, schema: Schema) -> Iterator[tuple[exp.Table, str
             yield table, found.name
 
 
-def found(column: exp.Column, schema: Schema) -> tuple[exp.Select, Source] | None:
+def found(column: exp.Column, schema: Schema) -> tuple[exp.Select, FromItem] | None:
     """The query that a column's source belongs to, and the source: the innermost that has it."""
     qualifier, name = column.table.casefold(), column.name.casefold()
     for select in enclosing(column):
@@ -106,7 +104,7 @@ def found(column: exp.Column, schema: Schema) -> tuple[exp.Select, Source] | Non
     return None
 
 
-def place_of(column: exp.Column, schema: Schema) -> Place | None:
+def place_of(column: exp.Column, schema: Schema) -> ColumnRef | None:
     """(table, column) as the schema spells them; None for what is no table's column."""
     home = found(column, schema)
     table = home[1].table if home else None

@@ -21,7 +21,7 @@ from agent.prompts.plan_format import parse_plan
 from agent.prompts.profiles.compact import PROMPT_VERSION
 from decoding.training.data.groups import Group, group_line
 from eval.datasets.golds.databases import TrainingDatabase, described_schema, empty_database, open_training
-from eval.datasets.golds.gold_sql import GoldError, Place, place_of, real_tables
+from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.golds.sources import HELD_BACK, Question, load_dev, load_questions, synonym_questions, without_dev
 from eval.datasets.golds.verify import Dialect
 from eval.datasets.official import DatasetError
@@ -31,7 +31,7 @@ from eval.datasets.training.tally import Tally
 from eval.datasets.variants.synonyms import Synonyms, read_synonyms
 from eval.datasets.variants.variants import distractors, draw, original
 from tools.databases.database import Database
-from tools.schema import Schema, Table
+from tools.schema import ColumnRef, Schema, Table
 
 CountTokens = Callable[[str], int]
 Report = Callable[[str], None]
@@ -193,7 +193,7 @@ def _varied(
         bare.close()
 
 
-def _needed(item: Item, schema: Schema) -> Iterator[Place]:
+def _needed(item: Item, schema: Schema) -> Iterator[ColumnRef]:
     """The places of every SQL of the item; a table without columns brings its first."""
     for target in (item.target, *(target for _, target in item.history)):
         for tree in target.trees.values():

@@ -24,7 +24,7 @@ from eval.datasets.variants.variants import UNNAMED, Variant
 from tools.databases.database import Database
 from tools.linking.link_schema import link
 from tools.linking.match_values import ValueMatch
-from tools.repair.repair_query import mend
+from tools.repair.repair_query import repair_query
 from tools.result import Result
 from tools.schema import Schema
 
@@ -176,7 +176,7 @@ def _unbound(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Atte
     wrong = corrupted(tree, setting.schema, list(BINDING.values()), rng)
     if wrong is None:
         return None
-    sql, error = mend(sql_text(wrong, setting.dialect), setting.bare, _values(item, setting), LIMITS)
+    sql, error = repair_query(sql_text(wrong, setting.dialect), setting.bare, _values(item, setting), LIMITS)
     if error is None or error.kind == "refused":
         return None
     return Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)
@@ -190,7 +190,7 @@ def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attemp
     if wrong is None:
         return None
     sql = sql_text(wrong, setting.dialect)
-    mended, _ = mend(sql, setting.engine, item.values.get(setting.dialect, ()), LIMITS)
+    mended, _ = repair_query(sql, setting.engine, item.values.get(setting.dialect, ()), LIMITS)
     result = setting.engine.execute(sql, LIMITS) if mended == sql else None
     if not isinstance(result, Result) or result.rows:
         return None

@@ -3,8 +3,8 @@
 from sqlglot import exp
 
 from agent.prompts.plan_format import Plan, PlannedTable
-from eval.datasets.golds.gold_sql import Place, place_of, real_tables, sql_text
-from tools.schema import Schema
+from eval.datasets.golds.gold_sql import place_of, real_tables, sql_text
+from tools.schema import ColumnRef, Schema
 
 BLANK = "_"
 
@@ -19,7 +19,7 @@ def plan_answer(tree: exp.Query, schema: Schema, dialect: str) -> Plan:
     return Plan(tuple(PlannedTable(name, columns[name]) for name in tables), skeleton(tree, dialect))
 
 
-def _needed(column: exp.Column, schema: Schema) -> Place | None:
+def _needed(column: exp.Column, schema: Schema) -> ColumnRef | None:
     """Where a column is from, unless it only joins: the prompt's join lines say that."""
     joins = column.find_ancestor(exp.Join, exp.Select)
     return None if isinstance(joins, exp.Join) else place_of(column, schema)

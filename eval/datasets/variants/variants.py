@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from agent.grammar.word_sets import is_plain
-from eval.datasets.golds.gold_sql import Place
 from eval.datasets.variants.rename import Naming, rename_schema
 from eval.datasets.variants.synonyms import Synonyms
 from tools.linking.word_forms import name_words
-from tools.schema import Schema, Table
+from tools.schema import ColumnRef, Schema, Table
 
 MOST_COLUMNS = 120  # of a schema that distractors are added to
 
@@ -35,7 +34,7 @@ def original(schema: Schema) -> Variant:
 
 
 def draw(
-    schema: Schema, needed: Collection[Place], others: Sequence[Table], synonyms: Synonyms, rng: Random
+    schema: Schema, needed: Collection[ColumnRef], others: Sequence[Table], synonyms: Synonyms, rng: Random
 ) -> Variant:
     """A variant that keeps the needed places; `others` are tables of other databases to take distractors from."""
     base = _cut(schema, needed, rng)
@@ -47,7 +46,7 @@ def draw(
     return Variant(base, rename_schema(base, naming), naming)
 
 
-def _cut(schema: Schema, needed: Collection[Place], rng: Random) -> Schema:
+def _cut(schema: Schema, needed: Collection[ColumnRef], rng: Random) -> Schema:
     """Without some of the tables and columns that nobody needs."""
     lose_table, lose_column = rng.choice((0.0, 0.3, 0.7)), rng.choice((0.0, 0.15, 0.4))
     used = {table for table, _ in needed}
@@ -63,7 +62,7 @@ def _cut(schema: Schema, needed: Collection[Place], rng: Random) -> Schema:
     )
 
 
-def _cut_table(table: Table, names: set[str], keep: Collection[Place], lose: float, rng: Random) -> Table:
+def _cut_table(table: Table, names: set[str], keep: Collection[ColumnRef], lose: float, rng: Random) -> Table:
     columns = tuple(c for c in table.columns if (table.name, c.name) in keep or rng.random() >= lose)
     keys = tuple(key for key in table.foreign_keys if key.ref_table in names)
     return replace(table, columns=columns or table.columns[:1], foreign_keys=keys)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from decoding.checkpoints.resolve import read_weights, resolve
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.targets.int8.linear import Int8Layers
 from decoding.targets.int8.quantize import levels, rounded
 

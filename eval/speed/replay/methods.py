@@ -18,7 +18,7 @@ from agent.assemble import ModelChoice
 from agent.graph.toolbox import AgentOptions
 from decoding.engine.method import Method
 from decoding.engine.records.metrics import measure, rounds_by_depth
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from eval.accuracy.run import Scorer, fingerprint
 from eval.datasets.official import Example
 from eval.datasets.registry import DATASETS

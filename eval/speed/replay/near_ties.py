@@ -11,7 +11,7 @@ import torch
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget
-from decoding.serving.text import Generation, TextDecoder
+from decoding.serving.text_decoder import Generation, TextDecoder
 
 TOLERANCE = 0.5
 """The widest gap, in logits, that counts as a near-tie: two steps of bf16 between logits of 32 and 64."""

@@ -13,7 +13,7 @@ from typing import Any
 from decoding.engine.recall import Recall
 from decoding.engine.records.metrics import Metrics, acceptance_by_depth, commit_histogram, measure
 from decoding.engine.records.rounds import Round
-from decoding.serving.text import Settings, TextDecoder
+from decoding.serving.text_decoder import Settings, TextDecoder
 
 
 @dataclass(frozen=True, slots=True)

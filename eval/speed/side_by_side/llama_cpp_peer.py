@@ -17,7 +17,7 @@ from decoding.checkpoints.embedded import EMBEDDED_NAMES, embedded_gguf
 from decoding.checkpoints.gguf.convert import hub_name
 from decoding.checkpoints.resolve import load_config, read_weights, resolve
 from decoding.errors import UnsupportedModel
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from eval.speed.side_by_side.peer_process import Ask, Peer, PeerModel
 
 

@@ -23,8 +23,8 @@ from decoding.engine.records.metrics import measure
 from decoding.engine.target import AnyTarget
 from decoding.errors import ModelError
 from decoding.methods.registry import load_method
-from decoding.serving.text import TextDecoder
-from decoding.targets.own_thread import apart
+from decoding.serving.text_decoder import TextDecoder
+from decoding.targets.own_thread import in_own_thread
 from eval.speed.side_by_side import llama_cpp_peer
 from eval.speed.side_by_side.compare import Prompt, Run
 from eval.speed.side_by_side.peer_process import Ask, PeerModel
@@ -90,7 +90,7 @@ def peers_of(decoder: TextDecoder, folder: Path, limit: int) -> Iterator[list[Pe
     try:
         opened.append(PeerProcess("transformers", model))
         if llama_cpp_peer.is_installed() and source is not None:
-            gguf = apart(lambda: llama_cpp_peer.write_merged(decoder, source, folder / f"merged-{source.name}"))
+            gguf = in_own_thread(lambda: llama_cpp_peer.write_merged(decoder, source, folder / f"merged-{source.name}"))
             opened.append(PeerProcess("llama.cpp", peer_model(decoder, limit, gguf)))
         yield opened
     finally:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
-from decoding.serving.text import Settings, TextDecoder
-from decoding.targets.own_thread import apart
+from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.targets.own_thread import in_own_thread
 from eval.datasets.official import Example
 from eval.datasets.text_prompts import TextPrompt, chat_prompt
 from eval.speed.cost.hardware_floor import measure_floor
@@ -49,7 +49,7 @@ def benchmark(
             say(f"prompt {run.prompt + 1} of {len(prompts)}: {run.decoder}")
 
         say("measuring the floor")
-        floor = apart(lambda: measure_floor(decoder))
+        floor = in_own_thread(lambda: measure_floor(decoder))
         runs = run_bench(decoder, prompts, methods, on_run)
         more = _beside_peers(decoder, prompts, settings.max_new_tokens, runs, on_run, out) if peers else {}
     summary = {

@@ -13,10 +13,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from agent.graph.model_queue import Stopped
 from agent.observe import telemetry
 from agent.observe.audit import run_sql
 from agent.observe.events import Finished
+from decoding.serving.model_queue import Stopped
 from tests.agent.conftest import Talk
 from tools.databases.database import Database
 from tools.result import Limits
@@ -104,7 +104,7 @@ def test_what_fails_says_how(database: Database, talk: Talk, exporter: InMemoryS
 
 def test_a_broken_conversation_ends_its_span(talk: Talk, exporter: InMemorySpanExporter) -> None:
     conversation = talk("plan")
-    conversation.toolbox.seat.stop()
+    conversation.toolbox.stop.stop()
     with pytest.raises(Stopped):
         conversation.ask("Who?")
     (span,) = (each for each in exporter.get_finished_spans() if each.name.startswith("invoke_agent"))

@@ -10,7 +10,7 @@ from agent.graph.toolbox import Toolbox
 from agent.observe.events import Answered, Asked, Event, Judged
 from agent.prompts.knowledge import Knowledge, KnowledgeError, read_knowledge
 from tests.agent.conftest import Talk
-from tests.ui.houses import scripted_house
+from tests.ui.workspaces import scripted_workspace
 
 TERMS = """# Words of the house
 
@@ -95,14 +95,14 @@ def test_only_a_thumbs_up_makes_an_example(folder: Path, tmp_path: Path) -> None
 
 
 def test_the_web_chat_takes_it_for_its_own_database_alone(folder: Path, tmp_path: Path) -> None:
-    house = scripted_house(tmp_path / "house", {})
-    house.knowledge = read_knowledge(folder)
+    workspace = scripted_workspace(tmp_path / "house", {})
+    workspace.knowledge = read_knowledge(folder)
     (elsewhere := tmp_path / "singers.csv").write_text("name\nAda\n")
-    session = house.session("one", "ada")
+    session = workspace.session("one", "ada")
     for source, known in (("example", "star: a singer with a concert"), (str(elsewhere), "-")):
         if source != "example":
             session.open_files([elsewhere])
         list(session.ask("How many stars are there?"))
         assert session._toolbox is not None
         assert f"knowledge: {known}\n" in _prompt(session._toolbox)
-    house.close()
+    workspace.close()

@@ -10,7 +10,7 @@ from agent.assemble import ModelChoice, load_model
 from agent.conversation.conversation import Conversation
 from agent.graph.toolbox import AgentOptions
 from agent.prompts.plan_format import Plan, parse_plan
-from agent.prompts.predicted_text import foretold, foretold_plans, foretold_sql, skeletons
+from agent.prompts.predicted_text import predicted_plans, predicted_sql, predicted_texts, skeletons
 from agent.prompts.slots import Slots
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
@@ -34,7 +34,7 @@ SCHEMA = Schema(
 
 def sql(plan: str, question: str = "", *values: tuple[str, str, str]) -> tuple[str, ...]:
     matches = [ValueMatch(table, column, value, value, 1.0) for table, column, value in values]
-    return foretold_sql(parse_plan(plan), SCHEMA, matches, question)
+    return predicted_sql(parse_plan(plan), SCHEMA, matches, question)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_plans_begin_with_the_likeliest_table_and_go_on_with_another() -> None:
         Link("singer", None, 1.0),
         Link("singer", "age", 0.5),
     )
-    assert foretold_plans(links) == (
+    assert predicted_plans(links) == (
         "; singer | SELECT",
         "plan: singer | SELECT",
         "; concert: year | SELECT",
@@ -124,10 +124,10 @@ def test_each_step_is_told_its_own() -> None:
     slots = Slots(
         SCHEMA, "sqlite", "How many?", plan="singer | SELECT COUNT(*) FROM _", links=(Link("singer", None, 1.0),)
     )
-    assert foretold("plan", slots) == ((skeletons(),), ("; singer | SELECT", "plan: singer | SELECT"))
-    assert foretold("generate", slots) == ((), ("\nsql: SELECT COUNT(*) FROM singer",))
-    assert foretold("refine", slots) == ((), ())
-    assert foretold("generate", Slots(SCHEMA, "sqlite", "How many?", plan="no plan at all")) == ((), ())
+    assert predicted_texts("plan", slots) == ((skeletons(),), ("; singer | SELECT", "plan: singer | SELECT"))
+    assert predicted_texts("generate", slots) == ((), ("\nsql: SELECT COUNT(*) FROM singer",))
+    assert predicted_texts("refine", slots) == ((), ())
+    assert predicted_texts("generate", Slots(SCHEMA, "sqlite", "How many?", plan="no plan at all")) == ((), ())
 
 
 WORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "LIMIT", "HAVING", "_", ",", "(", ")", "=", "LIKE", "BETWEEN", "AND", "UNION",
@@ -139,7 +139,7 @@ WORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "LIMIT", "HAVING", "_", ",", "("
 def test_any_skeleton_is_survived(words: list[str], known: bool) -> None:
     """A model in training writes nonsense; nothing but the guess may suffer."""
     tables = parse_plan("singer: name; nowhere: x | S").tables if known else ()
-    pieces = foretold_sql(Plan(tables, " ".join(words)), SCHEMA, (), "in 2014")
+    pieces = predicted_sql(Plan(tables, " ".join(words)), SCHEMA, (), "in 2014")
     assert all(pieces) and (not pieces or pieces[-1].startswith("\nsql: "))
 
 

@@ -14,7 +14,7 @@ from app.shared import exit_codes
 from app.shared.option_groups import Decoding
 from decoding.methods.registry import method_options, ready_methods
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import Settings
+from decoding.serving.text_decoder import Settings
 from decoding.timing.tuned import ForwardCost, Tuned
 from eval.speed.agent_calls import Call, CallRecorder
 from eval.speed.replay import autotune

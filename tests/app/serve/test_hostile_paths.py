@@ -25,7 +25,7 @@ from tests.tools.attacks.attacked import attacked
 from tools.databases.database import Database
 from tools.databases.open_database import Engine, open_database
 from tools.result import Limits
-from ui.house import House
+from ui.session.workspace import Workspace
 
 
 class Possessed(BaseChatModel):
@@ -119,8 +119,8 @@ def test_the_mcp_server_does_no_harm(place: Place) -> None:
 @pytest.mark.parametrize("place", [*EVERYWHERE, "postgresql as reader", "mariadb as reader"], indirect=True)
 def test_the_editor_of_the_web_chat_does_no_harm(place: Place, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "chats.sqlite")
-    with closing(House(ModelChoice(), archive, lambda choice: None, place.opened)) as house:
-        session = house.session("one", "eve")
+    with closing(Workspace(ModelChoice(), archive, lambda choice: None, place.opened)) as workspace:
+        session = workspace.session("one", "eve")
         session.settings = replace(session.settings, deadline_s=place.limits.deadline_s)
 
         def run(sql: str) -> tuple[bool, str]:

@@ -17,7 +17,7 @@ from app.serve.mcp import server_of
 from app.serve.serve import app_of
 from decoding.methods import registry
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import Settings
+from decoding.serving.text_decoder import Settings
 from tests.agent.conftest import ScriptedModel
 from tests.app.serve.serving import serving
 from tests.decoding.models.tiny_models import tiny_checkpoint

@@ -14,7 +14,7 @@ from app.cli import app
 from app.serve.load_test import Tally, report_of
 from app.serve.serve import app_of
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import Settings
+from decoding.serving.text_decoder import Settings
 from tests.app.serve.serving import serving
 from tests.decoding.models.tiny_models import tiny_checkpoint
 

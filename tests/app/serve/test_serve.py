@@ -18,7 +18,7 @@ from app.serve.listening import guarded
 from app.serve.serve import app_of
 from decoding.errors import ModelUnavailable
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import Settings, TextDecoder
+from decoding.serving.text_decoder import Settings, TextDecoder
 from tests.app.serve.serving import serving
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database

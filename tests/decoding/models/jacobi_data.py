@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.training.data.groups import Group
 from decoding.training.jacobi.collect import Collecting, collect
 from decoding.training.jacobi.trajectory import FILE, Trajectory, TrajectoryLog, read_trajectories

@@ -20,7 +20,7 @@ from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8 import linear, quantize
 from decoding.targets.int8.linear import Int8Layers
 from decoding.targets.int8.quantize import has_fbgemm, kept, levels, rounded
-from decoding.targets.int8.rotation import block_turn, turned
+from decoding.targets.int8.rotation import block_rotation, rotated
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
@@ -50,9 +50,9 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def projection(weight: Tensor, bias: Tensor | None = None, turns: bool = False) -> Projection:
-    stored = turned(weight, block_turn(weight.shape[1])) if turns else weight
-    return Int8Layers().projection(rounded(stored, levels()), bias, turns)
+def projection(weight: Tensor, bias: Tensor | None = None, rotates: bool = False) -> Projection:
+    stored = rotated(weight, block_rotation(weight.shape[1])) if rotates else weight
+    return Int8Layers().projection(rounded(stored, levels()), bias, rotates)
 
 
 def logits_of(target: FastTarget, draft: Draft) -> Tensor:
@@ -93,15 +93,15 @@ def test_turned_inputs_keep_their_bits() -> None:
     weight, x = random(96, 576), random(20, 576, seed=1)
     x[:, ::97] *= 20
     want = x @ weight.t()
-    as_is, turned = (projection(weight, turns=turns)(x) - want for turns in (False, True))
+    as_is, turned = (projection(weight, rotates=rotates)(x) - want for rotates in (False, True))
     assert turned.norm() < 0.018 * want.norm() < 0.6 * as_is.norm()
 
 
 @pytest.mark.skipif(not has_fbgemm(), reason="torch has no FBGEMM here")
-@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("rotates", [False, True])
 @pytest.mark.parametrize("columns", [40, 576, 1537])
-def test_a_row_is_the_same_to_the_bit_in_any_company(columns: int, turns: bool) -> None:
-    project, x = projection(random(96, columns), turns=turns), random(1, columns, seed=1)
+def test_a_row_is_the_same_to_the_bit_in_any_company(columns: int, rotates: bool) -> None:
+    project, x = projection(random(96, columns), rotates=rotates), random(1, columns, seed=1)
     alone = project(x)
     for count, scale in ((1, 1e-4), (7, 1e6), (16, 1.0), (200, 3.0)):
         assert torch.equal(project(torch.cat([x, scale * random(count, columns, seed=2)]))[:1], alone)

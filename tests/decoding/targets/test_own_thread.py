@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.targets.own_thread import apart
+from decoding.targets.own_thread import in_own_thread
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 COUNT = """
@@ -29,11 +29,11 @@ print(before, after, threads())
 
 
 def test_it_gives_what_comes_or_raises_and_its_thread_ends() -> None:
-    names = apart(lambda: [thread.name for thread in threading.enumerate()])
+    names = in_own_thread(lambda: [thread.name for thread in threading.enumerate()])
     assert any("apart" in name for name in names)
     assert not any("apart" in thread.name for thread in threading.enumerate())
     with pytest.raises(ZeroDivisionError):
-        apart(lambda: 1 // 0)
+        in_own_thread(lambda: 1 // 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc counts the threads")

@@ -14,7 +14,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_target import FastTarget
-from decoding.targets.int8.rotation import cosines, stream_turn, turned, turned_layers
+from decoding.targets.int8.rotation import cosines, rotated, rotated_layers, stream_rotation
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = list(range(10, 30))
@@ -46,8 +46,8 @@ def test_logits_and_hidden_states_are_those_of_the_model(checkpoint: Path) -> No
     }
     config = load_config(checkpoint)
     want = list(run(FastTarget(FastModel(config, weights.items()))))
-    model = FastModel(config, turned_layers(config, weights.items()))
-    model._turn = stream_turn(config.hidden_size)
+    model = FastModel(config, rotated_layers(config, weights.items()))
+    model._turn = stream_rotation(config.hidden_size)
     got = list(run(FastTarget(model)))
     for one, other in zip(want, got, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
@@ -62,19 +62,19 @@ def test_the_matrix_is_orthogonal_and_flat(size: int) -> None:
 
 @pytest.mark.parametrize(("hidden", "block"), [(576, 192), (32, 32), (4096, 128), (7, 7), (1531, 1)])
 def test_a_block_divides_the_width(hidden: int, block: int) -> None:
-    assert stream_turn(hidden).shape == (block, block)
+    assert stream_rotation(hidden).shape == (block, block)
 
 
 def test_one_large_number_is_shared_out_and_comes_back() -> None:
-    x, turn = torch.zeros(1, 3, 576), stream_turn(576)
+    x, turn = torch.zeros(1, 3, 576), stream_rotation(576)
     x[..., 100] = 1000.0
-    spread = turned(x, turn)
+    spread = rotated(x, turn)
     assert spread.abs().max() < 110
-    torch.testing.assert_close(turned(spread, turn.t()), x, rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(rotated(spread, turn.t()), x, rtol=1e-5, atol=1e-3)
 
 
 def test_a_row_is_turned_alike_in_any_company() -> None:
-    draw, turn = partial(torch.randn, generator=torch.Generator().manual_seed(0)), stream_turn(576)
+    draw, turn = partial(torch.randn, generator=torch.Generator().manual_seed(0)), stream_rotation(576)
     x = draw(1, 576)
     for count in (1, 7, 16, 200):
-        assert torch.equal(turned(torch.cat([x, draw(count, 576)]), turn)[:1], turned(x, turn))
+        assert torch.equal(rotated(torch.cat([x, draw(count, 576)]), turn)[:1], rotated(x, turn))

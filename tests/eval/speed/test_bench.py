@@ -15,7 +15,7 @@ from decoding.engine.recall import Recall
 from decoding.errors import ModelError
 from decoding.methods.registry import METHODS
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import Settings, TextDecoder
+from decoding.serving.text_decoder import Settings, TextDecoder
 from decoding.targets.hf_target import HfTarget
 from eval.speed.side_by_side.compare import Prompt, Run, histogram, rows, run_bench
 from eval.speed.side_by_side.peer_process import Ask

@@ -10,7 +10,7 @@ from decoding.checkpoints.adapters.adapter import About, Adapter, Factors, merge
 from decoding.checkpoints.fetch.progress import silent
 from decoding.checkpoints.resolve import read_weights, resolve
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import Settings, TextDecoder
+from decoding.serving.text_decoder import Settings, TextDecoder
 from eval.speed.side_by_side.llama_cpp_peer import gguf_of, is_installed, load, write_merged
 from eval.speed.side_by_side.peer_process import Ask
 from eval.speed.side_by_side.peers import peer_model

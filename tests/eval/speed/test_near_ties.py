@@ -8,7 +8,7 @@ import pytest
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.serving.load import load_text_decoder
-from decoding.serving.text import Settings, TextDecoder
+from decoding.serving.text_decoder import Settings, TextDecoder
 from decoding.targets.fast_target import FastTarget
 from eval.speed.replay.near_ties import TOLERANCE, parting_gap
 from tests.decoding.models.tiny_models import tiny_checkpoint

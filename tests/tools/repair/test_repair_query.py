@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.databases.open_database import open_database
-from tools.repair.repair_query import mend
+from tools.repair.repair_query import repair_query
 from tools.result import Limits, Result
 
 
@@ -24,7 +24,7 @@ def test_rival_values_are_taken_apart_once_the_query_runs(tmp_path: Path, sql: s
         made.execute("CREATE TABLE pet (owner TEXT, kind TEXT)")
         made.executemany("INSERT INTO pet VALUES (?, ?)", [("Ann", "cat"), ("Ann", "dog"), ("Bob", "cat")])
     with closing(open_database([tmp_path / "pets.sqlite"])) as database:
-        fixed, error = mend(sql, database, (), Limits())
+        fixed, error = repair_query(sql, database, (), Limits())
         assert error is None
         result = database.execute(fixed, Limits())
     assert isinstance(result, Result)

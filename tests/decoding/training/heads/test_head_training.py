@@ -11,7 +11,7 @@ import torch
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.heads.head import Head, HeadMismatch, load_head
-from decoding.serving.text import Settings
+from decoding.serving.text_decoder import Settings
 from decoding.targets.hf_target import HfTarget
 from decoding.training.collect.record_log import RecordLog
 from decoding.training.config import TrainingError

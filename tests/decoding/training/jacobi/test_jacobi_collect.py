@@ -9,7 +9,7 @@ import torch
 
 from decoding.engine.loop import Request, decode
 from decoding.methods.registry import load_method
-from decoding.serving.text import TextDecoder
+from decoding.serving.text_decoder import TextDecoder
 from decoding.training.collect.collect import repeats
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.data.groups import Group, Pair, TokenPair, TrainingDataError

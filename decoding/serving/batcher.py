@@ -1,0 +1,103 @@
+"""Several threads' texts decoded together: a round's forward serves whoever waits for one (continuous batching).
+
+Each caller drives its own sequences, and those of others join or leave between rounds, so a text is what it would be alone.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from threading import Condition
+from time import perf_counter
+from typing import TypeVar
+
+from decoding.engine.loop import Decoding, Request, advance
+from decoding.engine.records.rounds import Round
+from decoding.engine.target import AnyTarget
+
+_PATIENCE = 0.25  # of the last round's time: so long the next one waits for those that are still busy with their text
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A caller waits for the next round of its sequences."""
+
+    live: Sequence[Decoding]
+    answer: Future[list[Round | Exception]] = field(default_factory=Future)
+
+
+class Batcher:
+    """Owner of a target's time: all that touches it runs on one thread of its own. Callers may be many; how many sequences
+    are decoded at once is for `model_queue` to say.
+    """
+
+    def __init__(self, target: AnyTarget) -> None:
+        self._target = target
+        self._thread = ThreadPoolExecutor(1, "decoder")
+        self._changed = Condition()
+        self._open = 0  # calls that have sequences
+        self._asked: list[_Asked] = []
+        self._round_s = 0.0
+
+    def decode(
+        self, requests: Sequence[Request], *, cancelled: Callable[[int], bool] = lambda sequence: False
+    ) -> Generator[Round, None, None]:
+        """As `loop.decode`, beside the other callers' requests."""
+        with ExitStack() as opened:
+            live = self._opened(requests, opened)
+            while live := [one for one in live if one.room > 0 and not cancelled(one.index)]:
+                for outcome in self._round(live):
+                    if isinstance(outcome, Exception):
+                        raise outcome
+                    yield outcome
+
+    def _opened(self, requests: Sequence[Request], opened: ExitStack) -> list[Decoding]:
+        """The requests' sequences, which end with `opened`."""
+        sequences = ExitStack()
+        opened.callback(self.run, sequences.close)
+        live = self.run(lambda: [Decoding(i, self._target, request, sequences) for i, request in enumerate(requests)])
+        self._count(1)
+        opened.callback(self._count, -1)
+        return live
+
+    def run(self, do: Callable[[], Done]) -> Done:
+        """Do something with the target between rounds, alone."""
+        return self._thread.submit(do).result()
+
+    def _count(self, change: int) -> None:
+        with self._changed:
+            self._open += change
+            self._changed.notify_all()
+
+    def _round(self, live: Sequence[Decoding]) -> list[Round | Exception]:
+        """Ask for a round, and for a turn of the thread. A turn serves all who have asked, so others find nothing to do."""
+        asked = _Asked(live)
+        with self._changed:
+            self._asked.append(asked)
+            self._changed.notify_all()
+        self._thread.submit(self._turn)
+        try:
+            return asked.answer.result()
+        except BaseException:  # interrupted: nobody waits for it any more
+            with self._changed:
+                self._asked = [one for one in self._asked if one is not asked]
+            raise
+
+    def _turn(self) -> None:
+        with self._changed:
+            if self._asked:
+                self._changed.wait_for(lambda: len(self._asked) >= self._open, _PATIENCE * self._round_s)
+            served, self._asked = self._asked, []
+        if not served:
+            return
+        start = perf_counter()
+        try:
+            outcomes = advance(self._target, [one for asked in served for one in asked.live])
+            found = [list(islice(outcomes, len(asked.live))) for asked in served]
+        except Exception as error:  # the forward itself: nobody's round can be had
+            found = [[error] for _ in served]
+        self._round_s = perf_counter() - start
+        for asked, answer in zip(served, found, strict=True):
+            asked.answer.set_result(answer)

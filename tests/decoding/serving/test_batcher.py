@@ -1,0 +1,126 @@
+"""Several threads on one target: same texts as alone, shared forwards, and nobody pays for another's trouble."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+from typing import Any
+
+import pytest
+
+from decoding.engine.draft import Draft
+from decoding.engine.loop import PromptTooLong, Request, decode
+from decoding.engine.records.rounds import Round
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Scores
+from decoding.methods.registry import load_method
+from decoding.serving.batcher import Batcher
+from tests.decoding.models.doubles import Blank, Fuzz
+from tests.decoding.models.toy import ToySequence, ToyTarget
+
+PROMPTS = [tuple(range(1, 4 + index)) for index in range(6)]
+
+
+def request(index: int, method: Any = None, **options: Any) -> Request:
+    method = method or Fuzz(index)
+    return Request(PROMPTS[index], method, 30, Sampler(0.7, index), **options)
+
+
+def text(rounds: Iterator[Round] | Sequence[Round]) -> list[int]:
+    return [token for r in rounds for token in r.text_tokens]
+
+
+class Counting(ToyTarget):
+    """Counts forwards, and fails where two threads are in it at once."""
+
+    def __init__(self, pause_s: float = 0.0) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+        self.pause_s, self._inside = pause_s, threading.Lock()
+
+    def score(self, work: Sequence[tuple[ToySequence, Sequence[int], Draft]]) -> list[Scores]:
+        assert self._inside.acquire(blocking=False), "two threads are in the target"
+        try:
+            sleep(self.pause_s)
+            self.sizes.append(len(work))
+            return super().score(work)
+        finally:
+            self._inside.release()
+
+
+def in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [one.result(timeout=30) for one in [pool.submit(call) for call in calls]]
+
+
+def test_texts_are_those_of_lone_decoding_and_forwards_are_shared() -> None:
+    target = Counting(pause_s=0.002)
+    batcher = Batcher(target)
+    together = in_threads([lambda i=i: text(batcher.decode([request(i)])) for i in range(6)])  # type: ignore[misc]
+    alone = [text(decode(ToyTarget(), [request(i)])) for i in range(6)]
+    assert together == alone
+    rounds = sum(len(list(decode(ToyTarget(), [request(i)]))) for i in range(6))
+    assert sum(target.sizes) == rounds and len(target.sizes) < rounds / 2
+
+
+def test_a_round_names_its_sequence_within_its_own_call() -> None:
+    rounds = list(Batcher(ToyTarget()).decode([request(0), request(1)]))
+    assert {r.sequence for r in rounds} == {0, 1}
+    assert text([r for r in rounds if r.sequence == 1]) == text(decode(ToyTarget(), [request(1)]))
+
+
+class Broken(Blank):
+    """Drafts well for a while."""
+
+    rounds = 0
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        self.rounds += 1
+        if self.rounds == 3:
+            raise RuntimeError("the draft head is gone")
+        return Draft()
+
+
+def test_a_failing_method_ends_its_own_text_alone() -> None:
+    batcher = Batcher(Counting(pause_s=0.002))
+    fine, broken = (lambda: text(batcher.decode([request(0)]))), (lambda: text(batcher.decode([request(1, Broken())])))
+    with ThreadPoolExecutor(2) as pool:
+        good, bad = pool.submit(fine), pool.submit(broken)
+        with pytest.raises(RuntimeError, match="head is gone"):
+            bad.result(timeout=30)
+        assert good.result(timeout=30) == text(decode(ToyTarget(), [request(0)]))
+    assert text(batcher.decode([request(1)])) == text(decode(ToyTarget(), [request(1)]))
+
+
+def test_a_prompt_that_is_too_long_is_refused_and_leaves_nothing_open() -> None:
+    target = ToyTarget()
+    batcher = Batcher(target)
+    with pytest.raises(PromptTooLong):
+        list(batcher.decode([request(0), Request((), load_method("plain"), 5)]))
+    assert len(target.closed) == 1
+    assert text(batcher.decode([request(0)])) == text(decode(ToyTarget(), [request(0)]))
+
+
+def test_an_idle_reader_does_not_stop_the_others() -> None:
+    batcher = Batcher(ToyTarget())
+    idle = batcher.decode([request(0)])
+    first = next(idle)
+    assert in_threads([lambda: text(batcher.decode([request(1)]))]) == [text(decode(ToyTarget(), [request(1)]))]
+    assert text([first, *idle]) == text(decode(ToyTarget(), [request(0)]))
+
+
+def test_a_forward_that_fails_fails_everybodys_round_and_the_next_call_works() -> None:
+    class Failing(ToyTarget):
+        fails = True
+
+        def score(self, work: Sequence[tuple[ToySequence, Sequence[int], Draft]]) -> list[Scores]:
+            if self.fails:
+                raise MemoryError("no room")
+            return super().score(work)
+
+    target = Failing()
+    batcher = Batcher(target)
+    with pytest.raises(MemoryError, match="no room"):
+        list(batcher.decode([request(0)]))
+    target.fails = False
+    assert text(batcher.decode([request(0)])) == text(decode(ToyTarget(), [request(0)]))

@@ -1,0 +1,158 @@
+"""Guards the page in a real browser: everything a person does with it. Run by `make test-ui`."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ui.browser import ask, choose_file, chromium, open_browser, open_page, served, side_tab, tab, until
+from tests.ui.workspaces import scripted_workspace, tiny_workspace
+
+if not os.environ.get("SQLAGENT_BROWSER"):
+    pytest.skip("the tests in a browser are run by: make test-ui", allow_module_level=True)
+assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
+
+COUNT, NAMES, SLOW, UNKNOWN = "How many albums?", "Names of artists?", "Everything, slowly?", "When were they released?"
+FOLLOW_UP = "only those from France"
+UNCLEAR = "How many are called Home?"
+SCRIPT = {
+    COUNT: "SELECT COUNT(*) AS albums FROM albums",
+    NAMES: "SELECT name, country FROM artists ORDER BY name",
+    FOLLOW_UP: "SELECT COUNT(*) AS french FROM artists WHERE country = 'France'",
+    SLOW: "SELECT " + ", ".join(f"title AS t{i}" for i in range(400)) + " FROM albums",
+    UNKNOWN: "SELECT released FROM albums",
+    f"{UNKNOWN} [released means year]": "SELECT DISTINCT year FROM albums",
+    f"{UNCLEAR} [Home refers to artists.name = 'Home']": "SELECT COUNT(*) AS artists FROM artists WHERE name = 'Home'",
+    "How many shops?": "SELECT COUNT(*) AS shops FROM shops",
+}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(scripted_workspace(tmp_path_factory.mktemp("workspace"), SCRIPT, pause_s=0.05)) as where:
+        yield where
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    """A page of a person who was never here before."""
+    context = browser.new_context(viewport={"width": 1360, "height": 860})
+    opened = open_page(context, address)
+    yield opened
+    assert opened.troubles == []
+    context.close()
+
+
+def test_a_question_gives_rows_sql_and_figures(page: Any) -> None:
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    until(page, "#chat", "Ada")
+    tab(page, "SQL")
+    until(page, "#sql", "ORDER BY")
+    until(page, "#words", "Sorted by name")
+    tab(page, "Savings")
+    until(page, "#savings", "Writing SQL")
+
+
+def test_stop_ends_the_writing(page: Any) -> None:
+    ask(page, SLOW)
+    until(page, "#chat", "Writing SQL")
+    page.click("#question [data-testid=stop-button]")
+    until(page, "#chat", "Stopped")
+    page.wait_for_selector("#question [data-testid=submit-button]")
+    ask(page, COUNT)
+    until(page, "#chat", "albums: 4")
+
+
+def test_sql_can_be_changed_and_run_but_not_to_write(page: Any) -> None:
+    ask(page, COUNT)
+    until(page, "#caption", "1 row")
+    tab(page, "SQL")
+    until(page, "#sql", "COUNT")
+    for sql, told in (("SELECT title FROM albums", "4 rows"), ("DROP TABLE albums", "refused")):
+        page.click("#sql .cm-content")
+        page.keyboard.press("ControlOrMeta+a")
+        page.keyboard.insert_text(sql)
+        page.click("#run")
+        until(page, "#trouble", told)
+
+
+def test_an_unclear_question_is_asked_back_and_a_click_settles_it(page: Any) -> None:
+    ask(page, UNCLEAR)
+    until(page, "#chat", "What does “Home” mean")
+    page.click("#chat button:has-text('artists.name')")
+    until(page, "#chat", "artists: 1")
+
+
+def test_a_follow_up_says_what_it_continues_and_a_click_asks_it_afresh(page: Any) -> None:
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    ask(page, FOLLOW_UP)
+    until(page, "#chat .chip", "continues question 1")
+    until(page, "#caption", "2 rows")
+    page.click("#chat button:has-text('does not continue question 1')")
+    until(page, "#caption", "1 row")
+    assert page.locator("#chat .chip").count() == 1
+
+
+def test_an_unknown_name_becomes_a_choice(page: Any) -> None:
+    ask(page, UNKNOWN)
+    page.click("#chat button:has-text('released means year')")
+    until(page, "#chat", "SELECT DISTINCT year")
+    until(page, "#caption", "3 rows")
+
+
+def test_two_people_see_their_own_data_and_files_open(browser: Any, page: Any, address: str, tmp_path: Path) -> None:
+    (tmp_path / "shops.csv").write_text("shop_id,city\n1,Paris\n2,Rome\n")
+    other = browser.new_context()
+    bo = open_page(other, address)
+    page.click("#open button")
+    choose_file(page, "#files button", tmp_path / "shops.csv")
+    until(page, "#schema", "shops")
+    ask(page, "How many shops?")
+    ask(bo, COUNT)
+    until(page, "#chat", "shops: 2")
+    until(bo, "#chat", "albums: 4")
+    assert "shops" not in bo.inner_text("#schema")
+    other.close()
+
+
+def test_a_conversation_is_there_after_a_reload(page: Any) -> None:
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    page.reload()
+    until(page, "#chat", NAMES)
+    until(page, "#caption", "3 rows")
+    side_tab(page, "Chats")
+    until(page, "#conversations", NAMES)
+
+
+def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
+    side_tab(page, "Chats")
+    choose_file(page, "#replay", Path(__file__).parents[1] / "recorded" / "albums.jsonl")
+    until(page, "#chat", "per year")
+    tab(page, "Decoding")
+    until(page, "#decoding", "forwards")
+    page.eval_on_selector("[data-seek]", "e => { e.value = 1; e.dispatchEvent(new Event('input', {bubbles: true})) }")
+    assert page.locator("#decoding .tokens .tok.later").count() > 0
+    tab(page, "Savings")
+    until(page, "#savings", "estimated")
+
+
+def test_methods_race_on_the_newest_step(browser: Any, tmp_path: Path) -> None:
+    with served(tiny_workspace(tmp_path)) as address:
+        page = open_page(browser.new_context(), address)
+        ask(page, COUNT)
+        until(page, "#chat", "steps in")
+        tab(page, "Race")
+        page.click("#race")
+        until(page, "#race-view section:nth-child(3)", "finished")
+        page.close()

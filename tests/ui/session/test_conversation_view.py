@@ -1,0 +1,112 @@
+"""Guards the chat's messages: all of them come from event records, live or recorded, and data never becomes markup."""
+
+from typing import Any
+
+import pytest
+
+from agent.observe.events import Answered, Asked, Event, Failed, Judged, Started, Waiting, Wrote
+from ui.session.conversation_view import ConversationView
+from ui.views.messages import ASK_AFRESH, message_turn, messages
+
+ANSWER: dict[str, Any] = {
+    "question": "q", "sql": "SELECT 1", "dialect": "duckdb", "columns": ["a"], "rows": [[1]], "truncated": False,
+    "answer": "a: 1.", "attempts": [], "steps": [], "total_ms": 1.0, "plain_total_ms": None, "error": None,
+}  # fmt: skip
+
+
+def answered(**changes: Any) -> Answered:
+    answer = ANSWER | changes
+    return Answered(answer, len(answer["rows"]))
+
+
+def test_a_recorded_conversation_makes_question_steps_and_answer(albums: list[Event]) -> None:
+    turns = ConversationView(albums).turns
+    shown = messages(turns)
+    assert [message["role"] for message in shown] == ["user", "assistant", "assistant"] * 2
+    assert turns[0].sql in shown[2]["content"]
+    assert f"{len(turns[0].steps)} steps" in shown[1]["metadata"]["title"]
+    assert "estimated" in shown[1]["metadata"]["title"]
+    assert [message_turn(turns, i) for i in range(6)] == [0, 0, 0, 1, 1, 1]
+    assert message_turn(turns, 6) is None
+
+
+def test_every_moment_of_a_recording_can_be_shown(albums: list[Event]) -> None:
+    """A step is pending until its record comes; SQL grows and never shrinks."""
+    view, written = ConversationView(), 0
+    for event in albums:
+        view.apply(event)
+        shown = messages(view.turns)
+        assert all(message["content"] for message in shown)
+        if isinstance(event, Wrote):
+            assert shown[-1]["metadata"]["status"] == "pending"
+            length = len(view.turns[-1].steps[-1].text)
+            assert length >= written or len(view.turns[-1].steps[-1].rounds) == 1
+            written = length
+
+
+def test_who_waits_is_told_so() -> None:
+    view = ConversationView([Asked("q"), Waiting("plan", 3)])
+    assert messages(view.turns)[-1]["metadata"]["title"] == "Waiting for the model: 3 others first"
+    view.apply(Started("plan"))
+    assert len(view.turns[0].steps) == 1
+    assert messages(view.turns)[-1]["metadata"]["title"] == "Planning"
+
+
+def test_a_step_that_starts_anew_forgets_what_it_wrote() -> None:
+    view = ConversationView(
+        [Asked("q"), Started("generate"), Wrote("generate", "SELECT x"), Started("generate"), Wrote("generate", "S")]
+    )
+    assert [step.text for step in view.turns[0].steps] == ["S"]
+
+
+@pytest.mark.parametrize(
+    "evil", ["![x](http://evil.example/p.png)", "<img src=http://evil.example>", "**b** `c` [l](http://e)"]
+)
+def test_cells_never_become_markup(evil: str) -> None:
+    view = ConversationView([Asked("q"), answered(columns=["a", evil], rows=[[1, evil], [2, "x"]], answer=evil)])
+    content = messages(view.turns)[-1]["content"]
+    for raw in ("![", "<img", "](", "**b**"):
+        assert raw not in content
+
+
+def test_sql_cannot_leave_its_code_block() -> None:
+    sql = "SELECT '\n```\n<script>'"
+    content = messages(ConversationView([Asked("q"), answered(sql=sql)]).turns)[-1]["content"]
+    assert f"````sql\n{sql}\n````" in content
+
+
+def test_an_unknown_name_becomes_options() -> None:
+    error = {
+        "kind": "unknown_column",
+        "message": "no column nam",
+        "name": "nam",
+        "position": 7,
+        "candidates": ["name", "title"],
+    }
+    view = ConversationView(
+        [Asked("q"), answered(sql=None, columns=[], rows=[], error=error, answer="No working SQL.")]
+    )
+    options = messages(view.turns)[-1]["options"]
+    assert [option["label"] for option in options] == ["nam means name", "nam means title"]
+
+
+def test_a_stopped_question_says_so_and_judgements_find_their_turn() -> None:
+    view = ConversationView(
+        [Asked("q"), Failed("Stopped.", True), Asked("r"), answered(), Judged(0, False), Judged(7, True)]
+    )
+    assert "Stopped" in messages(view.turns)[1]["content"]
+    assert [turn.liked for turn in view.turns] == [False, None]
+
+
+def test_events_without_a_question_change_nothing() -> None:
+    assert ConversationView([answered(), Judged(0, True), Started("plan")]).turns == []
+
+
+def test_what_continues_a_question_says_so_and_can_be_asked_afresh() -> None:
+    shown = messages(ConversationView([Asked("And in France?"), answered(continues=2)]).turns)[-1]
+    assert '<span class="chip">continues question 2</span>' in shown["content"]
+    assert shown["options"] == [{"label": "✕ does not continue question 2", "value": ASK_AFRESH}]
+    alone = messages(ConversationView([Asked("How many?"), answered()]).turns)[
+        -1
+    ]  # recorded before there was such a field
+    assert "chip" not in alone["content"] and "options" not in alone

@@ -1,0 +1,272 @@
+"""Guards a person's session: own data, memory, stop, editing, export, and conversations that stay. No page, no browser."""
+
+import csv
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.conversation.race import NoRace
+from agent.observe.event_json import EventError
+from agent.observe.events import Event, Failed, Started, Wrote
+from tests.ui.workspaces import scripted_workspace, tiny_workspace
+from tools.result import OpenError
+from ui.session.conversation_view import ConversationView
+from ui.session.services import GuestRules
+from ui.session.session import Busy, Session
+from ui.session.workspace import Workspace
+
+COUNT, PER_COUNTRY, WRONG, MANY = "How many albums?", "Albums per country?", "Wrong?", "All numbers?"
+PER_COUNTRY_OF_THEM = "How many of them did the artists of each country release?"
+SCRIPT = {
+    COUNT: "SELECT COUNT(*) FROM albums",
+    PER_COUNTRY: "SELECT country, COUNT(*) FROM albums JOIN artists ON albums.artist_id = artists.artist_id GROUP BY country",
+    WRONG: "SELECT titel FROM albums",
+    PER_COUNTRY_OF_THEM: "SELECT country, COUNT(*) FROM artists GROUP BY country",
+    MANY: "SELECT i FROM range(100000) AS numbers(i)",
+    "How many shops?": "SELECT COUNT(*) FROM shops",
+    "Slow?": "SELECT COUNT(*) FROM range(100000) a, range(1000000) b",
+}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    made = scripted_workspace(tmp_path, SCRIPT)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ada(workspace: Workspace) -> Session:
+    return workspace.session("one", "ada")
+
+
+def ask(session: Session, question: str) -> list[Event]:
+    return list(session.ask(question))
+
+
+def rows(session: Session) -> list[list[object]]:
+    answer = session.view.turns[-1].answer
+    assert answer is not None
+    return answer["rows"]  # type: ignore[no-any-return]
+
+
+def test_a_question_gives_rows(ada: Session) -> None:
+    ask(ada, PER_COUNTRY)
+    assert sorted(rows(ada)) == [["France", 3], ["Spain", 1]]
+
+
+def _prompt(session: Session) -> str:
+    assert session._toolbox is not None
+    return str(session._toolbox.calls["plan"].messages[0].text)
+
+
+def test_settings_hold_from_the_next_question_on(ada: Session) -> None:
+    ada.settings = replace(ada.settings, max_rows=2)
+    ask(ada, MANY)
+    assert ada.view.turns[-1].answer is not None and ada.view.turns[-1].answer["truncated"]
+    with pytest.raises(ValueError, match="no option"):
+        replace(ada.settings, decoder="plain", options="x=1").check()
+
+
+def test_stop_ends_a_running_query(ada: Session) -> None:
+    events = ada.ask("Slow?")
+    for event in events:
+        if isinstance(event, Started) and event.step == "execute":
+            threading.Timer(0.2, ada.stop).start()
+    last = ada.view.turns[-1].failure
+    assert last == Failed("Stopped.", stopped=True)
+
+
+def test_stop_ends_a_decode_in_the_middle(tmp_path: Path) -> None:
+    workspace = tiny_workspace(tmp_path)
+    session = workspace.session("one", "ada")
+    written = 0
+    for event in session.ask("How many albums?"):
+        if isinstance(event, Wrote):
+            written += 1
+            session.stop()
+    assert session.view.turns[-1].failure is not None
+    assert session.view.turns[-1].failure.stopped
+    assert written < 20
+    workspace.close()
+
+
+def test_a_page_that_is_closed_stops_its_question(ada: Session) -> None:
+    events = ada.ask(COUNT)
+    next(events)
+    events.close()  # type: ignore[attr-defined]
+    assert ada.view.turns[-1].failure is not None
+    ask(ada, COUNT)
+    assert rows(ada) == [[4]]
+
+
+def test_one_question_at_a_time(ada: Session) -> None:
+    events = ada.ask(COUNT)
+    next(events)
+    with pytest.raises(Busy):
+        next(ada.ask(COUNT))
+    events.close()  # type: ignore[attr-defined]
+
+
+def test_sql_by_hand_runs_under_the_same_guard(ada: Session) -> None:
+    ask(ada, COUNT)
+    ran = ada.run_sql("SELECT title FROM albums ORDER BY 1", 0)
+    assert [row[0] for row in ran.rows] == ["Away", "Home", "Low", "Up"]
+    for hostile in ("DROP TABLE albums", "SELECT * FROM read_csv('/etc/passwd')", "SELECT 1; DELETE FROM albums"):
+        refused = ada.run_sql(hostile, 0).error
+        assert refused is not None and refused["kind"] == "refused"
+    assert ada.view.turns[0].ran is not None
+
+
+def test_an_export_has_all_rows(ada: Session) -> None:
+    ask(ada, MANY)
+    assert len(rows(ada)) == 200
+    with ada.export(SCRIPT[MANY], "csv").open(newline="") as file:
+        assert sum(1 for _ in csv.reader(file)) == 100_001
+
+
+def test_files_join_as_tables_and_are_ones_own(workspace: Workspace, ada: Session, tmp_path: Path) -> None:
+    (tmp_path / "shops.csv").write_text("shop_id,city\n1,Paris\n2,Rome\n")
+    (tmp_path / "staff.csv").write_text("name\nEve\n")
+    bo = workspace.session("two", "bo")
+    ada.open_files([tmp_path / "shops.csv"])
+    ada.open_files([tmp_path / "staff.csv"])
+    assert [table.name for table in ada.database.schema().tables] == ["shops", "staff"]
+    ask(ada, "How many shops?")
+    assert rows(ada) == [[2]]
+    ask(bo, COUNT)
+    assert rows(bo) == [[4]]
+    assert bo.database.schema().table("shops") is None
+
+
+def test_a_bad_file_changes_nothing(ada: Session, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("")
+    with pytest.raises(OpenError, match="empty"):
+        ada.open_files([tmp_path / "x.csv"])
+    ask(ada, COUNT)
+    assert rows(ada) == [[4]]
+
+
+def test_too_large_files_and_urls_can_be_forbidden(tmp_path: Path) -> None:
+    workspace = scripted_workspace(tmp_path, SCRIPT, rules=GuestRules(upload_mb=0, urls=False))
+    session = workspace.session("one", "ada")
+    (tmp_path / "x.csv").write_text("a\n1\n")
+    with pytest.raises(OpenError, match="0 MiB"):
+        session.open_files([tmp_path / "x.csv"])
+    with pytest.raises(OpenError, match="no database URLs"):
+        session.open_url("sqlite:////etc/passwd")
+    workspace.close()
+
+
+def test_a_conversation_is_found_after_a_restart(tmp_path: Path) -> None:
+    workspace = scripted_workspace(tmp_path, SCRIPT)
+    session = workspace.session("one", "ada")
+    ask(session, COUNT)
+    session.judge(0, True)
+    session.run_sql("SELECT 1 AS one", 0)
+    workspace.close()
+    workspace = scripted_workspace(tmp_path, SCRIPT)
+    again = workspace.session("new", "ada")
+    (entry,) = workspace.archive.search("ada")
+    assert again.resume(entry.id)
+    turn = again.view.turns[0]
+    assert (turn.question, turn.liked) == (COUNT, True)
+    assert turn.ran is not None and turn.ran.rows == ((1,),)
+    ask(again, PER_COUNTRY_OF_THEM)
+    assert COUNT in _prompt(again)
+    assert len(workspace.archive.search("ada")) == 1
+    workspace.close()
+
+
+def test_an_edited_question_goes_on_in_a_copy(workspace: Workspace, ada: Session) -> None:
+    ask(ada, COUNT)
+    ask(ada, WRONG)
+    ada.judge(0, True)
+    original = ada.conversation
+    ada.branch(1)
+    ask(ada, PER_COUNTRY)
+    assert [turn.question for turn in ada.view.turns] == [COUNT, PER_COUNTRY]
+    assert ada.view.turns[0].liked
+    assert original is not None
+    ada.resume(original)
+    assert [turn.question for turn in ada.view.turns] == [COUNT, WRONG]
+
+
+def test_a_shared_file_plays_back_without_a_model(workspace: Workspace, ada: Session, tmp_path: Path) -> None:
+    ask(ada, PER_COUNTRY)
+    file = tmp_path / "shared.jsonl"
+    file.write_bytes(ada.share().read_bytes())
+    bo = workspace.session("two", "bo")
+    bo.replay(file)
+    assert bo.view.turns == ada.view.turns
+    assert workspace.archive.search("bo")[0].source == "shared file: shared.jsonl"
+    file.write_text("nonsense\n")
+    with pytest.raises(EventError, match="not an event"):
+        bo.replay(file)
+    assert bo.view.turns == ada.view.turns
+
+
+def test_the_race_gives_every_lane_the_same_text(tmp_path: Path) -> None:
+    """In fp32 all methods write what plain decoding writes; each lane's clock is its own."""
+    workspace = tiny_workspace(tmp_path)
+    session = workspace.session("one", "ada")
+    with pytest.raises(NoRace):
+        next(session.race("generate", ["plain", "lookahead"]))
+    ask(session, COUNT)
+    *_, lanes = session.race("plan", ["plain", "lookahead", "prompt_lookup"])
+    plain = lanes[0]
+    assert all(lane.done and lane.text == plain.text for lane in lanes)
+    assert plain.metrics.tokens_per_forward == 1.0
+    assert all(lane.rounds for lane in lanes)
+    workspace.close()
+
+
+def test_a_vote_shows_how_the_elected_candidate_was_decoded(tmp_path: Path) -> None:
+    workspace = tiny_workspace(tmp_path)
+    session = workspace.session("one", "ada")
+    session.settings = replace(session.settings, samples=2)
+    ask(session, COUNT)
+    vote = next(step for step in session.view.turns[-1].steps if step.name == "vote")
+    assert vote.rounds and vote.text
+    assert "".join(vote.spelling[token] for r in vote.rounds for token in r.text_tokens).startswith(vote.text)
+    workspace.close()
+
+
+def test_an_unclear_question_can_be_settled_or_answered_as_it_stands(workspace: Workspace, ada: Session) -> None:
+    unclear, artist = "How many are called Home?", "Home refers to artists.name = 'Home'"
+    ask(ada, unclear)
+    asked_back = ada.view.turns[-1].unclear
+    assert asked_back is not None and artist in asked_back.options.values()
+    list(ada.ask(unclear, artist))
+    list(ada.ask(unclear, ask_back=False))
+    ada.settings = replace(ada.settings, clarify=False)
+    ask(ada, unclear)
+    assert [turn.unclear for turn in ada.view.turns[1:]] == [None] * 3
+    assert ConversationView(workspace.archive.events("ada", ada.conversation or "")).turns == ada.view.turns
+
+
+def test_ten_ask_at_once_and_all_are_answered(tmp_path: Path) -> None:
+    """Their steps take turns at the model, so nobody waits for all of another's question."""
+    workspace = scripted_workspace(tmp_path, SCRIPT, pause_s=0.002)
+    waits: list[float] = []
+
+    def work(number: int) -> None:
+        session = workspace.session(f"s{number}", f"user{number}")
+        begun = time.monotonic()
+        for event in session.ask(COUNT):
+            if isinstance(event, Wrote) and len(waits) <= number:
+                waits.append(time.monotonic() - begun)
+        answers.append(rows(session))
+
+    answers: list[list[list[object]]] = []
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert answers == [[[4]]] * 10
+    workspace.close()

@@ -1,0 +1,123 @@
+"""Guards the views of a turn: what they show is what the records say."""
+
+import re
+from typing import Any
+
+import pytest
+
+from agent.conversation.race import Lane
+from agent.conversation.savings import savings
+from agent.observe.events import Event
+from decoding.engine.records.rounds import Round
+from tools.schema import Column, ForeignKey, Schema, Table
+from ui.session.conversation_view import ConversationView, StepView
+from ui.views.charts import MOST_BARS, draw, suggest
+from ui.views.decoding_html import decoding_html, race_html, tokens_html
+from ui.views.savings_html import savings_html
+from ui.views.schema_html import schema_html
+from ui.views.tree_svg import tree_svg
+
+
+def text_of(html: str) -> str:
+    import html as escapes
+
+    return escapes.unescape(re.sub("<[^>]+>", "", html)).replace("⏎", "")
+
+
+def test_the_tokens_spell_the_text(albums: list[Event]) -> None:
+    """Every step that was decoded; the stop token at the end may follow."""
+    steps = [step for turn in ConversationView(albums).turns for step in turn.steps if step.rounds]
+    assert len(steps) >= 4
+    for step in steps:
+        assert text_of(tokens_html(step.rounds, step.spelling)).startswith(step.text)
+
+
+def test_a_race_says_when_others_shared_its_forwards() -> None:
+    def lane(batch: int) -> Lane:
+        return Lane("plain", rounds=[Round(0, 0, batch, 1, (), (), (), (5,), (), 0.1, 2.5, 0.2)])
+
+    assert "shared" not in race_html([lane(1), lane(1)])
+    assert "1 of 2 rounds shared their forward" in race_html([lane(1), lane(2)])
+
+
+def test_the_decoding_view_has_every_round_and_a_legend(albums: list[Event]) -> None:
+    step = next(step for turn in ConversationView(albums).turns for step in turn.steps if step.rounds)
+    view = decoding_html(step)
+    assert view.count("<li data-round=") == len(step.rounds)
+    for origin in ("accepted", "recycled", "bonus", "forced"):
+        assert f'tok {origin}"' in view
+    assert "Choose a step" in decoding_html(StepView("plan"))
+
+
+def test_a_tree_shows_every_node_and_which_were_accepted() -> None:
+    r = Round(0, 0, 1, 1, (1, 2, 3, 4), (-1, -1, 0, 2), (0, 2), (1, 3, 9), (), 0, 1, 0)
+    svg = tree_svg(r, {1: "<a>", 2: "b", 3: "c", 4: "d"})
+    assert svg.count("<rect") == 4
+    assert svg.count('class="accepted"') == 2
+    assert "<a>" not in svg
+    assert tree_svg(Round(0, 0, 1, 1, (), (), (), (9,), (), 0, 1, 0), {}) == ""
+
+
+def test_savings_name_their_source_and_add_up(albums: list[Event]) -> None:
+    turns = ConversationView(albums).turns
+    view = savings_html(turns[0], turns)
+    assert "estimated" in view
+    assert "this answer" in view and "all 2 questions" in view
+    total = savings(turns[0].records)
+    assert total.new_tokens == sum(record["new_tokens"] for record in turns[0].records)
+    assert total.wall_ms == pytest.approx(sum(record["wall_ms"] for record in turns[0].records))
+    assert total.saved_ms == pytest.approx((total.plain_ms or 0) - total.wall_ms)
+    for record in turns[0].records:
+        if record["decoder"]:
+            one = savings([record])
+            assert one.tokens_per_forward == pytest.approx(record["tokens_per_forward"], rel=0.02)
+            assert f"{record['tokens_per_forward']:.2f}" in view
+
+
+def test_an_unknown_plain_time_is_not_called_a_saving() -> None:
+    step = {"name": "plan", "decoder": "x", "wall_ms": 5.0, "plain_ms": None, "plain_ms_source": None, "new_tokens": 3,
+            "target_forwards": 3, "tokens_per_forward": 1.0, "prompt_tokens": 9, "cached_tokens": 0}  # fmt: skip
+    assert savings([step]).saved_ms is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "kind", "x", "y"),
+    [
+        (["country", "n"], [["France", 3], ["Spain", 1]], "bar", "country", "n"),
+        (["year", "n"], [[2014, 3], [2015, 1], [2016, 4]], "line", "year", "n"),
+        (["day", "sold"], [["2024-01-01", 3.5], ["2024-01-02", 1.0], ["2024-01-03", 2.0]], "line", "day", "sold"),
+        (["age", "price"], [[1, 2.0], [3, 4.0]], "scatter", "age", "price"),
+        (["genre_id", "n"], [[1, 9], [2, 24]], "bar", "genre_id", "n"),
+        (["id", "name", "price"], [[1, "a", 2.0], [2, "b", 3.0]], "bar", "name", "price"),
+        (["n"], [[5]], "none", "", ""),
+        (["a", "b"], [["x", "y"], ["z", "w"]], "none", "", ""),
+        ([], [], "none", "", ""),
+    ],
+)
+def test_the_chart_follows_the_shape(columns: list[str], rows: list[list[Any]], kind: str, x: str, y: str) -> None:
+    chart = suggest(columns, rows)
+    assert (chart.kind, chart.x, chart.y) == (kind, x, y)
+    if kind != "none":
+        assert list(chart.frame.columns) == [x, y]
+        assert len(chart.frame) == len(rows)
+
+
+def test_a_plot_gets_names_that_it_cannot_take_for_paths() -> None:
+    chart = suggest(["genre_id", "count_star()"], [[2, 9], [1, 24], [10, 3]])
+    assert (chart.x, chart.y, chart.order) == ("genre_id", "count_star", ["2", "1", "10"])
+    assert chart.y_range is not None and chart.y_range[0] == 0.0
+
+
+def test_a_chart_stays_small_and_takes_what_is_no_number() -> None:
+    assert len(draw("bar", ["a", "b"], [[i, i] for i in range(1000)], 0, 1).frame) == MOST_BARS
+    chart = draw("scatter", ["a", "a"], [["x", 1], [2, None]], 0, 1)
+    assert len(set(chart.frame.columns)) == 2
+
+
+def test_the_schema_browser_escapes_and_shows_keys() -> None:
+    album = Table("albums", (Column("<id>", "INTEGER", True, samples=("<b>",)), Column("artist", "INTEGER")),
+                  (ForeignKey(("artist",), "artists", ("id",)),), row_count=1200)  # fmt: skip
+    view = schema_html(Schema((album,), "duckdb"), "music")
+    for part in ("albums", "1,200 rows", "→ artists", "&lt;b&gt;", "primary key"):
+        assert part in view
+    assert "<b>&lt;" not in view and "<id>" not in view

@@ -1,0 +1,145 @@
+"""Opening things: data, conversations, settings. What each changes on the page."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from agent.conversation.archive import Entry
+from agent.observe.event_json import EventError
+from decoding.errors import ModelError
+from tools.linking.starter_questions import starters
+from tools.result import OpenError
+from ui.page import panel as panels
+from ui.page.page import Page
+from ui.page.sidebar import hint_text
+from ui.session.session import Session
+from ui.session.settings import Settings
+from ui.session.workspace import Workspace
+from ui.views.messages import messages
+from ui.views.schema_html import schema_html
+
+Updates = dict[Any, Any]
+
+
+class Opening:
+    """Handlers of the sidebar. `find`: the session of a request."""
+
+    def __init__(self, workspace: Workspace, page: Page, find: Callable[[gr.Request], Session]) -> None:
+        self._workspace, self._page, self._find = workspace, page, find
+
+    @property
+    def everywhere(self) -> list[Any]:
+        """What a change of data or conversation updates."""
+        page = self._page
+        return [page.side.schema, page.chat, page.side.conversations, *page.panel.of_a_turn]
+
+    def everything(self, session: Session) -> Updates:
+        """The whole page of a session."""
+        return self._data(session) | self.conversation(session)
+
+    def _data(self, session: Session) -> Updates:
+        return {self._page.side.schema: schema_html(session.database.schema(), session.database.name)}
+
+    def conversation(self, session: Session) -> Updates:
+        """Chat, list and panel."""
+        examples = [{"text": question} for question in starters(session.database.schema())]
+        chat = gr.update(value=messages(session.view.turns), examples=examples)
+        return {self._page.chat: chat} | self.listed(session) | panels.show(self._page.panel, session)
+
+    def listed(self, session: Session, text: str = "") -> Updates:
+        """The list of conversations."""
+        entries = self._workspace.archive.search(session.owner, text)
+        names = [entry.id for entry in entries]
+        value = session.conversation if session.conversation in names else None
+        choices = [(_label(entry), entry.id) for entry in entries]
+        return {self._page.side.conversations: gr.update(choices=choices, value=value)}
+
+    def files(self, paths: list[str] | None, request: gr.Request) -> Updates:
+        session = self._find(request)
+        if not paths:
+            return {}
+        self._try(lambda: session.open_files([Path(path) for path in paths]))
+        return self.everything(session) | {self._page.side.files: None}
+
+    def url(self, url: str, request: gr.Request) -> Updates:
+        session = self._find(request)
+        self._try(lambda: session.open_url(url.strip()))
+        return self.everything(session) | {self._page.side.url: ""}
+
+    def example(self, request: gr.Request) -> Updates:
+        session = self._find(request)
+        self._try(session.open_example)
+        return self.everything(session)
+
+    def new(self, request: gr.Request) -> Updates:
+        session = self._find(request)
+        session.begin()
+        return self.conversation(session)
+
+    def resume(self, name: str | None, request: gr.Request) -> Updates:
+        session = self._find(request)
+        if name and not session.resume(name):
+            gr.Info("This conversation was about other data: open that again to go on with it.")
+        return self.everything(session)
+
+    def search(self, text: str, request: gr.Request) -> Updates:
+        return self.listed(self._find(request), text.strip())
+
+    def delete(self, name: str | None, request: gr.Request) -> Updates:
+        session = self._find(request)
+        if name:
+            session.delete(name)
+        return self.conversation(session)
+
+    def share(self, request: gr.Request) -> Updates:
+        path = self._find(request).share()
+        return {self._page.side.shared: gr.update(value=str(path), visible=True)}
+
+    def replay(self, path: str, request: gr.Request) -> Updates:
+        session = self._find(request)
+        self._try(lambda: session.replay(Path(path)))
+        return self.conversation(session)
+
+    def settings(self, values: dict[Any, Any], request: gr.Request) -> str:
+        """Take the settings over when they are sound; says what is wrong otherwise."""
+        session = self._find(request)
+        settings = Settings(*(values[part] for part in self._page.side.settings))
+        try:
+            settings.check()
+        except (ModelError, ValueError) as error:
+            return f"⚠ {error}"
+        session.settings = settings
+        return hint_text(settings.decoder)
+
+    def wire(self) -> None:
+        """Connect the sidebar; called inside the blocks."""
+        side, everywhere = self._page.side, self.everywhere
+        _on(side.files.upload, self.files, [side.files], [*everywhere, side.files])
+        _on(side.open_url.click, self.url, [side.url], [*everywhere, side.url])
+        _on(side.url.submit, self.url, [side.url], [*everywhere, side.url])
+        _on(side.example.click, self.example, [], everywhere)
+        _on(side.new.click, self.new, [], everywhere)
+        _on(self._page.chat.clear, self.new, [], everywhere)
+        _on(side.conversations.input, self.resume, [side.conversations], everywhere)
+        _on(side.search.change, self.search, [side.search], [side.conversations])
+        _on(side.delete.click, self.delete, [side.conversations], everywhere)
+        _on(side.share.click, self.share, [], [side.shared])
+        _on(side.replay.upload, self.replay, [side.replay], everywhere)
+        for part in side.settings:
+            _on(part.change, self.settings, set(side.settings), [side.options_hint])
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (OpenError, EventError) as error:
+            raise gr.Error(str(error)) from error
+
+
+def _on(event: Callable[..., Any], handler: Callable[..., Any], inputs: Any, outputs: list[Any]) -> None:
+    event(handler, inputs, outputs, api_visibility="private", concurrency_limit=8, show_progress="minimal")
+
+
+def _label(entry: Entry) -> str:
+    return entry.title or "(nothing asked yet)"

@@ -1,0 +1,133 @@
+"""What the components do: every handler finds its session, calls it, and returns updates. Asking is in `ui.page.asking`."""
+
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Any
+
+import gradio as gr
+
+from agent.conversation.race import NoRace
+from decoding.serving.model_queue import Stopped
+from tools.result import OpenError
+from ui.page import panel as panels
+from ui.page.opening import Opening
+from ui.page.page import Page
+from ui.session.session import Busy, Session
+from ui.session.workspace import Full, Workspace
+from ui.views.decoding_html import decoding_html, race_html
+from ui.views.messages import message_turn
+
+Updates = dict[Any, Any]
+
+
+class Controller:
+    """Handlers over one page. Holds no state of its own: sessions live in the workspace."""
+
+    def __init__(self, workspace: Workspace, page: Page) -> None:
+        self.workspace, self.page = workspace, page
+        self.opening = Opening(workspace, page, self.session)
+
+    def session(self, request: gr.Request) -> Session:
+        """The session of a page that was loaded from this server."""
+        found = self.workspace.find(request.session_hash or "")
+        if found is None:
+            raise gr.Error("The server was started anew: reload the page.")
+        return found
+
+    def load(self, owner: str | None, request: gr.Request) -> Updates:
+        """A page comes: who signed in, or this browser, owns what is asked here."""
+        secret = owner if isinstance(owner, str) and len(owner) == 32 else token_hex(16)
+        name = f"user:{request.username}" if request.username else f"browser:{secret}"
+        try:
+            session = self.workspace.session(request.session_hash or "", name)
+        except Full as error:
+            raise gr.Error(str(error)) from error
+        newest = self.workspace.archive.search(name, most=1)
+        if newest and not session.view.turns:
+            session.resume(newest[0].id)
+        return {self.page.owner: secret} | self.opening.everything(session)
+
+    def unload(self, request: gr.Request) -> None:
+        self.workspace.leave(request.session_hash or "")
+
+    def judge(self, data: gr.LikeData, request: gr.Request) -> None:
+        """`data.liked` is True, False, or an empty text where it is taken back."""
+        session = self.session(request)
+        turn = message_turn(session.view.turns, data.index)
+        if turn is not None:
+            session.judge(turn, data.liked if isinstance(data.liked, bool) else _word(data.liked))
+
+    def choose(self, index: int | None, request: gr.Request) -> Updates:
+        return panels.show(self.page.panel, self.session(request), index)
+
+    def run_sql(self, sql: str, index: int | None, request: gr.Request) -> Updates:
+        """Run what stands in the editor; it belongs to the chosen answer."""
+        session, panel = self.session(request), self.page.panel
+        if index is None or not session.view.turns:
+            return {panel.trouble: "Ask a question first: this SQL is kept with its answer."}
+        ran = session.run_sql(sql, index)
+        updates = {panel.trouble: panels.told_error(ran.error), panel.words: panels.explained(session, sql)}
+        if ran.error is not None:
+            return updates
+        shown = panels.show_rows(panel, session, session.view.turns[index], index)
+        return updates | shown | {panel.trouble: f"✓ {shown[panel.caption]}. The Result and Chart tabs show them."}
+
+    def export(self, sql: str, kind: Any, request: gr.Request) -> Updates:
+        """The whole result of the SQL, not what is displayed of it."""
+        if not sql.strip():
+            raise gr.Error("There is no SQL yet whose rows could be exported.")
+        try:
+            path = self.session(request).export(sql, kind)
+        except (OpenError, ValueError) as error:
+            raise gr.Error(str(error)) from error
+        return {self.page.panel.download: gr.update(value=str(path), visible=True, label=f"Download {path.name}")}
+
+    def redraw(self, index: int | None, kind: str, x: int | None, y: int | None, request: gr.Request) -> Updates:
+        return panels.redraw(self.page.panel, self.session(request), -1 if index is None else index, kind, x, y)
+
+    def decode_view(self, index: int | None, step: int | None, request: gr.Request) -> str:
+        turns = self.session(request).view.turns
+        if index is None or step is None or index >= len(turns) or step >= len(turns[index].steps):
+            return decoding_html(None)
+        return decoding_html(turns[index].steps[step])
+
+    def race(self, step: str | None, methods: list[str], request: gr.Request) -> Any:
+        """Stream the race; at most three run."""
+        session = self.session(request)
+        if not 2 <= len(methods) <= 3:
+            raise gr.Error("Choose two or three methods.")
+        try:
+            for lanes in session.race(step or "", methods):
+                yield race_html(lanes)
+        except (NoRace, Busy) as error:
+            raise gr.Error(str(error)) from error
+        except Stopped:
+            return
+
+
+def wire(workspace: Workspace, page: Page) -> Controller:
+    """Connect everything but asking."""
+    c, panel = Controller(workspace, page), page.panel
+    with page.blocks:
+        page.blocks.load(c.load, [page.owner], [page.owner, *c.opening.everywhere], api_visibility="private")
+        page.blocks.unload(c.unload)
+        page.chat.like(c.judge, None, None, api_visibility="private")
+        _on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)
+        run_outputs = [panel.trouble, panel.words, panel.caption, panel.table, panel.download, *panel.of_a_chart]
+        _on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)
+        _on(panel.export.click, c.export, [panel.sql, panel.export_kind], [panel.download])
+        for part in (panel.chart_kind, panel.chart_x, panel.chart_y):
+            chosen = [panel.turn, panel.chart_kind, panel.chart_x, panel.chart_y]
+            _on(part.input, c.redraw, chosen, panel.of_a_chart)
+        _on(panel.step.input, c.decode_view, [panel.turn, panel.step], [panel.decoding])
+        _on(panel.race.click, c.race, [panel.race_step, panel.race_methods], [panel.race_view])
+        c.opening.wire()
+    return c
+
+
+def _on(event: Callable[..., Any], handler: Callable[..., Any], inputs: list[Any], outputs: list[Any]) -> None:
+    event(handler, inputs, outputs, api_visibility="private", concurrency_limit=8, show_progress="minimal")
+
+
+def _word(liked: Any) -> bool | None:
+    return {"Like": True, "Dislike": False}.get(str(liked))

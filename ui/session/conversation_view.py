@@ -1,0 +1,131 @@
+"""From events to what the page holds: turns with their steps. Live and recorded events are folded alike."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.observe.events import (
+    Answered,
+    Asked,
+    Event,
+    Failed,
+    Finished,
+    Judged,
+    Noted,
+    Ran,
+    Started,
+    Unclear,
+    Waiting,
+    Wrote,
+)
+from agent.observe.node_notes import Note
+from decoding.engine.records.rounds import Round
+
+
+@dataclass(slots=True)
+class StepView:
+    """One step as far as it has come. `record`: its `agent.observe.step_record.Step` as a dict, once it is over."""
+
+    name: str
+    text: str = ""
+    rounds: list[Round] = field(default_factory=list)
+    spelling: dict[int, str] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    record: dict[str, Any] | None = None
+    ahead: int = 0  # others who use the model first
+
+
+@dataclass(slots=True)
+class TurnView:
+    """A question and what came of it. `row_count`: rows of the result, of which `answer` may hold fewer."""
+
+    question: str
+    evidence: str = ""
+    database: str = ""
+    steps: list[StepView] = field(default_factory=list)
+    unclear: Unclear | None = None  # the asker is asked back; the answer says so too
+    answer: dict[str, Any] | None = None
+    row_count: int = 0
+    failure: Failed | None = None
+    liked: bool | None = None
+    ran: Ran | None = None  # the newest SQL that was run by hand
+
+    @property
+    def is_over(self) -> bool:
+        return self.answer is not None or self.failure is not None
+
+    @property
+    def sql(self) -> str:
+        """The SQL that stands, else the last that was tried."""
+        if self.answer is None:
+            return ""
+        tried = self.answer["attempts"]
+        return str(self.answer["sql"] or (tried[-1]["sql"] if tried else ""))
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [step.record for step in self.steps if step.record]
+
+
+class ConversationView:
+    """A conversation as it stands; `apply` takes the next event in."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.turns: list[TurnView] = []
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Event) -> None:
+        """Events that belong to no turn, as a damaged file may have them, change nothing."""
+        if isinstance(event, Asked):
+            self.turns.append(TurnView(event.question, event.evidence, event.database))
+        elif isinstance(event, Judged | Ran):
+            self._afterwards(event)
+        elif self.turns:
+            _apply(self.turns[-1], event)
+
+    def _afterwards(self, event: Judged | Ran) -> None:
+        if not 0 <= event.turn < len(self.turns):
+            return
+        turn = self.turns[event.turn]
+        if isinstance(event, Judged):
+            turn.liked = event.liked
+        else:
+            turn.ran = event
+
+
+def _apply(turn: TurnView, event: Event) -> None:
+    match event:
+        case Waiting():
+            _open_step(turn, event.step).ahead = event.ahead
+        case Started():
+            step = _open_step(turn, event.step)
+            step.text, step.rounds, step.spelling, step.ahead = "", [], {}, 0
+        case Wrote():
+            step = _open_step(turn, event.step)
+            step.text += event.text
+            step.rounds += event.rounds
+            step.spelling |= event.spelling or {}
+        case Finished():
+            _open_step(turn, event.record["name"]).record = event.record
+        case Noted():
+            _last_named(turn, event.step).notes += event.notes
+        case Unclear():
+            turn.unclear = event
+        case Answered():
+            turn.answer, turn.row_count = event.answer, event.row_count
+        case Failed():
+            turn.failure = event
+
+
+def _open_step(turn: TurnView, name: str) -> StepView:
+    """The step that runs, or a new one."""
+    if turn.steps and turn.steps[-1].name == name and turn.steps[-1].record is None:
+        return turn.steps[-1]
+    turn.steps.append(StepView(name))
+    return turn.steps[-1]
+
+
+def _last_named(turn: TurnView, name: str) -> StepView:
+    found = next((step for step in reversed(turn.steps) if step.name == name), None)
+    return found or _open_step(turn, name)

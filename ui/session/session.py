@@ -1,0 +1,295 @@
+"""One person at the chat: the open database, the conversation, and what is asked of them. No component, no HTML."""
+
+import shutil
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from agent.conversation.conversation import Again, Conversation
+from agent.conversation.json_values import plain_rows
+from agent.conversation.race import Lane, NoRace, race
+from agent.conversation.records import records
+from agent.graph.readings import entity_of
+from agent.graph.stop_signal import StopSignal
+from agent.graph.toolbox import Toolbox
+from agent.observe.audit import Trail, run_sql
+from agent.observe.event_json import EventError, from_json, to_json
+from agent.observe.events import Asked, Event, Failed, Judged, Ran
+from agent.state import Reading
+from decoding.engine.loop import PromptTooLong
+from decoding.engine.recall import Recall
+from decoding.errors import ModelError
+from decoding.serving.model_queue import Stopped
+from tools.databases.database import Database
+from tools.databases.files.export import Format, export
+from tools.databases.open_database import open_database
+from tools.result import OpenError, QueryError, Result
+from ui.session.conversation_view import ConversationView
+from ui.session.retry import Retry, remembered, retry_of
+from ui.session.services import Services
+
+STORED_ROWS = 200  # of a result, in the archive and in a shared file
+EXAMPLE = "example"
+
+
+class Busy(RuntimeError):
+    """One question at a time."""
+
+
+class Session:
+    """Owner of its database, of the events of its conversation, and of the newest result."""
+
+    def __init__(self, workspace: Services, owner: str, folder: Path) -> None:
+        self.workspace, self.owner, self.folder = workspace, owner, folder
+        self.settings = workspace.default_settings()
+        self.database: Database = workspace.open_default()
+        self.source = EXAMPLE
+        self.conversation: str | None = None
+        self.view = ConversationView()
+        self.results: dict[int, Result] = {}  # the newest turn's result, whole
+        self._files: list[Path] = []
+        self._stop = StopSignal()
+        self._recall = Recall()
+        self._toolbox: Toolbox | None = None
+        self._trail = Trail(workspace.log, owner, "ui") if workspace.log else None
+        self._busy = threading.Lock()
+
+    def ask(
+        self, question: str, evidence: str = "", again: int | None = None, ask_back: bool = True,
+        reading: Reading | None = None,
+    ) -> Iterator[Event]:  # fmt: skip
+        """Answer, event by event; closing the iterator stops the answering. `again`: the turn whose question is tried once
+        more, in its place of the conversation; its SQL does not come back. `reading`: as the asker wants the question read.
+        `ask_back`: unless the settings forbid it.
+        """
+        happened: list[Event] = []
+        with self._occupied():
+            try:
+                for event in self._asked(question, evidence, again, ask_back and again is None, reading):
+                    self._happens(event, happened)
+                    if isinstance(event, Asked):  # a program that is killed has kept the question
+                        self._store(happened)
+                        happened.clear()
+                    yield event
+            finally:
+                if self.view.turns and not self.view.turns[-1].is_over:
+                    self._happens(Failed("Stopped.", stopped=True), happened)
+                self._store(happened)
+
+    @contextmanager
+    def _occupied(self) -> Iterator[None]:
+        """One thing at a time, and not for ever. Raises Busy."""
+        if not self._busy.acquire(blocking=False):
+            raise Busy("still at work on the last question; stop that first")
+        self._stop.clear()
+        late = threading.Timer(self.workspace.rules.question_s, self.stop)
+        late.start()
+        try:
+            yield
+        finally:
+            late.cancel()
+            self.stop()
+            self._busy.release()
+
+    def _happens(self, event: Event, happened: list[Event]) -> None:
+        happened.append(event)
+        self.view.apply(event)
+
+    def _asked(
+        self, question: str, evidence: str, again: int | None, ask_back: bool, reading: Reading | None
+    ) -> Iterator[Event]:
+        started = False
+        try:
+            retry = None if again is None else retry_of(self.view.turns, again)
+            conversation = self._conversation(retry, ask_back)
+            wanted = retry.again if retry else Again(reading=reading)
+            for event in records(conversation, question, evidence, STORED_ROWS, wanted):
+                started = True
+                yield event
+            if conversation.toolbox.result is not None:
+                self.results = {len(self.view.turns) - 1: conversation.toolbox.result}
+        except (Stopped, ModelError, OpenError, PromptTooLong, ValueError) as error:
+            if not started:
+                yield Asked(question, evidence, self.database.name)
+            stopped = isinstance(error, Stopped)
+            yield Failed("Stopped." if stopped else f"{error}", stopped)
+
+    def stop(self) -> None:
+        """Stop decoder and query; what runs ends soon after."""
+        self._stop.stop()
+        self.database.interrupt()
+
+    def run_sql(self, sql: str, turn: int) -> Ran:
+        """Run SQL by hand under the same guard and limits as the model's."""
+        outcome = run_sql(self._trail, self.database, sql, self.settings.limits())
+        if isinstance(outcome, QueryError):
+            ran = Ran(turn, sql, error=asdict(outcome))
+        else:
+            rows = tuple(map(tuple, plain_rows(outcome.rows[:STORED_ROWS])))
+            count = len(outcome.rows)
+            ran = Ran(turn, sql, outcome.columns, rows, count, outcome.truncated, outcome.wall_ms)
+            self.results = {turn: outcome}
+        self.view.apply(ran)
+        self._store([ran])
+        return ran
+
+    def judge(self, turn: int, liked: bool | None) -> None:
+        judged = Judged(turn, liked)
+        self.view.apply(judged)
+        self._store([judged])
+
+    def export(self, sql: str, kind: Format) -> Path:
+        """Every row of the query as a file. Raises OpenError, ExportError."""
+        limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
+        outcome = run_sql(self._trail, self.database, sql, limits)
+        if isinstance(outcome, QueryError):
+            raise OpenError(outcome.message)
+        path = self.folder / f"result.{kind}"
+        export(outcome, path, kind)
+        return path
+
+    def race(self, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:
+        """Race the newest answer's step. Raises NoRace, Stopped, Busy."""
+        if self._toolbox is None:
+            raise NoRace("ask a question first: the race decodes a step of its answer again")
+        with self._occupied():
+            yield from race(self._toolbox, step, methods)
+
+    def open_files(self, paths: Sequence[Path]) -> None:
+        """Open files beside those that are open already. Raises OpenError, and then nothing has changed."""
+        copies = [self.folder / path.name for path in paths]
+        total = sum(path.stat().st_size for path in [*paths, *self._files])
+        if total > self.workspace.rules.upload_mb << 20:
+            raise OpenError(f"these files are more than the {self.workspace.rules.upload_mb} MiB allowed here")
+        for path, copy in zip(paths, copies, strict=True):
+            shutil.copyfile(path, copy)
+        files = list(dict.fromkeys([*self._files, *copies]))
+        self._opened(open_database(list(files), isolated=True), "files: " + ", ".join(path.name for path in files))
+        self._files = files
+
+    def open_url(self, url: str) -> None:
+        """Raises OpenError."""
+        if not self.workspace.rules.urls:
+            raise OpenError("this server opens no database URLs; put the data into files")
+        if "://" not in url:
+            raise OpenError(
+                "a database URL looks like postgresql://user:password@host/name; drop files instead of paths"
+            )
+        database = open_database(url, isolated=True)
+        self._opened(database, f"url: {database.name}")
+        self._files = []
+
+    def open_example(self) -> None:
+        self._opened(self.workspace.open_default(), EXAMPLE)
+        self._files = []
+
+    def _opened(self, database: Database, source: str) -> None:
+        try:
+            database.schema()
+        except OpenError:
+            database.close()
+            raise
+        self.stop()
+        self.database.close()
+        self.database, self.source = database, source
+        self._recall, self._toolbox = Recall(), None
+        self.begin()
+
+    def begin(self) -> None:
+        """A new conversation; it is stored once something is asked."""
+        self.conversation, self.view, self.results = None, ConversationView(), {}
+
+    def resume(self, conversation: str) -> bool:
+        """Go on with a stored conversation; whether its database is the one that is open."""
+        entry = self.workspace.archive.entry(self.owner, conversation)
+        if entry is None:
+            return True
+        if entry.source == EXAMPLE and self.source != EXAMPLE:
+            self.open_example()
+        self.conversation, self.results = conversation, {}
+        self.view = ConversationView(self.workspace.archive.events(self.owner, conversation))
+        if self.view.turns and not self.view.turns[-1].is_over:
+            self.view.apply(Failed("No answer was kept: the program ended, or is still at work on it."))
+        return entry.source == self.source
+
+    def branch(self, turns: int) -> None:
+        """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is."""
+        kept: list[Event] = []
+        if self.conversation is not None:
+            kept = _first_turns(self.workspace.archive.events(self.owner, self.conversation), turns)
+        self.begin()
+        for event in kept:
+            self.view.apply(event)
+        self._store(kept)
+
+    def delete(self, conversation: str) -> None:
+        self.workspace.archive.delete(self.owner, conversation)
+        if conversation == self.conversation:
+            self.begin()
+
+    def share(self) -> Path:
+        """The conversation as a file of events, one a line."""
+        events = self.workspace.archive.events(self.owner, self.conversation) if self.conversation else []
+        path = self.folder / "conversation.jsonl"
+        path.write_text("".join(to_json(event) + "\n" for event in events), encoding="utf-8")
+        return path
+
+    def replay(self, path: Path) -> None:
+        """Show a shared file as a new conversation of one's own. Raises EventError."""
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError) as error:
+            raise EventError(f"cannot read {path.name}: it is not a text file") from error
+        events = [from_json(line) for line in lines if line.strip()]
+        if not any(isinstance(event, Asked) for event in events):
+            raise EventError(f"{path.name} holds no conversation")
+        self.begin()
+        for event in events:
+            self.view.apply(event)
+        self._store(events, source=f"shared file: {path.name}")
+
+    def close(self) -> None:
+        self.stop()
+        self.database.close()
+
+    def _conversation(self, retry: Retry | None, ask_back: bool) -> Conversation:
+        settings = replace(self.settings, clarify=self.settings.clarify and ask_back)
+        if retry and retry.sampled:
+            settings = replace(settings, temperature=max(settings.temperature, 0.7), seed=len(self.view.turns))
+        toolbox = self.workspace.toolbox(settings, self.database)
+        toolbox.stop, toolbox.recall, toolbox.trail = self._stop, self._recall, self._trail
+        if self.source == EXAMPLE:
+            toolbox.options = replace(toolbox.options, knowledge=self.workspace.knowledge)
+        self._toolbox = toolbox
+        conversation = Conversation(toolbox)
+        for number, turn in remembered(retry.before if retry else self.view.turns):
+            answer = turn.answer or {}
+            conversation.remember(turn.question, turn.sql, number, entity_of(answer.get("rows", ()), turn.row_count))
+        return conversation
+
+    def _store(self, events: Sequence[Event], source: str | None = None) -> None:
+        """On a full disk the conversation goes on, and is not kept."""
+        if not events:
+            return
+        try:
+            if self.conversation is None:
+                self.conversation = self.workspace.archive.begin(self.owner, source or self.source)
+            self.workspace.archive.add(self.owner, self.conversation, events)
+        except sqlite3.Error as error:
+            print(f"sqlagent: a conversation cannot be stored ({error})", file=sys.stderr)
+
+
+def _first_turns(events: Sequence[Event], turns: int) -> list[Event]:
+    """The events of the first turns, with what was later said of them."""
+    kept: list[Event] = []
+    turn = -1
+    for event in events:
+        turn += isinstance(event, Asked)
+        late = isinstance(event, Judged | Ran)
+        if (event.turn if isinstance(event, Judged | Ran) else turn) < turns and (late or turn < turns):
+            kept.append(event)
+    return kept

@@ -1,0 +1,175 @@
+"""Turns as the chat's messages: the running one step by step, those that are over in short."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from agent.conversation.savings import savings
+from agent.observe.node_notes import Note
+from agent.observe.step_titles import step_title
+from ui.session.conversation_view import StepView, TurnView
+from ui.views.words import counted, fenced, milliseconds, plain
+
+Message = dict[str, Any]
+PREVIEW_ROWS, PREVIEW_COLUMNS, PREVIEW_CHARACTERS = 5, 6, 40
+MOST_OPTIONS = 4
+ASK_AFRESH = "ask afresh"  # the reply of one whose question was taken for a follow-up
+AS_IT_STANDS = "as it stands"  # the reply of one who does not want to be asked back
+
+
+def messages(turns: Sequence[TurnView]) -> list[Message]:
+    """All messages of a conversation."""
+    return [message for index, turn in enumerate(turns) for message in turn_messages(turn, index)]
+
+
+def turn_messages(turn: TurnView, index: int) -> list[Message]:
+    """A turn's messages. `metadata.id` names the turn, so that a click on a message finds it."""
+    asked: Message = {"role": "user", "content": turn.question, "metadata": {"id": f"{index}:question"}}
+    if not turn.is_over:
+        return [asked, *(_running(step, f"{index}:{i}") for i, step in enumerate(turn.steps))]
+    return [asked, *_how(turn, index), _answer(turn, index)]
+
+
+def message_turn(turns: Sequence[TurnView], index: Any) -> int | None:
+    """The turn of the message at that place of the chat."""
+    place = index[0] if isinstance(index, list | tuple) else index
+    shown = messages(turns)
+    return turn_of(shown[place]) if isinstance(place, int) and 0 <= place < len(shown) else None
+
+
+def turn_of(message: Message) -> int | None:
+    """The turn that a message belongs to."""
+    name = str((message.get("metadata") or {}).get("id") or "")
+    number = name.partition(":")[0]
+    return int(number) if number.isdecimal() else None
+
+
+def _running(step: StepView, name: str) -> Message:
+    metadata: dict[str, Any] = {
+        "title": step_title(step.name),
+        "id": name,
+        "status": "done" if step.record else "pending",
+    }
+    if step.ahead:
+        metadata["title"] = f"Waiting for the model: {counted(step.ahead, 'other')} first"
+    if step.record:
+        metadata["duration"] = round(step.record["wall_ms"] / 1000, 3)
+        metadata["log"] = _figures(step.record)
+    return {"role": "assistant", "content": _body(step), "metadata": metadata}
+
+
+def _body(step: StepView) -> str:
+    """What a step writes while it writes; what it took and found afterwards."""
+    text = step.text.strip()
+    return _notes(step.notes) or (fenced(text, "" if step.name == "plan" else "sql") if text else " ")
+
+
+def _notes(notes: Iterable[Note]) -> str:
+    return "\n\n".join(f"{plain(note.label)}\n{fenced(note.text, note.language)}" for note in notes)
+
+
+def _figures(record: dict[str, Any]) -> str:
+    """A step's figures in one line."""
+    if not record["decoder"]:
+        return str(record["detail"])
+    tokens = f"{counted(record['new_tokens'], 'token')} in {counted(record['target_forwards'], 'forward')}"
+    rate = f", {record['tokens_per_forward']:.2f} a forward" if record["tokens_per_forward"] else ""
+    return f"{tokens}{rate}; {record['cached_tokens']:,} of {record['prompt_tokens']:,} prompt tokens cached"
+
+
+def _how(turn: TurnView, index: int) -> list[Message]:
+    """All steps of a turn that is over, folded into one thought."""
+    if not turn.steps:
+        return []
+    total = savings(turn.records)
+    saved = f", plainly {milliseconds(total.plain_ms)} ({total.source})" if total.plain_ms and total.source else ""
+    metadata = {
+        "title": f"{counted(len(turn.records), 'step')} in {milliseconds(total.wall_ms)}{saved}",
+        "id": f"{index}:how",
+        "status": "done",
+    }
+    body = "\n\n".join(_told(step) for step in turn.steps)
+    return [{"role": "assistant", "content": body or " ", "metadata": metadata}]
+
+
+def _told(step: StepView) -> str:
+    took = f" · {milliseconds(step.record['wall_ms'])}" if step.record else ""
+    figures = f" · {plain(_figures(step.record))}" if step.record and _figures(step.record) else ""
+    return f"**{step_title(step.name)}**{took}{figures}\n\n{_notes(step.notes)}".strip()
+
+
+def _answer(turn: TurnView, index: int) -> Message:
+    if turn.failure is not None or turn.answer is None:
+        return _message(index, f"**{plain(turn.failure.message if turn.failure else 'No answer.')}**")
+    error = turn.answer["error"]
+    parts = [f"*{plain(turn.evidence)}*"] if turn.evidence else []
+    continues = turn.answer.get("continues")
+    if continues:
+        parts.append(f'<span class="chip">continues question {int(continues)}</span>')
+    parts.append(f"**{plain(turn.answer['answer'])}**")
+    if error:
+        parts.append(_advice(error))
+    elif turn.row_count > 1 or len(turn.answer["columns"]) > 2:
+        parts.append(_preview(turn))
+    if turn.sql:
+        parts.append(fenced(turn.sql, "sql"))
+    message = _message(index, "\n\n".join(part for part in parts if part))
+    afresh = [{"label": f"✕ does not continue question {int(continues)}", "value": ASK_AFRESH}] if continues else []
+    if options := (_asked_back(turn) or _options(turn.answer)) + afresh:
+        message["options"] = options
+    return message
+
+
+def _message(index: int, content: str) -> Message:
+    return {"role": "assistant", "content": content, "metadata": {"id": f"{index}:answer"}}
+
+
+def _preview(turn: TurnView) -> str:
+    """The first rows as a Markdown table."""
+    answer = turn.answer or {}
+    columns, rows = answer["columns"][:PREVIEW_COLUMNS], answer["rows"][:PREVIEW_ROWS]
+    lines = [_row(columns), "|" + "---|" * len(columns), *(_row(row[:PREVIEW_COLUMNS]) for row in rows)]
+    more = [counted(turn.row_count - len(rows), "more row")] if turn.row_count > len(rows) else []
+    if len(answer["columns"]) > PREVIEW_COLUMNS:
+        more.append(counted(len(answer["columns"]) - PREVIEW_COLUMNS, "more column"))
+    return "\n".join(lines) + (f"\n\n*{' and '.join(more)} in the result*" if more else "")
+
+
+def _row(cells: Iterable[Any]) -> str:
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(cell: Any) -> str:
+    text = "" if cell is None else f"{cell:,.2f}" if isinstance(cell, float) else str(cell)
+    return plain(text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…")
+
+
+_ADVICE = {
+    "unclear": "Choose one, or say it in other words.",
+    "refused": "Only reading is allowed here: ask for what the data says, or change the SQL in the SQL tab.",
+    "timeout": "Ask for less, or give queries more time in the settings.",
+    "memory": "Ask for fewer rows or columns.",
+    "connection": "Open the database again.",
+}
+
+
+def _advice(error: dict[str, Any]) -> str:
+    general = "Say it in other words, name the table or column, or mend the SQL in the SQL tab and run it."
+    return _ADVICE.get(error["kind"], general)
+
+
+def _asked_back(turn: TurnView) -> list[dict[str, str]]:
+    """What an unclear question may mean, and the way past that."""
+    if turn.unclear is None:
+        return []
+    meanings = [{"label": label, "value": evidence} for label, evidence in turn.unclear.options.items()]
+    return [*meanings, {"label": "Answer it as it stands", "value": AS_IT_STANDS}]
+
+
+def _options(answer: dict[str, Any]) -> list[dict[str, str]]:
+    """What an unknown or ambiguous name may have meant, as replies that can be clicked; none for an answer with rows."""
+    errors = [attempt["error"] for attempt in answer["attempts"] if attempt["error"]] if answer["error"] else []
+    asked = next((error for error in reversed([*errors, answer["error"] or {}]) if error.get("candidates")), None)
+    if asked is None or not asked.get("name"):
+        return []
+    texts = [f"{asked['name']} means {name}" for name in asked["candidates"][:MOST_OPTIONS]]
+    return [{"label": text, "value": text} for text in texts]

@@ -1,0 +1,36 @@
+"""Short texts and numbers as a person reads them, and the escapes for data that goes into Markdown or HTML."""
+
+import re
+from html import escape
+from typing import Any
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:])")
+
+
+def plain(text: Any) -> str:
+    """Text for Markdown that shows as it is: no link, no image, no markup, no HTML."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(str(text).split())).replace("&", "&amp;").replace("<", "&lt;")
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A code block that its content cannot end."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def html(text: Any) -> str:
+    return escape(str(text), quote=True)
+
+
+def milliseconds(value: float | None) -> str:
+    """7.2 ms, 840 ms, 3.14 s; a question mark where it is not known."""
+    if value is None:
+        return "?"
+    if abs(value) >= 1000:
+        return f"{value / 1000:,.2f} s"
+    return f"{value:,.0f} ms" if abs(value) >= 10 else f"{value:.1f} ms"
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
