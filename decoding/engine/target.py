@@ -84,6 +84,11 @@ class Target(Protocol[Opened]):
         """Of the matrices; int8 ones stand beside an embedding in fp32."""
         ...
 
+    @property
+    def runtime(self) -> str:
+        """What computes, a part of the key of measured times: "cpu" or "cuda", or "kernels" for our own on a processor."""
+        ...
+
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> Opened:
         """A new sequence that reuses the longest cached prefix of `prompt[:-1]`; `sequence.cached` says how long it is.
 

@@ -140,6 +140,10 @@ class FastTarget:
     def weight_dtype(self) -> torch.dtype:
         return self.model.weight_dtype
 
+    @property
+    def runtime(self) -> str:
+        return self.lm_head.device.type
+
     @torch.inference_mode()
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> FastSequence:
         if not all(0 <= tap <= self.model.config.layers for tap in taps):

@@ -78,6 +78,10 @@ class HfTarget:
     def weight_dtype(self) -> torch.dtype:
         return self.lm_head.dtype
 
+    @property
+    def runtime(self) -> str:
+        return self.lm_head.device.type
+
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> HfSequence:
         able = [kept for kept in self._kept if set(taps) <= set(kept.taps)]
         best = max(able, key=lambda kept: _common(kept.tokens, prompt[:-1]), default=None)

@@ -19,11 +19,20 @@ from decoding.targets.cpu import forward as source
 def compiled_forward() -> Callable[..., None]:
     """`forward`, which compiles itself at its first call unless the cache has it for this processor."""
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_root() / "kernels" / _key())  # read when a function is decorated
+    numba.config.CACHE_DIR = str(_folder())  # read when a function is decorated
     try:
         return _cached(source.forward.py_func)
     finally:
         numba.config.CACHE_DIR = before
+
+
+def is_compiled() -> bool:
+    """Whether the cache has it, for this processor or another one."""
+    return any(_folder().rglob("*.nbc"))
+
+
+def _folder() -> Path:
+    return cache_root() / "kernels" / _key()
 
 
 def _cached(function: Any) -> Callable[..., None]:

@@ -16,7 +16,7 @@ from decoding.targets.cpu.forward import GROUP_ROWS, MATRICES, PHASES, Job, Mode
 from decoding.targets.cpu.packed_model import Arrays, head_room, padded
 from decoding.targets.cpu.pages import Pages
 from decoding.targets.fast_ops import inverse_frequencies
-from decoding.targets.int8.rotation import stream_rotation, rotated
+from decoding.targets.int8.rotation import rotated, stream_rotation
 from kernels.cpu.lm_head import CHUNK
 from kernels.cpu.threads import Team, thread_count
 from kernels.cpu.tree_attention import PAGE
@@ -78,6 +78,15 @@ class CpuModel:
         self._cos = self._sin = np.zeros((0, self.dim // 2), np.float32)
         self._forward = compiled_forward()
 
+        self.embedding = torch.from_numpy(arrays["embedding"])
+        self.lm_head = self.embedding if config.tie_embeddings else torch.from_numpy(arrays["lm_head"])
+
+    def warm_up(self) -> None:
+        """Compile or load what a forward needs."""
+        pages = self.new_pages()
+        pages.reserve(1)
+        self.forward([Part(pages, 0, [0], None, [0])], Keys([0.0], [0], [1]), ())
+
     def new_pages(self) -> Pages:
         """Of a sequence with nothing cached."""
         return Pages(self.config.layers * self.config.kv_heads, self.dim)
@@ -93,7 +102,7 @@ class CpuModel:
         tables = _Tables(parts, counts, starts)
         heads = [start + row for part, start in zip(parts, starts, strict=False) for row in part.heads]
         room = self._room.of(rows, max(part.before + len(part.tokens) for part in parts), tables.tile_rows)
-        np.take(self._arrays["embedding"], tables.tokens, 0, out=room.x[:rows])
+        np.take(self._arrays["rotated_embedding"], tables.tokens, 0, out=room.x[:rows])
         cos, sin = self._angles(tables.positions)
         planes = np.full(self.config.layers + 1, -1, np.int32)
         planes[list(taps)] = range(len(taps))

@@ -4,16 +4,15 @@ Its sums have one order, whatever stands beside a row: texts are equal to the bi
 any prefix from the cache.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
-from decoding.checkpoints.model_config import ModelConfig, load_config
+from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
@@ -21,17 +20,12 @@ from decoding.engine.target import Scores
 from decoding.targets.cpu.cpu_model import CpuModel, HeadRows, Keys, Part
 from decoding.targets.cpu.packed_model import packed_model
 from decoding.targets.cpu.pages import Pages
-from decoding.targets.int8.quantize import HEAD
 from decoding.targets.kv_cache import Rows
 from decoding.targets.prefix_cache import Entry, PrefixCache, longest_prefix
 
 FORWARD_ROWS = 512  # more go in several forwards, which bounds their memory
 _EMPTY = Draft()
 _CACHE_BYTES = 1 << 30
-
-Originals = Callable[[], tuple[Tensor, Tensor]]
-"""The embedding and the LM head [vocab, hidden] as they are stored: only heads ask for them."""
-
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class CpuSequence:
@@ -89,11 +83,11 @@ class _Fed:
 class CpuTarget:
     """A `decoding.engine.target.Target`.
 
-    originals: see `Originals`. cache_bytes: memory for the prefixes of closed sequences; 0 keeps nothing.
+    cache_bytes: memory for the prefixes of closed sequences; 0 keeps nothing.
     """
 
-    def __init__(self, model: CpuModel, originals: Originals, cache_bytes: int = _CACHE_BYTES) -> None:
-        self.model, self._originals = model, originals
+    def __init__(self, model: CpuModel, cache_bytes: int = _CACHE_BYTES) -> None:
+        self.model = model
         self._prefixes = PrefixCache[tuple[Pages, Tensor]](cache_bytes)
         self._live: WeakSet[CpuSequence] = WeakSet()
         config = model.config
@@ -103,8 +97,7 @@ class CpuTarget:
     def load(cls, path: Path, cache_bytes: int = _CACHE_BYTES) -> "CpuTarget":
         """From a checkpoint folder, packed anew. Raises ModelUnavailable, UnsupportedModel."""
         config = load_config(path)
-        model = CpuModel(config, packed_model(config, read_weights(path)))
-        return cls(model, lambda: originals(config, read_weights(path)), cache_bytes)
+        return cls(CpuModel(config, packed_model(config, read_weights(path))), cache_bytes)
 
     @property
     def vocab_size(self) -> int:
@@ -116,19 +109,19 @@ class CpuTarget:
 
     @property
     def embedding(self) -> Tensor:
-        return self._stored[0]
+        return self.model.embedding
 
     @property
     def lm_head(self) -> Tensor:
-        return self._stored[1]
+        return self.model.lm_head
 
     @property
     def weight_dtype(self) -> torch.dtype:
         return torch.int8
 
-    @cached_property
-    def _stored(self) -> tuple[Tensor, Tensor]:
-        return self._originals()
+    @property
+    def runtime(self) -> str:
+        return "kernels"
 
     @torch.inference_mode()
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> CpuSequence:
@@ -222,13 +215,6 @@ class CpuTarget:
                 yield _scores(rows, head_rows, first, choices)
                 first += 1 + len(rows.draft)
             start += rows.rows
-
-
-def originals(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Embedding and LM head among weights with transformers' names, in fp32."""
-    names = "model.embed_tokens.weight", "model.embed_tokens.weight" if config.tie_embeddings else HEAD
-    found = {name: tensor.float() for name, tensor in weights if name in names}
-    return found[names[0]], found[names[1]]
 
 
 def _keys(fed: Iterable[_Fed]) -> Keys:

@@ -11,21 +11,23 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from decoding.checkpoints.fetch.cache_folder import cache_root, whole_folder
+from decoding.checkpoints.fetch.cache_folder import cache_root, exclusive, whole_folder
 from decoding.checkpoints.model_config import ModelConfig
-from decoding.errors import UnsupportedModel
+from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.targets.int8.quantize import HEAD, rounded
-from decoding.targets.int8.rotation import stream_rotation, rotated, rotated_layers
+from decoding.targets.int8.rotation import rotated, rotated_layers, stream_rotation
 from kernels.cpu.int8_products import BLOCK, pack
 from kernels.cpu.quantize import hadamard_reference
 
-Arrays = dict[str, npt.NDArray[np.generic]]
+Arrays = dict[str, npt.NDArray[Any]]
+NAMES = ("matrices", "scales", "offsets", "biases", "rotated_embedding", "final_norm", "qk_norms", "embedding", "lm_head")
 _FORMAT = 1  # raised when the numbers change, so that older folders are made anew
 _KEPT = 3  # models, and adapters on them
 _LEVELS = 127
@@ -41,8 +43,9 @@ def packed_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> 
     """From weights with transformers' names. Raises UnsupportedModel where they do not match the configuration.
 
     matrices: int8, one behind the other: qkv, attention's output, gate and up, and down of each layer, then the LM head; scales
-    (fp32), offsets (int32: 128 times the sum of a row) and biases (fp32; empty where there are none) of their outputs; embedding
-    [vocab, hidden], rotated; final_norm [hidden]; qk_norms [layers, 2, dim], empty where there are none.
+    (fp32), offsets (int32: 128 times the sum of a row) and biases (fp32; empty where there are none) of their outputs;
+    rotated_embedding [vocab, padded hidden]; final_norm [hidden]; qk_norms [layers, 2, dim], empty where there are none. As they
+    are stored, for draft heads: embedding [vocab, hidden] and lm_head, which is empty where it is the embedding.
     """
     try:
         return _Packer(config, dict(rotated_layers(config, weights))).arrays()
@@ -62,7 +65,7 @@ class _Packer:
         config = self._config
         for layer in range(config.layers):
             self._layer(f"model.layers.{layer}.")
-        embedding, final_norm = self._take("model.embed_tokens.weight", config.vocab_size, config.hidden_size), None
+        embedding = self._take("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
         final_norm = self._take("model.norm.weight", config.hidden_size)
         head = embedding if config.tie_embeddings else self._take(HEAD, config.vocab_size, config.hidden_size)
         rotation = stream_rotation(config.hidden_size).float()
@@ -73,7 +76,9 @@ class _Packer:
             "scales": torch.cat(self._scales).numpy(),
             "offsets": np.concatenate(self._offsets),
             "biases": torch.cat(self._biases).numpy() if has_biases else np.zeros(0, np.float32),
-            "embedding": _padded_to(rotated(embedding, rotation), config.vocab_size, padded(config.hidden_size)).numpy(),
+            "rotated_embedding": _padded_to(rotated(embedding, rotation), config.vocab_size, padded(config.hidden_size)).numpy(),
+            "embedding": embedding.numpy(),
+            "lm_head": np.zeros((0, 0), np.float32) if config.tie_embeddings else head.numpy(),
             "final_norm": final_norm.numpy(),
             "qk_norms": self._qk_norms(),
         }
@@ -171,11 +176,11 @@ def kept_packed(files: Iterable[Path], adapter_sha256: str | None, make: Callabl
         return found
     made = make()
     try:
-        with whole_folder(folder) as unfinished:
+        with exclusive("packed"), whole_folder(folder) as unfinished:
             for name, array in made.items():
                 np.save(unfinished / f"{name}.npy", array)
         _forget_old(folder.parent)
-    except OSError:  # no room, or not ours to write: it goes without
+    except (OSError, ModelUnavailable):  # no room, or not ours to write: it goes without
         return made
     return _mapped(folder) or made
 
@@ -183,9 +188,10 @@ def kept_packed(files: Iterable[Path], adapter_sha256: str | None, make: Callabl
 def _mapped(folder: Path) -> Arrays | None:
     try:
         os.utime(folder)  # used last
-        return {file.stem: np.load(file, mmap_mode="r" if file.stat().st_size > 1 << 16 else None) for file in folder.iterdir()}
+        found = {name: np.load(folder / f"{name}.npy", mmap_mode="c") for name in NAMES}  # "c": torch takes no others
     except (OSError, ValueError):
         return None
+    return found
 
 
 def _forget_old(parent: Path) -> None:

@@ -42,7 +42,7 @@ def target_of(family: Family) -> CpuTarget:
 
 
 def fresh(family: Family = "llama", **kw: int) -> CpuTarget:
-    return CpuTarget(target_of(family).model, target_of(family)._originals, **kw)
+    return CpuTarget(target_of(family).model, **kw)
 
 
 def rounds_of(target: CpuTarget, method: Method, sampler: Sampler = Sampler(), **kw: object) -> list[Round]:
