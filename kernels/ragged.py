@@ -15,16 +15,22 @@ _ROW_FACTS, _SEQUENCE_FACTS = 4, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What one sequence feeds."""
+class SequenceRows:
+    """The rows that one sequence feeds to a forward.
+
+    table: its keys and values, with room for the rows. before: tokens in the table already, all of them seen by the rows.
+    tokens, positions: of the rows. seen: bool [rows, rows] on the CPU, which of the rows each sees, none after it; None: all
+    up to itself.
+    """
 
     table: Tensor
-    before: int  # tokens in the table already, all of them seen by the new rows
+    before: int
     tokens: Sequence[int]
     positions: Sequence[int]
-    seen: (
-        Tensor | None
-    )  # bool [rows, rows] on the CPU: which of the new rows each sees, none after it; None: all up to itself
+    seen: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
 
 
 class Ragged:
@@ -45,9 +51,9 @@ class Ragged:
         self.fill([])
 
     @classmethod
-    def of(cls, parts: Sequence[Part]) -> "Ragged":
+    def of(cls, parts: Sequence[SequenceRows]) -> "Ragged":
         """Buffers that just fit."""
-        counts = [len(part.tokens) for part in parts]
+        counts = [len(part) for part in parts]
         ragged = cls(len(parts), sum(counts), max(counts), parts[0].table.device)
         ragged.fill(parts)
         return ragged
@@ -56,7 +62,7 @@ class Ragged:
     def sequences(self) -> int:
         return len(self.count)
 
-    def fill(self, parts: Sequence[Part]) -> None:
+    def fill(self, parts: Sequence[SequenceRows]) -> None:
         """Describe the next forward. Rows lie one sequence after another; those that are left over belong to none."""
         self.parts = list(parts)  # what the references go by
         self._host.zero_()
@@ -65,7 +71,7 @@ class Ragged:
         by_row[2] = -1
         first = 0
         for index, part in enumerate(parts):
-            count, table = len(part.tokens), part.table
+            count, table = len(part), part.table
             slots = range(part.before, part.before + count)
             by_row[:, first : first + count] = torch.tensor([part.tokens, part.positions, [index] * count, slots])
             facts = table.data_ptr(), table.shape[1], first, count, part.before, part.seen is None

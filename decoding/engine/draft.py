@@ -107,25 +107,26 @@ class Draft:
             node = self.parents[node]
         return out[::-1]
 
-    def pruned(self, keep: Callable[[int], bool]) -> "Draft":
-        """The draft without the nodes that `keep` refuses and without everything below them.
+    def kept(self, keep: Callable[[int], bool]) -> list[int]:
+        """The nodes that `keep` accepts and whose ancestors it accepts, in order. It is not asked about nodes below others."""
+        kept = {ROOT: True}
+        for node, parent in enumerate(self.parents):
+            kept[node] = kept[parent] and keep(node)
+        return [node for node, stays in kept.items() if stays and node != ROOT]
 
-        `keep` is asked in topological order and only for nodes whose parent was kept.
+    def only(self, nodes: Sequence[int]) -> "Draft":
+        """The draft of these nodes alone, in ascending order, with the parent of each; they are numbered anew from 0.
 
         What hangs under a refused token goes with it:
 
         >>> draft = Draft.trie([[7, 8], [5, 6]])
-        >>> draft.pruned(lambda node: draft.tokens[node] != 5)
+        >>> draft.only(draft.kept(lambda node: draft.tokens[node] != 5))
         Draft(tokens=(7, 8), parents=(-1, 0), context=0)
         """
-        new_index = {ROOT: ROOT}
-        for node, parent in enumerate(self.parents):
-            if parent in new_index and keep(node):
-                new_index[node] = len(new_index) - 1
-        if len(new_index) == len(self) + 1:
+        if len(nodes) == len(self):
             return self
-        kept = [node for node in new_index if node != ROOT]
-        return Draft(tuple(self.tokens[i] for i in kept), tuple(new_index[self.parents[i]] for i in kept))
+        new_index = {ROOT: ROOT} | {node: index for index, node in enumerate(nodes)}
+        return Draft(tuple(self.tokens[i] for i in nodes), tuple(new_index[self.parents[i]] for i in nodes))
 
 
 def _merge_siblings(

@@ -19,7 +19,7 @@ from decoding.engine.method import Context, Method
 from decoding.engine.recall import Recall
 from decoding.engine.records.rounds import FinishReason, Round
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget, Scores, TargetSequence
+from decoding.engine.target import AnyTarget, Scores, TargetSequence, Work
 from decoding.engine.verify import Verdict, verify
 
 Done = TypeVar("Done")
@@ -121,8 +121,8 @@ class Decoding:
         self._draft_ms = 1e3 * (perf_counter() - start)
         return draft
 
-    def work(self, draft: Draft) -> tuple[TargetSequence, list[int], Draft]:
-        return self._sequence, self._pending, draft
+    def work(self, draft: Draft) -> Work[TargetSequence]:
+        return Work(self._sequence, self._pending, draft)
 
     def settle(self, draft: Draft, scores: Scores, target_ms: float, batch: int) -> Round:
         """Verify the draft, commit what the target agrees with, and report it."""
@@ -189,17 +189,10 @@ class Decoding:
         return found
 
     def _prune(self, draft: Draft) -> Draft:
-        new_index = {ROOT: ROOT}
-
-        def keep(node: int) -> bool:
-            if not self._possible(draft, node):
-                return False
-            new_index[node] = len(new_index) - 1
-            return True
-
-        pruned = draft.pruned(keep)
-        self._cursors = {new_index[node]: cursor for node, cursor in self._cursors.items() if node in new_index}
-        return pruned
+        kept = draft.kept(lambda node: self._possible(draft, node))
+        known = {new: self._cursors[old] for new, old in enumerate(kept) if old in self._cursors}
+        self._cursors = {node: cursor for node, cursor in self._cursors.items() if node == ROOT} | known
+        return draft.only(kept)
 
     def _possible(self, draft: Draft, node: int) -> bool:
         parent = draft.parents[node]

@@ -6,7 +6,7 @@ Two implementations: `decoding.targets.hf_target` (any transformers causal LM; t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -50,6 +50,14 @@ class TargetSequence(Protocol):
     def hidden(self) -> Tensor | None:
         """Tapped hidden states of the cached tokens [cached, taps, hidden]; None when nothing is tapped."""
         ...
+
+
+class Work(NamedTuple, Generic[Opened]):
+    """What one sequence has for the next forward: every committed token that is not yet cached, and a draft after them."""
+
+    sequence: Opened
+    pending: Sequence[int]
+    draft: Draft
 
 
 class Target(Protocol[Opened]):
@@ -96,11 +104,8 @@ class Target(Protocol[Opened]):
         """
         ...
 
-    def score(self, work: Sequence[tuple[Opened, Sequence[int], Draft]]) -> list[Scores]:
-        """One forward over (sequence, pending, draft) triples; pending = every committed token not yet cached.
-
-        Stages keys and values; commits nothing.
-        """
+    def score(self, work: Sequence[Work[Opened]]) -> list[Scores]:
+        """One forward over the work of several sequences. Stages keys and values; commits nothing."""
         ...
 
     def commit(self, sequence: Opened, path: Sequence[int]) -> None:

@@ -86,9 +86,8 @@ def _target(
             return _cpu_target(path, weights, adapter, cache_bytes, progress)
         if runs_kernels(device):
             from decoding.targets.cuda.cuda_model import CudaModel
-            from decoding.targets.cuda.cuda_target import CudaTarget
 
-            return CudaTarget(CudaModel(load_config(path), weights, dtype, device), cache_bytes)
+            return FastTarget(CudaModel(load_config(path), weights, dtype, device), cache_bytes)
         if dtype == torch.int8:
             weights = _rounded(path, weights, adapter)
         return FastTarget(FastModel(load_config(path), weights, dtype, device), cache_bytes)

@@ -18,12 +18,14 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import Scores, Work
 from decoding.targets.fast_model import FastModel
-from decoding.targets.kv_cache import Rows
+from decoding.targets.kv_cache import TokenTable
+from decoding.targets.llama_model import LlamaModel
 from decoding.targets.prefix_cache import Entry, PrefixCache, longest_prefix
+from kernels.ragged import SequenceRows
 
-PIECE_ROWS = 128  # attention goes piece by piece, so a prompt's first rows do not meet the keys of its last ones
+CHUNK_ROWS = 128  # attention goes chunk by chunk, so a prompt's first rows do not meet the keys of its last ones
 FORWARD_ROWS = 512  # more go in several forwards, which bounds their memory
 _EMPTY = Draft()
 _CACHE_BYTES = 1 << 30
@@ -35,8 +37,8 @@ class FastSequence:
 
     sampler: Sampler
     taps: tuple[int, ...]
-    table: Rows  # keys and values, a plane per layer
-    states: Rows  # hidden states, a plane per tap
+    table: TokenTable  # keys and values, a plane per layer
+    states: TokenTable  # hidden states, a plane per tap
     tokens: list[int] = field(default_factory=list)
     staged: tuple[list[int], Draft] | None = None
 
@@ -53,8 +55,8 @@ _Source = FastSequence | Entry[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows of one sequence in one forward: pending tokens, and in the last piece the draft below the last of them."""
+class Chunk:
+    """Rows of one sequence in one forward: pending tokens, and in the last chunk the draft below the last of them."""
 
     sequence: FastSequence
     before: int  # rows of the sequence that go before
@@ -62,31 +64,31 @@ class Piece:
     draft: Draft = _EMPTY
     is_last: bool = False
 
-    @property
-    def rows(self) -> int:
+    def __len__(self) -> int:
         return len(self.pending) + len(self.draft)
 
-    @property
-    def tokens(self) -> list[int]:
-        return [*self.pending, *self.draft.tokens]
+    def rows(self) -> SequenceRows:
+        """As a forward takes them."""
+        tokens = [*self.pending, *self.draft.tokens]
+        return SequenceRows(self.sequence.table.data, self.before, tokens, self.positions(), self.seen())
 
     def positions(self) -> list[int]:
-        """In the text: a node counts from the root by its depth, siblings stand side by side."""
+        """In the text: a node counts from the root by its depth, and siblings share a position."""
         root = self.before + len(self.pending) - 1
         return [*range(self.before, root + 1), *(root + depth for depth in self.draft.depths)]
 
     def head_rows(self, stop: int) -> range:
-        """Rows of the forward whose logits are wanted when the piece ends at row `stop`: root and nodes."""
+        """Rows of the forward whose logits are wanted when the chunk ends at row `stop`: root and nodes."""
         return range(stop - len(self.draft) - 1 if self.is_last else stop, stop)
 
     def seen(self) -> Tensor | None:
-        """[rows, rows] which of the piece's rows each of them sees; None where that is all up to itself.
+        """[rows, rows] which of the chunk's rows each of them sees; None where that is all up to itself.
 
         Pending tokens see those before them; a node sees them all, its ancestors and itself.
         """
         if self.draft.is_chain:
             return None
-        count, seen = len(self.pending), np.tri(self.rows, dtype=bool)
+        count, seen = len(self.pending), np.tri(len(self), dtype=bool)
         for node, parent in enumerate(self.draft.parents):
             row = count + node
             seen[row, count:] = seen[count + parent, count:] if parent != ROOT else False
@@ -100,11 +102,11 @@ class FastTarget:
     cache_bytes: memory for the prefixes of closed sequences, and a quarter more for their buffers; 0 keeps nothing.
     """
 
-    def __init__(self, model: FastModel, cache_bytes: int = _CACHE_BYTES) -> None:
+    def __init__(self, model: LlamaModel, cache_bytes: int = _CACHE_BYTES) -> None:
         self.model = model
         self._prefixes = PrefixCache[tuple[Tensor, Tensor]](cache_bytes)
         self._live: WeakSet[FastSequence] = WeakSet()
-        self._idle: list[Rows] = []  # buffers of closed sequences that wait for new ones
+        self._idle: list[TokenTable] = []  # buffers of closed sequences that wait for new ones
         self._idle_bytes = cache_bytes // 4
         config = model.config
         self._max_length = min([config.max_positions, *(window for window in config.sliding_windows if window)])
@@ -155,10 +157,10 @@ class FastTarget:
         return self._new(sampler, taps, *found or ())
 
     @torch.inference_mode()
-    def score(self, work: Sequence[tuple[FastSequence, Sequence[int], Draft]]) -> list[Scores]:
-        pieces = [piece for item in work for piece in self._staged(*item)]
-        logits = [one for batch in _batches(pieces) for one in self._forward(batch)]
-        return [_scores(piece, one) for piece, one in zip((p for p in pieces if p.is_last), logits, strict=True)]
+    def score(self, work: Sequence[Work[FastSequence]]) -> list[Scores]:
+        chunks = [chunk for each in work for chunk in self._staged(each)]
+        logits = [one for batch in _batches(chunks) for one in self._forward(batch)]
+        return [_scores(chunk, one) for chunk, one in zip((p for p in chunks if p.is_last), logits, strict=True)]
 
     @torch.inference_mode()
     def commit(self, sequence: FastSequence, path: Sequence[int]) -> None:
@@ -203,15 +205,16 @@ class FastTarget:
         self._live.add(sequence)
         return sequence
 
-    def _staged(self, sequence: FastSequence, pending: Sequence[int], draft: Draft) -> list[Piece]:
-        """Make room for what a sequence feeds, and cut it into pieces."""
+    def _staged(self, work: Work[FastSequence]) -> list[Chunk]:
+        """Make room for what a sequence feeds, and cut it into chunks."""
+        sequence, pending, draft = work
         cached, fed = sequence.cached, len(pending)
         self._check(sequence, cached + fed + max(draft.depths, default=0), fed)
         for table in (sequence.table, sequence.states):
             table.reserve(cached + fed + len(draft), cached)
         sequence.staged = list(pending), draft
-        starts = range(0, fed, PIECE_ROWS)
-        *first, last = [Piece(sequence, cached + i, pending[i : i + PIECE_ROWS]) for i in starts]
+        starts = range(0, fed, CHUNK_ROWS)
+        *first, last = [Chunk(sequence, cached + i, pending[i : i + CHUNK_ROWS]) for i in starts]
         return [*first, replace(last, draft=draft, is_last=True)]
 
     def _check(self, sequence: FastSequence, length: int, pending: int) -> None:
@@ -222,31 +225,17 @@ class FastTarget:
         if length > self.max_length:
             raise ValueError(f"{length} tokens, draft included, do not fit: the model takes {self.max_length}")
 
-    def _forward(self, pieces: Sequence[Piece]) -> Sequence[Tensor]:
-        """Logits [1 + nodes, vocab] per last piece; keys, values and hidden states are staged behind what is there."""
-        starts = list(accumulate((piece.rows for piece in pieces), initial=0))
-        heads = [row for piece, stop in zip(pieces, starts[1:], strict=True) for row in piece.head_rows(stop)]
-        taps = sorted({tap for piece in pieces for tap in piece.sequence.taps})
-        logits, hidden = self._run(pieces, taps, heads)
+    def _forward(self, chunks: Sequence[Chunk]) -> Sequence[Tensor]:
+        """Logits [1 + nodes, vocab] per last chunk; keys, values and hidden states are staged behind what is there."""
+        starts = list(accumulate(map(len, chunks), initial=0))
+        heads = [row for chunk, stop in zip(chunks, starts[1:], strict=True) for row in chunk.head_rows(stop)]
+        taps = sorted({tap for chunk in chunks for tap in chunk.sequence.taps})
+        logits, hidden = self.model.forward([chunk.rows() for chunk in chunks], taps, heads)
         if hidden is not None:
-            for piece, ends in zip(pieces, pairwise(starts), strict=True):
-                planes = [taps.index(tap) for tap in piece.sequence.taps]
-                piece.sequence.states.data[:, piece.before : piece.before + piece.rows] = hidden[planes, slice(*ends)]
-        return torch.split(logits, [1 + len(piece.draft) for piece in pieces if piece.is_last])
-
-    def _run(self, pieces: Sequence[Piece], taps: Sequence[int], heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """`FastModel.forward` over the pieces' rows, which write their keys and values."""
-        starts = accumulate((piece.rows for piece in pieces), initial=0)
-        spans = [
-            self.model.span(slice(*ends), piece.sequence.table, piece.before, piece.seen())
-            for piece, ends in zip(pieces, pairwise(starts), strict=True)
-        ]
-        positions = [position for piece in pieces for position in piece.positions()]
-        tokens = self._ids(token for piece in pieces for token in piece.tokens)
-        return self.model.forward(tokens, self._ids(positions), max(positions) + 1, spans, taps, self._ids(heads))
-
-    def _ids(self, values: Iterable[int]) -> Tensor:
-        return torch.tensor(list(values), dtype=torch.long, device=self.model.device)
+            for chunk, ends in zip(chunks, pairwise(starts), strict=True):
+                planes = [taps.index(tap) for tap in chunk.sequence.taps]
+                chunk.sequence.states.data[:, chunk.before : chunk.before + len(chunk)] = hidden[planes, slice(*ends)]
+        return torch.split(logits, [1 + len(chunk.draft) for chunk in chunks if chunk.is_last])
 
 
 def _prefix_of(source: _Source, count: int) -> tuple[Tensor, Tensor]:
@@ -257,21 +246,21 @@ def _prefix_of(source: _Source, count: int) -> tuple[Tensor, Tensor]:
     return keys_values[:, :count], states[:, :count]
 
 
-def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def _batches(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
     """Pieces in order, as many at a time as a forward takes."""
-    batch: list[Piece] = []
-    for piece in pieces:
-        if batch and sum(each.rows for each in batch) + piece.rows > FORWARD_ROWS:
+    batch: list[Chunk] = []
+    for chunk in chunks:
+        if batch and sum(map(len, batch)) + len(chunk) > FORWARD_ROWS:
             yield batch
             batch = []
-        batch.append(piece)
+        batch.append(chunk)
     if batch:
         yield batch
 
 
-def _scores(piece: Piece, logits: Tensor) -> Scores:
-    sequence, draft = piece.sequence, piece.draft
-    root = piece.before + len(piece.pending)  # position of the token that the root predicts
+def _scores(chunk: Chunk, logits: Tensor) -> Scores:
+    sequence, draft = chunk.sequence, chunk.draft
+    root = chunk.before + len(chunk.pending)  # position of the token that the root predicts
     choose = sequence.sampler.chooser(logits, lambda row: root + draft.depth(row - 1))
     states = sequence.states.data[:, sequence.cached : root + len(draft)].transpose(0, 1)
     return Scores.of(logits, states.clone() if sequence.taps else None, lambda node: choose(node + 1))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import Scores, Work
 
 _PREFIXES = 4
 
@@ -92,7 +92,7 @@ class HfTarget:
         hidden = best.hidden[:count, columns] if taps and best.hidden is not None else None
         return HfSequence(sampler, taps, best.tokens[:count], _copy_cache(best.cache, count), hidden)
 
-    def score(self, work: Sequence[tuple[HfSequence, Sequence[int], Draft]]) -> list[Scores]:
+    def score(self, work: Sequence[Work[HfSequence]]) -> list[Scores]:
         return [self._score(*item) for item in work]
 
     @torch.inference_mode()

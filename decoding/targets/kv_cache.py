@@ -12,7 +12,7 @@ from torch import Tensor
 _SMALLEST = 256  # rows
 
 
-class Rows:
+class TokenTable:
     """A growing table of rows, one per token, in `planes` (layers, or taps). How many are valid is for the owner to know."""
 
     def __init__(self, planes: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:

@@ -1,8 +1,8 @@
-"""Work in a thread that ends with it, for whatever computes in parallel beside the thread that decodes.
+"""Runs work in a short-lived thread, so that only the decoding thread owns an OpenMP pool.
 
-libgomp, which runs torch's operators, counts the workers of every thread that ever computed in parallel. Where they are more
-than the processors, all of them fall asleep between two operators instead of waiting awake: a step of the embedded model took
-35 ms instead of 25 (int8, two cores) after the main thread had loaded it. Workers end with the thread that they work for.
+libgomp, which runs torch's operators, counts the workers of every thread that ever computed in parallel. Once there are more
+of them than processors, all of them sleep between two operators instead of spinning: a step of the embedded model took 35 ms
+instead of 25 (int8, two cores) after the main thread had loaded it. Workers end with the thread that they work for.
 """
 
 from collections.abc import Callable

@@ -15,7 +15,7 @@ from time import perf_counter
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget, TargetSequence
+from decoding.engine.target import AnyTarget, TargetSequence, Work
 
 _SEED = 0
 
@@ -49,7 +49,7 @@ def _prepared(target: AnyTarget, context: int, nodes: int) -> Iterator[tuple[Tar
     sequence = target.open(tokens, Sampler())
     try:
         if pending := tokens[sequence.cached :]:
-            target.score([(sequence, pending, Draft())])
+            target.score([Work(sequence, pending, Draft())])
             target.commit(sequence, [])
         yield sequence, draw.choices(range(target.vocab_size), k=nodes)
     finally:
@@ -58,5 +58,5 @@ def _prepared(target: AnyTarget, context: int, nodes: int) -> Iterator[tuple[Tar
 
 def _score_ms(target: AnyTarget, sequence: TargetSequence, chain: Sequence[int]) -> float:
     start = perf_counter()
-    target.score([(sequence, [0], Draft.chain(chain))])
+    target.score([Work(sequence, [0], Draft.chain(chain))])
     return 1e3 * (perf_counter() - start)

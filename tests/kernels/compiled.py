@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from kernels import choice, compaction, domino, gate, norm, rope, tree_attention
-from kernels.ragged import Part, Ragged
+from kernels.ragged import Ragged, SequenceRows
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -56,7 +56,7 @@ def compile_all(dtype: torch.dtype) -> None:
     heads, kv_heads, dim, hidden = 28, 4, 128, 3584
     table = torch.empty(2 * kv_heads, 256, dim, dtype=dtype)
     seen = torch.ones(16, 16, dtype=torch.bool).tril()
-    ragged = Ragged.of([Part(table, 100, [0] * 16, [0] * 16, seen)])
+    ragged = Ragged.of([SequenceRows(table, 100, [0] * 16, [0] * 16, seen)])
     x, turn = torch.empty(16, hidden, dtype=dtype), torch.empty(16, dim, dtype=dtype)
     norm.add_rms_norm(x, x, x[0], 1e-6)
     gate.gated(torch.empty(16, 18944 * 2, dtype=dtype))

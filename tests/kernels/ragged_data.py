@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kernels.ragged import Part, Ragged
+from kernels.ragged import Ragged, SequenceRows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -18,12 +18,12 @@ def tree(nodes: int, pending: int = 1) -> Tensor:
     return seen
 
 
-def part(before: int, seen: Tensor | int, planes: int, dim: int, capacity: int = 0) -> Part:
+def part(before: int, seen: Tensor | int, planes: int, dim: int, capacity: int = 0) -> SequenceRows:
     """A sequence with a random table and `before` tokens in it, that feeds a tree, or a chain of so many rows."""
     count = seen if isinstance(seen, int) else len(seen)
     table = torch.randn(planes, max(capacity, before + count), dim, device=DEVICE)
     mask = None if isinstance(seen, int) else seen
-    return Part(table, before, list(range(count)), list(range(before, before + count)), mask)
+    return SequenceRows(table, before, list(range(count)), list(range(before, before + count)), mask)
 
 
 def mixed_batch(planes: int, dim: int, spare: int = 3) -> Ragged:

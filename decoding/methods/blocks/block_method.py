@@ -21,7 +21,7 @@ from decoding.heads.modules.layer import KeysValues
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
 from decoding.methods.drafting.trees import Level
-from decoding.targets.kv_cache import Rows
+from decoding.targets.kv_cache import TokenTable
 
 
 class BlockContext:
@@ -31,7 +31,7 @@ class BlockContext:
         self._head, weight = head, head.fc.weight
         self._shape = (head.size("layers"), 2, head.size("kv_heads"))
         planes = self._shape[0] * self._shape[1] * self._shape[2]
-        self._rows = Rows(planes, (head.size("head_dim"),), weight.dtype, weight.device)
+        self._rows = TokenTable(planes, (head.size("head_dim"),), weight.dtype, weight.device)
         self.count = 0  # tokens
         self.last: Tensor | None = None  # the newest token's tapped states [1, taps, hidden]
 

@@ -24,6 +24,7 @@ from decoding.heads.modules.small_lm import SmallLm
 from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
 from decoding.methods.drafting.trees import Level, admitted, offered
 from decoding.targets.fast_model import FastModel
+from kernels.ragged import SequenceRows
 
 
 class DraftModel(Method):
@@ -96,12 +97,10 @@ class _Reader:
     def read(self, tokens: Sequence[int], keep: bool) -> Tensor:
         """The normed state [1, hidden] after `tokens`, which follow what was read before; keep: they are text."""
         start = self.kept if keep else self._rows
-        end, device = start + len(tokens), self._model.device
+        end = start + len(tokens)
         self._table.reserve(end, start)
-        span = self._model.span(slice(0, len(tokens)), self._table, start, None)
-        ids, positions = torch.tensor(list(tokens), device=device), torch.arange(start, end, device=device)
-        none = torch.empty(0, dtype=torch.long, device=device)
-        _, hidden = self._model.forward(ids, positions, end, [span], (self._model.config.layers,), none)
+        rows = SequenceRows(self._table.data, start, tokens, range(start, end))
+        _, hidden = self._model.forward([rows], (self._model.config.layers,), ())
         assert hidden is not None
         self._rows = end
         self.kept = end if keep else self.kept

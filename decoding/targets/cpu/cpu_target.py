@@ -16,11 +16,11 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import Scores, Work
 from decoding.targets.cpu.cpu_model import CpuModel, HeadRows, Keys, Part
 from decoding.targets.cpu.packed_model import packed_model
 from decoding.targets.cpu.pages import Pages
-from decoding.targets.kv_cache import Rows
+from decoding.targets.kv_cache import TokenTable
 from decoding.targets.prefix_cache import Entry, PrefixCache, longest_prefix
 
 FORWARD_ROWS = 512  # more go in several forwards, which bounds their memory
@@ -34,7 +34,7 @@ class CpuSequence:
     sampler: Sampler
     taps: tuple[int, ...]
     pages: Pages
-    states: Rows  # hidden states, a plane per tap
+    states: TokenTable  # hidden states, a plane per tap
     tokens: list[int] = field(default_factory=list)
     staged: tuple[list[int], Draft] | None = None
 
@@ -134,8 +134,8 @@ class CpuTarget:
         return self._new(sampler, taps, *found or ())
 
     @torch.inference_mode()
-    def score(self, work: Sequence[tuple[CpuSequence, Sequence[int], Draft]]) -> list[Scores]:
-        fed = [rows for item in work for rows in self._staged(*item)]
+    def score(self, work: Sequence[Work[CpuSequence]]) -> list[Scores]:
+        fed = [rows for each in work for rows in self._staged(each)]
         return [scores for batch in _batches(fed) for scores in self._forward(batch)]
 
     @torch.inference_mode()
@@ -172,7 +172,7 @@ class CpuTarget:
     ) -> CpuSequence:
         """A sequence with nothing cached, or with the first `count` tokens of `source`."""
         shape = (self.model.config.hidden_size,)
-        states = Rows(len(taps), shape, torch.float32, torch.device("cpu"))
+        states = TokenTable(len(taps), shape, torch.float32, torch.device("cpu"))
         if source is None:
             sequence = CpuSequence(sampler, taps, self.model.new_pages(), states)
         else:
@@ -182,8 +182,9 @@ class CpuTarget:
         self._live.add(sequence)
         return sequence
 
-    def _staged(self, sequence: CpuSequence, pending: Sequence[int], draft: Draft) -> list[_Fed]:
+    def _staged(self, work: Work[CpuSequence]) -> list[_Fed]:
         """Make room for what a sequence feeds, and cut it into forwards."""
+        sequence, pending, draft = work
         cached, fed = sequence.cached, len(pending)
         self._check(sequence, cached + fed + max(draft.depths, default=0), fed)
         sequence.pages.reserve(cached + fed + len(draft))

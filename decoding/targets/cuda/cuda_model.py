@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.targets.fast_model import FastModel, Layer
 from decoding.targets.fast_ops import RopeTable
-from decoding.targets.kv_cache import Rows
+from decoding.targets.kv_cache import TokenTable
+from decoding.targets.llama_model import Layer, LlamaModel
 from kernels.compaction import compact_rows
 from kernels.gate import gated
 from kernels.graph import Graph
 from kernels.launch import padded
 from kernels.norm import add_rms_norm
-from kernels.ragged import Part, Ragged
+from kernels.ragged import Ragged, SequenceRows
 from kernels.rope import rotate_and_store
 from kernels.tree_attention import tree_attention
 
@@ -30,7 +30,7 @@ _Bucket = tuple[int, int, int]  # sequences, rows, width
 
 
 def bucket_of(counts: Sequence[int]) -> _Bucket | None:
-    """The sizes up to which parts with so many rows are filled up; None where they are too large for a graph."""
+    """The sizes up to which sequences with so many rows are filled up; None where they are too large for a graph."""
     rows, width = _rounded(sum(counts)), _rounded(max(counts))
     return (padded(len(counts), 1), rows, width) if rows and width else None
 
@@ -39,15 +39,15 @@ def _rounded(count: int) -> int | None:
     return next((size for size in SIZES if size >= count), None)
 
 
-class CudaRows(Rows):
+class CudaTable(TokenTable):
     """A table whose accepted rows are moved by one kernel."""
 
     def compact(self, start: int, rows: Sequence[int]) -> None:
         compact_rows(self.data, start, rows)
 
 
-class CudaModel(FastModel):
-    """A `FastModel` that feeds parts of several sequences; `forward` and `span` are the processor's way and not used."""
+class CudaModel(LlamaModel):
+    """The forward on a GPU."""
 
     graphs = True  # whether forwards are captured
 
@@ -62,33 +62,29 @@ class CudaModel(FastModel):
         return torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
 
     @cached_property
-    def _turns(self) -> tuple[Tensor, Tensor]:
+    def _rope_table(self) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines [positions, head_dim] of all positions: captured graphs need them to stay."""
         config = self.config
         table = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
-        turns = table.at(torch.arange(config.max_positions, device=self.device), config.max_positions)
-        cos, sin = (part.reshape(-1, config.head_dim).contiguous() for part in turns)
+        pair = table.at(torch.arange(config.max_positions, device=self.device), config.max_positions)
+        cos, sin = (part.reshape(-1, config.head_dim).contiguous() for part in pair)
         return cos, sin
 
-    def new_table(self) -> Rows:
+    def new_table(self) -> TokenTable:
         planes = self.config.layers * 2 * self.config.kv_heads
-        return CudaRows(planes, (self.config.head_dim,), self.dtype, self.device)
+        return CudaTable(planes, (self.config.head_dim,), self.dtype, self.device)
 
-    def new_states(self, taps: int) -> Rows:
-        return CudaRows(taps, (self.config.hidden_size,), self.dtype, self.device)
+    def new_states(self, taps: int) -> TokenTable:
+        return CudaTable(taps, (self.config.hidden_size,), self.dtype, self.device)
 
-    def feed(self, parts: Sequence[Part], taps: Sequence[int], heads: Sequence[int]) -> _Outcome:
-        """Logits [heads, vocab], fp32, of the rows `heads`, and hidden states [taps, rows or more, hidden] (None without taps).
-
-        Rows lie part after part. Keys and values go into the parts' tables; hidden states last until the next call.
-        """
+    def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> _Outcome:
         wanted = torch.tensor(heads, dtype=torch.long, device=self.device)
-        bucket = bucket_of([len(part.tokens) for part in parts]) if self.graphs else None
+        bucket = bucket_of([len(each) for each in rows]) if self.graphs else None
         if bucket is None:
-            logits, hidden = self._computed(Ragged.of(parts), tuple(taps), wanted)
+            logits, hidden = self._computed(Ragged.of(rows), tuple(taps), wanted)
             return logits.float(), hidden
         ragged, graph = self._captured(bucket, tuple(taps))
-        ragged.fill(parts)
+        ragged.fill(rows)
         logits, hidden = graph()
         ragged.parts.clear()  # a table goes with its sequence
         return logits[wanted].float(), hidden
@@ -102,21 +98,21 @@ class CudaModel(FastModel):
 
     def _computed(self, ragged: Ragged, taps: tuple[int, ...], heads: Tensor | None = None) -> _Outcome:
         """Logits, in the weights' type, of all rows or of `heads`; and hidden states."""
-        x, layers, eps = functional.embedding(ragged.token, self.embedding), self._layers, self.config.rms_norm_eps
+        x, layers, eps = functional.embedding(ragged.token, self.embedding), self.layers, self.config.rms_norm_eps
         states = {0: x}
-        following = [*(layer.attention_norm for layer in layers[1:]), self._final_norm]
-        normed = self._norm(x, layers[0].attention_norm)
+        following = [*(layer.attention_norm for layer in layers[1:]), self.final_norm]
+        normed = self.norm(x, layers[0].attention_norm)
         for index, (layer, next_norm) in enumerate(zip(layers, following, strict=True)):
             x, normed = add_rms_norm(x, self._mixed(layer, index, normed, ragged), layer.mlp_norm, eps)
             x, normed = add_rms_norm(x, layer.down(gated(layer.gate_up(normed))), next_norm, eps)
             if index + 1 in taps:
                 states[index + 1] = normed if index + 1 == len(layers) else x
         hidden = torch.stack([states[tap] for tap in taps]) if taps else None
-        return self._head(normed if heads is None else normed[heads]), hidden
+        return self.head(normed if heads is None else normed[heads]), hidden
 
     def _mixed(self, layer: Layer, index: int, normed: Tensor, ragged: Ragged) -> Tensor:
         """What attention adds."""
-        config, (cos, sin) = self.config, self._turns
+        config, (cos, sin) = self.config, self._rope_table
         qkv = layer.qkv(normed).view(len(normed), -1, config.head_dim)
         query = rotate_and_store(qkv, layer.qk_norm, cos, sin, ragged, index, config.kv_heads, config.rms_norm_eps)
         return layer.attention_out(tree_attention(query, ragged, index, config.kv_heads).flatten(1))

@@ -1,9 +1,9 @@
 """Linear layers with int8 weights and int8 inputs: a quarter of the bytes that a step reads, and integer products.
 
 FBGEMM's product is used where torch has it (x86). It takes one scale for all rows of the input, from their least and
-greatest number, so that a row's result would depend on its neighbours. Here every row is divided by its own greatest
-magnitude first, and two more columns hold 1 and -1 for every row (their weights are zero): the scale is always the same, and
-since sums of integers are exact, a row's result is the same to the bit whatever stands beside it.
+greatest number, so a row's result would depend on its neighbours. Here every row is first divided by its own greatest
+magnitude, and two more columns hold 1 and -1 in every row (their weights are zero): the scale is always the same, and
+since integer sums are exact, a row's result does not depend on the batch.
 
 Elsewhere torch's kernel for int8 weights is used, with inputs rounded to bf16.
 """
@@ -31,10 +31,10 @@ class Int8Layers:
     def projection(self, weight: Rounded, bias: Tensor | None = None, rotates: bool = False) -> Projection:
         """As `fast_ops.projection`, for x in fp32. rotates: x is rotated first, as the weight was (`block_rotation`)."""
         inner = self._fbgemm(weight) if has_fbgemm() else _weight_only(weight)
-        turn = block_rotation(weight.steps.shape[1]) if rotates else None
+        rotation = block_rotation(weight.steps.shape[1]) if rotates else None
 
         def project(x: Tensor) -> Tensor:
-            out = inner(x if turn is None else rotated(x, turn))
+            out = inner(x if rotation is None else rotated(x, rotation))
             return out if bias is None else out.add_(bias)
 
         return project

@@ -48,9 +48,9 @@ def rounded(weight: Tensor, most: int) -> Rounded:
 
 
 def rounded_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """`weights` with transformers' names, but that the layers are turned (see `decoding.targets.int8.rotation`) and their
-    matrices, and the LM head beside itself, are there as NAME.steps and NAME.scale. Whose inputs are turned at every product,
-    is turned for that. Raises UnsupportedModel where the weights do not match the configuration.
+    """`weights` with transformers' names, rotated (see `decoding.targets.int8.rotation`); the layers' matrices, and a copy
+    of the LM head, are stored as NAME.steps and NAME.scale. Where inputs are rotated at every product, so are the matrices.
+    Raises UnsupportedModel where the weights do not match the configuration.
     """
     try:
         return dict(_rounded(config, weights))

@@ -1,10 +1,9 @@
-"""The weights of a model, turned so that no column of its activations stands out (after QuaRot, arXiv 2404.00456).
+"""An orthogonal rotation of a model's weights, which removes outlier columns from its activations (QuaRot, arXiv 2404.00456).
 
-A few large numbers in a row leave little of 8 bits to the rest. An orthogonal matrix whose entries are alike in magnitude
-spreads them; here it is that of the discrete cosine transform, which comes in every size. The residual stream and the heads'
-values are multiplied by it once and for all: the weights that write and read them are turned, after the norms' weights have
-moved into those. Within rounding the model stays the same; its input is to be turned before the first layer, and turned back
-behind the last.
+A few large numbers in a row leave few of the 8 bits to the others. An orthogonal matrix whose entries have similar magnitudes
+spreads them; here it is the discrete cosine transform's, which exists in every size. The residual stream and the heads' values
+are multiplied by it once: the weights that write and read them are rotated, after the norms' weights have been folded into
+them. Up to rounding, the model stays the same; its input is rotated before the first layer and rotated back after the last.
 """
 
 import math
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from decoding.checkpoints.model_config import ModelConfig
 
-_WIDEST = 192  # columns of the stream that are turned together, at most: more takes longer to load and gains nothing
+_WIDEST = 192  # most columns of the stream that are rotated together: more takes longer to load and gains nothing
 _BLOCK = 64
 _NORM_BEFORE = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "input_layernorm") | dict.fromkeys(
     ("gate_proj", "up_proj"), "post_attention_layernorm"
@@ -31,24 +30,24 @@ def cosines(size: int) -> Tensor:
 
 
 def stream_rotation(hidden: int) -> Tensor:
-    """What the residual stream of that width is turned by, block by block; transposed, it rotates back."""
+    """The rotation of a residual stream of that width, block by block; its transpose rotates back."""
     return cosines(max(size for size in range(1, min(hidden, _WIDEST) + 1) if hidden % size == 0))
 
 
 def block_rotation(columns: int) -> Tensor:
-    """For inputs that are turned at every product, in fp32: blocks of a size that is soon done."""
+    """For inputs that are rotated at every product, in fp32: small blocks, which take little time."""
     return cosines(min(_BLOCK, columns & -columns)).float()
 
 
-def rotated(x: Tensor, turn: Tensor) -> Tensor:
-    """x [..., columns], every `len(turn)` columns multiplied by `turn`, in its type: in fp64 a row of x's own type is the same
-    to the bit whatever stands beside it.
+def rotated(x: Tensor, rotation: Tensor) -> Tensor:
+    """x [..., columns], every `len(rotation)` columns multiplied by `rotation`, in its type: in fp64 a row's result, once
+    rounded to x's type, does not depend on the other rows.
     """
-    return (x.reshape(-1, len(turn)).to(turn.dtype) @ turn).to(x.dtype).view_as(x)
+    return (x.reshape(-1, len(rotation)).to(rotation.dtype) @ rotation).to(x.dtype).view_as(x)
 
 
 def rotated_layers(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """`weights` with transformers' names, those of the layers in fp32 and turned; norms whose weights moved have ones."""
+    """`weights` with transformers' names, those of the layers in fp32 and rotated; norms whose weights were folded are ones."""
     stored, stream, values = (
         dict(weights),
         stream_rotation(config.hidden_size).float(),
@@ -71,6 +70,6 @@ def rotated_layers(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -
         yield name, torch.ones_like(tensor) if module in _NORM_BEFORE.values() else tensor
 
 
-def _rows_rotated(tensor: Tensor, turn: Tensor) -> Tensor:
-    """Of a weight [out, in] or a bias [out]: what it writes, turned."""
-    return (turn.t() @ tensor.view(-1, len(turn), tensor[0].numel())).view_as(tensor)
+def _rows_rotated(tensor: Tensor, rotation: Tensor) -> Tensor:
+    """A weight [out, in] or a bias [out] whose output is rotated."""
+    return (rotation.t() @ tensor.view(-1, len(rotation), tensor[0].numel())).view_as(tensor)

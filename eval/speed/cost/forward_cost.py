@@ -15,7 +15,7 @@ from agent.assemble import LoadedModel
 from agent.conversation.conversation import Conversation
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget
+from decoding.engine.target import AnyTarget, Work
 from decoding.timing.forward_timing import time_forward
 from eval.speed.cost.line_chart import charts
 from tools.databases.open_database import open_database
@@ -83,18 +83,18 @@ def _batches(target: AnyTarget, repeats: int) -> Iterator[Point]:
             tokens = draw.choices(range(target.vocab_size), k=context)
             sequence = target.open(tokens, Sampler())
             opened.callback(target.close, sequence)
-            target.score([(sequence, tokens[sequence.cached :], Draft())])
+            target.score([Work(sequence, tokens[sequence.cached :], Draft())])
             target.commit(sequence, [])
             sequences.append(sequence)
         for count in BATCHES:
             plain, drafted = (
-                _median_ms(target, [(one, [0], each) for one in sequences[:count]], repeats)
+                _median_ms(target, [Work(one, [0], each) for one in sequences[:count]], repeats)
                 for each in (Draft(), draft)
             )
             yield Point("batch", count, plain, {"plain_tokens_per_s": 1e3 * count / plain, "draft_of_8_ms": drafted})
 
 
-def _median_ms(target: AnyTarget, work: Sequence[tuple[Any, list[int], Draft]], repeats: int) -> float:
+def _median_ms(target: AnyTarget, work: Sequence[Work[Any]], repeats: int) -> float:
     times = []
     for _ in range(repeats + 1):  # the first warms up
         start = perf_counter()

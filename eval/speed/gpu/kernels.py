@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels import choice, compaction, domino, gate, norm, rope, tree_attention
-from kernels.ragged import Part, Ragged
+from kernels.ragged import Ragged, SequenceRows
 
 Run = Callable[[], object]
 Timer = Callable[[Run], float]  # milliseconds
@@ -120,7 +120,7 @@ def _drafted(shape: Shape) -> Ragged:
         seen[node, node] = True
     table = shape.random(2 * shape.kv_heads, shape.context + shape.nodes, shape.head_dim)
     positions = [shape.context + int(row.sum()) - 1 for row in seen]
-    return Ragged.of([Part(table, shape.context, [0] * shape.nodes, positions, seen)])
+    return Ragged.of([SequenceRows(table, shape.context, [0] * shape.nodes, positions, seen)])
 
 
 def _tree_attention(shape: Shape) -> Case:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from decoding.checkpoints.model_config import Family, ModelConfig, Rope
 from decoding.targets.cuda.cuda_model import CudaModel
-from decoding.targets.cuda.cuda_target import CudaTarget
+from decoding.targets.fast_target import FastTarget
 from decoding.timing.forward_timing import time_forward
 
 
@@ -102,7 +102,7 @@ def measure_target(
     """
     say(name)
     model = CudaModel(config, random_weights(config, torch.bfloat16, device), torch.bfloat16, device)
-    target = CudaTarget(model, cache_bytes=0)
+    target = FastTarget(model, cache_bytes=0)
     captured = time_forward(target, sizes.contexts, [0, *sizes.nodes])
     model.graphs = False
     eager = time_forward(target, sizes.contexts, [0])

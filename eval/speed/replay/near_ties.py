@@ -10,7 +10,7 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget
+from decoding.engine.target import AnyTarget, Work
 from decoding.serving.text_decoder import Generation, TextDecoder
 
 TOLERANCE = 0.5
@@ -37,7 +37,7 @@ def _gap(target: AnyTarget, before: list[int], places: list[list[int]], sampler:
     """Between the best tokens of each of the two `places` behind `before`."""
     sequence = target.open(before, Sampler())
     try:
-        logits = target.score([(sequence, before[sequence.cached :], Draft())])[0].logits[0]
+        logits = target.score([Work(sequence, before[sequence.cached :], Draft())])[0].logits[0]
     finally:
         target.close(sequence)
     ranks = sampler.rank(logits, len(before)) * (sampler.temperature or 1.0)

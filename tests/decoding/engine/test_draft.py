@@ -38,7 +38,7 @@ def test_pruning_drops_whole_branches(tree: tuple[list[int], list[int]], dropped
         for node in range(len(draft))
         if not dropped & set(draft.path(node))
     }
-    pruned = draft.pruned(lambda node: node not in dropped)
+    pruned = draft.only(draft.kept(lambda node: node not in dropped))
     assert paths(list(pruned.tokens), list(pruned.parents)) == kept
 
 

@@ -15,9 +15,9 @@ from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampling.cuda_choice import chosen_tokens
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Work
 from decoding.methods.registry import load_method
 from decoding.targets.cuda.cuda_model import CudaModel, bucket_of
-from decoding.targets.cuda.cuda_target import CudaTarget
 from decoding.targets.fast_target import FastTarget
 from kernels import tree_attention
 from tests.decoding.models.doubles import Fuzz
@@ -33,10 +33,10 @@ def references(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
 
 
-def both(folder: Path, family: Family) -> tuple[FastTarget, CudaTarget]:
+def both(folder: Path, family: Family) -> tuple[FastTarget, FastTarget]:
     path = tiny_checkpoint(folder, family, seed=3)
     config = load_config(path)
-    return FastTarget.load(path), CudaTarget(CudaModel(config, read_weights(path), torch.float32, DEVICE))
+    return FastTarget.load(path), FastTarget(CudaModel(config, read_weights(path), torch.float32, DEVICE))
 
 
 def tokens(count: int, seed: int) -> list[int]:
@@ -46,10 +46,10 @@ def tokens(count: int, seed: int) -> list[int]:
 def walked(target: FastTarget, long: int) -> list[torch.Tensor]:
     """Logits and hidden states of two sequences that are prompted together, and of the first one's next round alone."""
     one, two = (target.open([], Sampler(), taps) for taps in ((0, 1, 2), (2,)))
-    scores = target.score([(one, tokens(long, 1), TREE), (two, tokens(4, 2), Draft.chain(tokens(3, 4)))])
+    scores = target.score([Work(one, tokens(long, 1), TREE), Work(two, tokens(4, 2), Draft.chain(tokens(3, 4)))])
     target.commit(one, PATH)
     target.commit(two, (0,))
-    scores += target.score([(one, tokens(2, 3), TREE)])
+    scores += target.score([Work(one, tokens(2, 3), TREE)])
     assert one.hidden is not None
     parts = [part for each in scores for part in (each.logits, each.hidden) if part is not None]
     return [part.cpu() for part in (*parts, one.hidden)]

@@ -16,6 +16,7 @@ from decoding.checkpoints.resolve import resolve
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Work
 from decoding.errors import UnsupportedModel
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_target import FastTarget
@@ -46,7 +47,7 @@ def test_the_embedded_model_in_fp32(embedded: Path, embedded_text: tuple[list[in
     tokens, want = embedded_text
     target = FastTarget.load(embedded)
     sequence = target.open(tokens, Sampler())
-    (scores,) = target.score([(sequence, tokens[:60], Draft.chain(tokens[60:]))])
+    (scores,) = target.score([Work(sequence, tokens[:60], Draft.chain(tokens[60:]))])
     torch.testing.assert_close(scores.logits, want, atol=3e-4, rtol=0)
 
 
@@ -57,7 +58,7 @@ def test_bf16_is_as_near_to_fp32_as_transformers_bf16(embedded: Path, embedded_t
         theirs = (model(torch.tensor([tokens])).logits[0, 59:].float() - want).abs()
     target = FastTarget.load(embedded, torch.bfloat16)
     sequence = target.open(tokens, Sampler())
-    (scores,) = target.score([(sequence, tokens[:60], Draft.chain(tokens[60:]))])
+    (scores,) = target.score([Work(sequence, tokens[:60], Draft.chain(tokens[60:]))])
     ours = (scores.logits - want).abs()
     assert scores.logits.dtype == torch.float32
     assert ours.mean() < 1.1 * theirs.mean()
@@ -92,12 +93,12 @@ def test_misuse_is_an_error_and_not_a_wrong_text(checkpoint: Path) -> None:
     with pytest.raises(RuntimeError, match="without score"):
         target.commit(sequence, [])
     with pytest.raises(ValueError, match="nothing is pending"):
-        target.score([(sequence, [], Draft((1,), (-1,)))])
+        target.score([Work(sequence, [], Draft((1,), (-1,)))])
     with pytest.raises(ValueError, match="513 tokens"):
-        target.score([(sequence, [1] * 512, Draft((1,), (-1,)))])
-    target.score([(sequence, [1, 2], Draft())])
+        target.score([Work(sequence, [1] * 512, Draft((1,), (-1,)))])
+    target.score([Work(sequence, [1, 2], Draft())])
     with pytest.raises(RuntimeError, match="between"):
         target.fork(sequence, Sampler())
     target.close(sequence)
     with pytest.raises(ValueError, match="closed"):
-        target.score([(sequence, [1], Draft())])
+        target.score([Work(sequence, [1], Draft())])

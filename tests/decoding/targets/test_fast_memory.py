@@ -7,8 +7,9 @@ import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Work
 from decoding.targets.fast_target import FastSequence, FastTarget
-from decoding.targets.kv_cache import Rows
+from decoding.targets.kv_cache import TokenTable
 from decoding.targets.prefix_cache import Entry, PrefixCache, common_length, longest_prefix
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
@@ -18,8 +19,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("llama"))
 
 
-def rows(*values: int) -> Rows:
-    table = Rows(2, (1,), torch.float32, torch.device("cpu"))
+def rows(*values: int) -> TokenTable:
+    table = TokenTable(2, (1,), torch.float32, torch.device("cpu"))
     table.copy_from(torch.tensor([values, values], dtype=torch.float32)[..., None])
     return table
 
@@ -28,7 +29,7 @@ def feed(target: FastTarget, *tokens: int, taps: tuple[int, ...] = ()) -> FastSe
     """An open sequence with all but the last of `tokens` cached."""
     sequence = target.open(tokens, Sampler(), taps)
     if pending := tokens[sequence.cached : -1]:
-        target.score([(sequence, pending, Draft())])
+        target.score([Work(sequence, pending, Draft())])
         target.commit(sequence, [])
     return sequence
 
@@ -119,7 +120,7 @@ def test_prefixes_of_open_sequences_are_reused_and_stay_their_own(checkpoint: Pa
     second = target.open([1, 2, 3, 9, 9], Sampler())
     assert (first.cached, second.cached) == (4, 3)
     before = first.table.data[:, :4].clone()
-    target.score([(second, [9, 9], Draft((1,), (-1,)))])
+    target.score([Work(second, [9, 9], Draft((1,), (-1,)))])
     target.commit(second, [0])
     assert torch.equal(first.table.data[:, :4], before)
 
@@ -127,7 +128,7 @@ def test_prefixes_of_open_sequences_are_reused_and_stay_their_own(checkpoint: Pa
 def test_a_chain_is_committed_and_a_draft_dropped_without_copying(checkpoint: Path) -> None:
     target = FastTarget.load(checkpoint)
     sequence = feed(target, 1, 2, 3)
-    target.score([(sequence, [3], Draft.chain([4, 5, 6]))])
+    target.score([Work(sequence, [3], Draft.chain([4, 5, 6]))])
     staged, buffer = sequence.table.data[:, :6].clone(), sequence.table.data
     target.commit(sequence, [0, 1])
     assert sequence.cached == 5

@@ -6,6 +6,7 @@ alone. Seeded bugs show that the walk fails when it should.
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from transformers import AutoModelForCausalLM
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import Scores, Work
 from decoding.targets import fast_model, fast_target, kv_cache
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_ops import rotate
 from decoding.targets.fast_target import FastSequence, FastTarget
-from decoding.targets.kv_cache import Rows
+from decoding.targets.kv_cache import TokenTable
 from decoding.targets.prefix_cache import longest_prefix
 from tests.decoding.models.tiny_models import Family, tiny_checkpoint
 
@@ -56,9 +57,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buffers grow, prompts go in pieces and pieces in several forwards: also in tests of few tokens."""
+    """Buffers grow, prompts go in chunks and chunks in several forwards: also in tests of few tokens."""
     monkeypatch.setattr(kv_cache, "_SMALLEST", 8)
-    monkeypatch.setattr(fast_target, "PIECE_ROWS", 16)
+    monkeypatch.setattr(fast_target, "CHUNK_ROWS", 16)
     monkeypatch.setattr(fast_target, "FORWARD_ROWS", 40)
 
 
@@ -104,9 +105,9 @@ class Walk:
         self.sequence = target.open(self.tokens, Sampler(), TAPS)
         self.draft = Draft()
 
-    def work(self) -> tuple[FastSequence, list[int], Draft]:
+    def work(self) -> Work[FastSequence]:
         self.draft = tree(self.rng, self.rng.randrange(10))
-        return self.sequence, self.tokens[self.sequence.cached :], self.draft
+        return Work(self.sequence, self.tokens[self.sequence.cached :], self.draft)
 
     def settle(self, scores: Scores) -> None:
         cached = self.sequence.cached
@@ -160,7 +161,7 @@ def test_logits_and_hidden_states_are_those_of_transformers(variant: Path) -> No
     logits, hidden = transformers_says(variant)(tokens)
     target = FastTarget.load(variant)
     sequence = target.open(tokens, Sampler(), TAPS)
-    (scores,) = target.score([(sequence, tokens[:150], Draft.chain(tokens[150:]))])
+    (scores,) = target.score([Work(sequence, tokens[:150], Draft.chain(tokens[150:]))])
     close(scores.logits, logits[149:])
     close(scores.hidden, hidden)  # type: ignore[arg-type]
 
@@ -181,55 +182,63 @@ def test_a_node_knows_nothing_of_its_siblings(checkpoint: Path) -> None:
     crowded = Draft((1, 2, 3, 4, 5, 6, 7, 8), (-1, -1, 0, 1, 1, 3, 2, 5))
     path = crowded.path(5)
     chain = Draft.chain(crowded.tokens[node] for node in path)
-    want, got = target.score([(alone, tokens, chain), (crowd, tokens, crowded)])
+    want, got = target.score([Work(alone, tokens, chain), Work(crowd, tokens, crowded)])
     torch.testing.assert_close(got.logits[[0, *(1 + node for node in path)]], want.logits, atol=1e-5, rtol=0)
 
 
 # --- seeded bugs: each must make the walk fail ---------------------------------------------------------------------------
 
 
-def _loses_last_row(rows: Rows, prefix: Tensor) -> None:
+def _loses_last_row(rows: TokenTable, prefix: Tensor) -> None:
     copy_from(rows, prefix)
     rows.data[:, prefix.shape[1] - 1] = 0
 
 
-copy_from, compact, reserve, span, piece = (
-    Rows.copy_from,
-    Rows.compact,
-    Rows.reserve,
-    FastModel.span,
-    fast_target.Piece,
+copy_from, compact, reserve, span, chunk = (
+    TokenTable.copy_from,
+    TokenTable.compact,
+    TokenTable.reserve,
+    FastModel._span,
+    fast_target.Chunk,
 )
-head_rows = piece.head_rows
+head_rows = chunk.head_rows
 BUGS: dict[str, tuple[object, str, Callable[..., Any]]] = {
-    "siblings see one another": (piece, "seen", lambda self: None),
+    "siblings see one another": (chunk, "seen", lambda self: None),
     "siblings stand one after another": (
-        piece,
+        chunk,
         "positions",
-        lambda self: [*range(self.before, self.before + self.rows)],
+        lambda self: [*range(self.before, self.before + len(self))],
     ),
     "nodes stand one too early": (
-        piece,
+        chunk,
         "positions",
         lambda self: (
             [*range(self.before, self.before + len(self.pending))]
             + [self.before + len(self.pending) + depth - 2 for depth in self.draft.depths]
         ),
     ),
-    "logits of the row before": (piece, "head_rows", lambda self, stop: [row - 1 for row in head_rows(self, stop)]),
-    "accepted rows stay where they were": (Rows, "compact", lambda self, start, rows: None),
-    "accepted rows land one too late": (Rows, "compact", lambda self, start, rows: compact(self, start + 1, rows)),
+    "logits of the row before": (chunk, "head_rows", lambda self, stop: [row - 1 for row in head_rows(self, stop)]),
+    "accepted rows stay where they were": (TokenTable, "compact", lambda self, start, rows: None),
+    "accepted rows land one too late": (
+        TokenTable,
+        "compact",
+        lambda self, start, rows: compact(self, start + 1, rows),
+    ),
     "hidden states stay where they were": (
-        Rows,
+        TokenTable,
         "compact",
         lambda self, start, rows: compact(self, start, rows) if len(self.data) != len(TAPS) else None,
     ),
-    "growing drops the last row": (Rows, "reserve", lambda self, needed, keep: reserve(self, needed, max(0, keep - 1))),
-    "a copied prefix lacks its last row": (Rows, "copy_from", _loses_last_row),
+    "growing drops the last row": (
+        TokenTable,
+        "reserve",
+        lambda self, needed, keep: reserve(self, needed, max(0, keep - 1)),
+    ),
+    "a copied prefix lacks its last row": (TokenTable, "copy_from", _loses_last_row),
     "keys of the last cached row are overwritten": (
         FastModel,
-        "span",
-        lambda self, rows, table, before, seen: span(self, rows, table, max(0, before - 1), seen),
+        "_span",
+        lambda self, place, rows: span(self, place, replace(rows, before=max(0, rows.before - 1))),
     ),
     "a hit reaches too far": (
         fast_target,

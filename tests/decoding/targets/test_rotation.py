@@ -12,6 +12,7 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Work
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8.rotation import cosines, rotated, rotated_layers, stream_rotation
@@ -32,7 +33,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def run(target: FastTarget) -> Iterator[Tensor]:
     sequence = target.open(PROMPT, Sampler(), (0, 1, 2))
-    (scores,) = target.score([(sequence, PROMPT, Draft.chain([5, 6, 7]))])
+    (scores,) = target.score([Work(sequence, PROMPT, Draft.chain([5, 6, 7]))])
     yield scores.logits
     assert scores.hidden is not None
     yield scores.hidden
@@ -47,7 +48,7 @@ def test_logits_and_hidden_states_are_those_of_the_model(checkpoint: Path) -> No
     config = load_config(checkpoint)
     want = list(run(FastTarget(FastModel(config, weights.items()))))
     model = FastModel(config, rotated_layers(config, weights.items()))
-    model._turn = stream_rotation(config.hidden_size)
+    model.rotation = stream_rotation(config.hidden_size)
     got = list(run(FastTarget(model)))
     for one, other in zip(want, got, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,161 @@
+"""What every forward of the Llama, Qwen2 and Qwen3 families starts from: weights, and tables for what it writes.
+
+`fast_model` is the forward on a processor, `cuda.cuda_model` the one on a GPU.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from decoding.checkpoints.model_config import ModelConfig
+from decoding.errors import UnsupportedModel
+from decoding.targets.fast_ops import Projection, RopeTable, projection
+from decoding.targets.int8.linear import Int8Layers
+from decoding.targets.int8.quantize import HEAD, Rounded, rounded_model
+from decoding.targets.int8.rotation import stream_rotation
+from decoding.targets.kv_cache import TokenTable
+from kernels.ragged import SequenceRows
+
+Packer = Callable[..., Projection]  # of weight and bias
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Weights of one layer, fused and packed."""
+
+    attention_norm: Tensor  # [hidden]
+    qkv: Projection
+    qk_norm: Tensor | None  # [heads + kv_heads, head_dim]
+    attention_out: Projection
+    mlp_norm: Tensor
+    gate_up: Projection
+    down: Projection
+
+
+class LlamaModel(ABC):
+    """Weights, tables and a forward. `weights` are (name, tensor) pairs with transformers' names, as `read_weights` yields.
+
+    dtype torch.int8: the matrices in int8, all else in fp32; on a processor only. `weights` may be those of
+    `quantize.rounded_model`, or are made into them.
+    Raises UnsupportedModel where the weights do not match the configuration.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Iterable[tuple[str, Tensor]],
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
+        self.dtype = torch.float32 if dtype == torch.int8 else dtype
+        small = dtype == torch.int8
+        plain: Packer = Int8Layers().projection if small else projection
+        rotating: Packer = partial(plain, rotates=True) if small else plain
+        self.rotation = stream_rotation(config.hidden_size) if small else None
+        stored = _Weights(_rounded(config, dict(weights)) if small else dict(weights), self.dtype, self.device)
+        hidden, vocab = config.hidden_size, config.vocab_size
+        self.embedding = stored.take("model.embed_tokens.weight", vocab, hidden)
+        self.lm_head = self.embedding if config.tie_embeddings else stored.take(HEAD, vocab, hidden)
+        head = stored.matrix([HEAD], [vocab], hidden) if small else self.lm_head
+        self._pack_head = partial(rotating, head)
+        self.final_norm = stored.take("model.norm.weight", hidden)
+        self.layers = [_layer(config, stored, i, plain, rotating) for i in range(config.layers)]
+        self.rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
+
+    @cached_property
+    def head(self) -> Projection:
+        """The LM head, packed when it is first asked for: a drafter that has rows of its own never does."""
+        return self._pack_head()
+
+    def new_table(self) -> TokenTable:
+        """An empty table for the keys and values of one sequence: a plane for each layer, of the two, and head.
+
+        So the rows that attention reads together lie together: 1.5 ms of 20 against rows that hold all heads.
+        """
+        return TokenTable(
+            self.config.layers * 2 * self.config.kv_heads, (self.config.head_dim,), self.dtype, self.device
+        )
+
+    def new_states(self, taps: int) -> TokenTable:
+        """An empty table for the hidden states of one sequence: a plane per tap."""
+        return TokenTable(taps, (self.config.hidden_size,), self.dtype, self.device)
+
+    def norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """RMS norm of x [rows, hidden]."""
+        return functional.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
+
+    @abstractmethod
+    def forward(
+        self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits [heads, vocab], fp32, of the rows `heads`, and hidden states [taps, rows or more, hidden] (None without taps).
+
+        Rows lie sequence after sequence. Keys and values go into the sequences' tables; hidden states last until the next
+        call.
+        """
+
+
+class _Weights:
+    """Tensors by name, taken once each, with their shape checked."""
+
+    def __init__(self, stored: dict[str, Tensor], dtype: torch.dtype, device: torch.device) -> None:
+        self._stored, self._dtype, self._device = stored, dtype, device
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        tensor = self._stored.pop(name, None)
+        if tensor is None:
+            raise UnsupportedModel(f"the checkpoint lacks the tensor {name}; its config.json and weights do not match")
+        if tuple(tensor.shape) != shape:
+            raise UnsupportedModel(f"{name} has shape {list(tensor.shape)}; its config.json says {list(shape)}")
+        return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+
+    def matrix(self, names: Sequence[str], sizes: Sequence[int], columns: int) -> Tensor | Rounded:
+        """Weights below one another, as they are stored."""
+        if f"{names[0]}.steps" not in self._stored:
+            return self.joined(names, sizes, columns)
+        steps, scale = ([f"{name}.{part}" for name in names] for part in Rounded._fields)
+        return Rounded(self.joined(steps, sizes, columns), self.joined(scale, sizes))
+
+    def joined(self, names: Iterable[str], sizes: Sequence[int], *rest: int) -> Tensor:
+        """Several tensors below one another."""
+        return torch.cat([self.take(name, size, *rest) for name, size in zip(names, sizes, strict=True)])
+
+
+def _rounded(config: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """With matrices of 8 bits, unless they are that already."""
+    return weights if f"{HEAD}.steps" in weights else rounded_model(config, weights.items())
+
+
+def _layer(config: ModelConfig, stored: _Weights, index: int, plain: Packer, rotating: Packer) -> Layer:
+    prefix, hidden, inner = f"model.layers.{index}.", config.hidden_size, config.intermediate_size
+
+    def linear(
+        names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool, pack: Packer = plain
+    ) -> Projection:
+        weight = stored.matrix([f"{prefix}{name}.weight" for name in names], sizes, columns)
+        bias = stored.joined((f"{prefix}{name}.bias" for name in names), sizes) if biased else None
+        return pack(weight, bias)
+
+    query, key = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    qkv = [f"self_attn.{name}_proj" for name in "qkv"]
+    return Layer(
+        attention_norm=stored.take(f"{prefix}input_layernorm.weight", hidden),
+        qkv=linear(qkv, (query, key, key), hidden, config.qkv_bias),
+        qk_norm=_qk_norm(config, stored, prefix) if config.qk_norm else None,
+        attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias),
+        mlp_norm=stored.take(f"{prefix}post_attention_layernorm.weight", hidden),
+        gate_up=linear(["mlp.gate_proj", "mlp.up_proj"], (inner, inner), hidden, config.mlp_bias),
+        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, rotating),
+    )
+
+
+def _qk_norm(config: ModelConfig, stored: _Weights, prefix: str) -> Tensor:
+    """Weights of both norms, spread over the heads that they belong to."""
+    query, key = (stored.take(f"{prefix}self_attn.{name}_norm.weight", config.head_dim) for name in "qk")
+    return torch.cat([query.expand(config.heads, -1), key.expand(config.kv_heads, -1)])
