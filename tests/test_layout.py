@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("app", "agent", "decoding", "kernels", "tools", "ui", "eval")
 TOPS = (*PACKAGES, "tests")
 MOST, FLAT_MOST = 10, 20
-FLAT = ("kernels", "tests/kernels")  # one level each
+FLAT = ("kernels", "kernels/cpu", "tests/kernels")  # one level each
 NOT_COUNTED = {"__init__.py", "conftest.py"}
 
 

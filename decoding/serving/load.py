@@ -104,10 +104,10 @@ def _target(
 def _cpu_target(
     path: Path, weights: Iterable[tuple[str, Tensor]], adapter: Adapter | None, cache_bytes: int, progress: Progress
 ) -> AnyTarget:
-    from decoding.targets.cpu.compiled import is_compiled
-    from decoding.targets.cpu.cpu_model import CpuModel
-    from decoding.targets.cpu.cpu_target import CpuTarget
-    from decoding.targets.cpu.packed_model import kept_packed, packed_model
+    from decoding.targets.int8.compiled import is_compiled
+    from decoding.targets.int8.cpu_model import CpuModel
+    from decoding.targets.int8.cpu_target import CpuTarget
+    from decoding.targets.int8.packed_model import kept_packed, packed_model
 
     config, key = load_config(path), adapter_sha256(adapter) if adapter else None
     arrays = kept_packed(weight_files(path), key, lambda: packed_model(config, weights))

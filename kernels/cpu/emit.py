@@ -1,22 +1,28 @@
-"""LLVM instructions for numba: what kernels need and numba's Python lacks (vectors of a fixed width, unchecked memory, fma).
+"""LLVM instructions for numba: what kernels need and numba's Python lacks (vectors of a fixed width, unchecked memory,
+fma).
 
 Vectors have sixteen floats on every processor, so a sum over lanes has one order everywhere; LLVM splits them where the
 processor's are narrower. Nothing here permits reordering: the same numbers come out on every machine.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import extending, njit, types
 
+intrinsic: Any = extending.intrinsic  # whose type says nothing of what becomes of its arguments
 I8, I32, I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 LANES = 16
-
-kernel = partial(njit, nogil=True, error_model="numpy")  # without checks for zero, which would keep loops from being vectorised
 FLOATS = ir.VectorType(F32, LANES)
+
+
+def kernel(function: Any = None, **options: Any) -> Any:
+    """Compiles a function to run without the interpreter's lock.
+
+    Without numba's checks for division by zero, too: they keep loops from being vectorised.
+    """
+    return njit(function, nogil=True, error_model="numpy", **options)
 
 
 def constant(value: int) -> Any:
@@ -28,9 +34,7 @@ def splat(b: Any, scalar: Any, lanes: int = LANES) -> Any:
     """A vector that holds `scalar` in every lane."""
     kind = ir.VectorType(scalar.type, lanes)
     first = b.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(I32, 0))
-    return b.shuffle_vector(
-        first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
-    )
+    return b.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
 
 def pointer(b: Any, base: Any, *offsets: Any, to: Any) -> Any:
@@ -134,7 +138,9 @@ def _memory(kind: Any, numba_kind: Any, size: int) -> tuple[Any, Any]:
     def get(typing: Any, address: Any, index: Any) -> Any:
         def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
             address, index = arguments
-            value = b.load(b.gep(pointer(b, address, to=kind), [index]))  # unlike added integers, a loop of these is vectorised
+            value = b.load(
+                b.gep(pointer(b, address, to=kind), [index])
+            )  # unlike added integers, a loop of these is vectorised
             value.align = size
             return value
 

@@ -1,11 +1,11 @@
 """Exact products of eight-bit inputs and weights, for one row or many.
 
-A weight [outputs, inputs] is packed as [outputs / 16, inputs / 4, 16, 4]: 64 bytes hold four inputs of sixteen outputs. Inputs
-are stored plus 128; what that adds to a sum is 128 times the sum of the weight's row, which `rescale` subtracts. Sums of integers
-are exact, so a row's result is the same to the bit in any batch, and on every processor.
+A weight [outputs, inputs] is packed as [outputs / 16, inputs / 4, 16, 4]: 64 bytes hold four inputs of sixteen outputs.
+Inputs are stored plus 128; what that adds to a sum is 128 times the sum of the weight's row, which `rescale` subtracts.
+Sums of integers are exact, so a row's result is the same to the bit in any batch, and on every processor.
 
-Every variant keeps as many sums in registers as there are: rows x outputs. AVX2 has no such product; there 16-bit ones are
-used, which are exact as well (the 8-bit ones of that time saturate).
+Every variant keeps as many sums in registers as there are: rows x outputs. AVX2 has no such product; there 16-bit ones
+are used, which are exact as well (the 8-bit ones of that time saturate).
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import binding, ir
 from numba import types
-from numba.extending import intrinsic
 
-from kernels.cpu.emit import I32, I8, constant, get, get_int, kernel, load, loop, put, splat, store
+from kernels.cpu.emit import I8, I32, constant, get, get_int, intrinsic, kernel, load, loop, put, splat, store
 from kernels.cpu.processor import Variant, variant
 
 BLOCK = 64  # outputs: what a weight's rows are padded to
@@ -60,8 +59,8 @@ def products_reference(x: npt.NDArray[np.uint8], packed: npt.NDArray[np.int8]) -
 def products_of(kind: Variant) -> Any:
     """`products(x, x_stride, rows, weight, steps, outputs, sums, sums_stride)` for a kind of processor.
 
-    sums[rows, outputs], int32, of x[rows, 4 steps], uint8, and a packed weight; addresses, and strides in bytes. outputs is a
-    multiple of 64. The weight's block stays in the first cache while rows go by.
+    sums[rows, outputs], int32, of x[rows, 4 steps], uint8, and a packed weight; addresses, and strides in bytes.
+    outputs is a multiple of 64. The weight's block stays in the first cache while rows go by.
     """
     tile = _TILES[kind]
     by_rows = [_tile_kernel(kind, rows + 1) for rows in range(tile.rows)]

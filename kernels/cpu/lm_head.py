@@ -1,8 +1,8 @@
 """The target's choice among some of its vocabulary, while their logits are still in the first cache.
 
-Temperature 0 takes the first of the largest; above, argmax(logits / T + noise), the noise keyed by (seed, position, token) as in
-`kernels.philox`. Few tokens can win: noise has an upper bound, and one 24-bit word tells nearly all of it, so its logarithms are
-taken for hardly any.
+Temperature 0 takes the first of the largest; above, argmax(logits / T + noise), the noise keyed by (seed, position,
+token) as in `kernels.philox`. Few tokens can win: noise has an upper bound, and one 24-bit word tells nearly all of it,
+so its logarithms are taken for hardly any.
 """
 
 import math
@@ -37,8 +37,8 @@ def noise_word(seed, position, token):  # type: ignore[no-untyped-def]
 def choose(logits, count, first_token, heat, seed, position, best, tokens, index):  # type: ignore[no-untyped-def]
     """Hold `count` logits (room for a multiple of 16) of the tokens from `first_token` on against the best so far.
 
-    best [index], fp32, and tokens [index], int64, begin with -inf and 0. heat: the temperature, 0 for the arg max; then the
-    logits are overwritten. Addresses.
+    best [index], fp32, and tokens [index], int64, begin with -inf and 0. heat: the temperature, 0 for the arg max; then
+    the logits are overwritten. Addresses.
     """
     padded = (count + 15) // 16 * 16
     for i in range(count, padded):
@@ -67,7 +67,9 @@ def _choose_with_noise(logits, count, first_token, seed, position, top, best, to
             word = noise_word(np.uint64(seed), np.uint64(position), np.uint64(first_token + i))
             if np.float64(word) >= least:
                 uniform = (np.float64(word) + 0.5) / 2.0**24
-                _better(get(logits, i) + np.float32(-math.log(-math.log(uniform))), first_token + i, best, tokens, index)
+                _better(
+                    get(logits, i) + np.float32(-math.log(-math.log(uniform))), first_token + i, best, tokens, index
+                )
 
 
 @kernel
@@ -83,8 +85,8 @@ def choose_reference(logits: npt.NDArray[np.float32], heat: float, seed: int, po
     """Of a row [vocab], with all of its noise."""
     if not heat:
         return int(logits.argmax())
-    c0, c1 = np.arange(len(logits), dtype=np.uint64), np.uint64(position)
-    c2 = c3 = np.zeros_like(c0)
+    c0 = np.arange(len(logits), dtype=np.uint64)
+    c1, c2, c3 = np.full_like(c0, position), np.zeros_like(c0), np.zeros_like(c0)
     k0, k1 = np.uint64(seed) & _LOW, np.uint64(seed) >> _SHIFT
     for _ in range(10):
         first, second = c0 * _M0, c2 * _M1

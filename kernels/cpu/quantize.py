@@ -1,4 +1,6 @@
-"""Inputs of a product as eight-bit integers: a row's own scale, with the RMS norm or the Hadamard transform before it fused in."""
+"""Inputs of a product as eight-bit integers: a row's own scale, with the RMS norm or the Hadamard transform before it
+fused in.
+"""
 
 import numpy as np
 import numpy.typing as npt

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from kernels.cpu.emit import I32, I64, kernel
+from kernels.cpu.emit import I32, I64, intrinsic, kernel
 
 _MOST = 16  # threads; a step of a small model gains nothing from more
 _AWAKE = 2000  # looks at the gate before the processor is offered to others
@@ -42,7 +41,8 @@ def _threads_of_a_core() -> int:
 class Team:
     """Calls a compiled function on several threads at once: function(thread, threads, sync, *arguments).
 
-    `sync` is the address of its counters: see `claim` and `wait`. counters: of work, at most. The function must end with `wait`.
+    `sync` is the address of its counters: see `claim` and `wait`. counters: of work, at most. The function must end
+    with `wait`.
     """
 
     def __init__(self, threads: int, counters: int) -> None:
@@ -137,5 +137,3 @@ def wait(sync, threads):  # type: ignore[no-untyped-def]
     while _read_atomically(gate) == passed:
         looks += 1
         _pause(looks > _AWAKE)
-
-

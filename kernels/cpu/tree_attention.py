@@ -1,11 +1,11 @@
 """Attention of draft trees over the keys and values of a sequence: a row sees all that was cached, and its ancestors.
 
-Keys and values lie in pages of 64 positions. A page's part of one layer and head is keys [dim, 64], so that a score's sum runs
-over dim while positions fill the vectors, and then values [64, dim]. A draft's rows lie behind what is cached in the order in
-which they were fed; siblings stand side by side, so a row's ancestors need not be neighbours.
+Keys and values lie in pages of 64 positions. A page's part of one layer and head is keys [dim, 64], so that a score's
+sum runs over dim while positions fill the vectors, and then values [64, dim]. A draft's rows lie behind what is cached
+in the order in which they were fed; siblings stand side by side, so a row's ancestors need not be neighbours.
 
-A row's scores are moved to where they would stand in a chain before anything is summed over positions, and what it mixes comes
-in the same order: a row is the same to the bit in a chain, in any tree, and with any part of it cached.
+A row's scores are moved to where they would stand in a chain before anything is summed over positions, and what it
+mixes comes in the same order: a row is the same to the bit in a chain, in any tree, and with any part of it cached.
 """
 
 from typing import Any
@@ -23,15 +23,16 @@ _ROW_BYTES = 4 * PAGE
 
 
 @kernel
-def attend(
+def attend(  # type: ignore[no-untyped-def]
     queries, heads, dim, pages, plane, before, first, stop, own, own_stride, counts, scores, s_stride, sums, mixed
-):  # type: ignore[no-untyped-def]
+):
     """`heads` query heads that share keys, for the rows [first, stop) of a sequence; addresses, strides in bytes.
 
-    queries [rows, heads, dim], rotated and times log2(e) / sqrt(dim). pages: addresses (int64) of the sequence's pages; plane:
-    how far into a page the keys of this layer and head begin. before: positions cached. own [stop, ...], int32: for each row its
-    ancestors' rows and itself, ascending; 0: a chain. counts [stop], int32: how many those are. scores, sums: room for
-    [rows x heads, positions] and for rows x heads + stop floats. mixed [rows, heads, dim]: the result.
+    queries [rows, heads, dim], rotated and times log2(e) / sqrt(dim). pages: addresses (int64) of the sequence's pages;
+    plane: how far into a page the keys of this layer and head begin. before: positions cached. own [stop, ...], int32:
+    for each row its ancestors' rows and itself, ascending; 0: a chain. counts [stop], int32: how many those are.
+    scores, sums: room for [rows x heads, positions] and for rows x heads + stop floats. mixed [rows, heads, dim]: the
+    result.
     """
     limit, outputs = before + stop, (stop - first) * heads
     for page in range((limit + PAGE - 1) // PAGE):

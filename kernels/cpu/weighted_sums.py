@@ -1,7 +1,8 @@
-"""Sums of rows with weights, in fp32: what attention does with keys and with values. Every sum goes from the first row to the last.
+"""Sums of rows with weights, in fp32: what attention does with keys and with values. Every sum goes from the first row
+to the last.
 
-The sum of an output is one chain of fused multiply-adds, so it depends on neither the tile that it lies in nor on what is summed
-beside it; a row of weight 0 changes nothing.
+The sum of an output is one chain of fused multiply-adds, so it depends on neither the tile that it lies in nor on what
+is summed beside it; a row of weight 0 changes nothing.
 """
 
 from collections.abc import Sequence
@@ -10,9 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from numba import types
-from numba.extending import intrinsic
 
-from kernels.cpu.emit import F32, LANES, constant, fma, kernel, load, loop, splat, store
+from kernels.cpu.emit import F32, LANES, constant, fma, intrinsic, kernel, load, loop, splat, store
 from kernels.cpu.processor import variant
 
 _HAS_32_REGISTERS = variant() == "avx512_vnni"
@@ -35,7 +35,15 @@ def _tile_kernel(outputs: int, wide: int) -> Any:
 
     @intrinsic
     def tile(
-        typing: Any, weights: Any, w_stride: Any, rows: Any, r_stride: Any, count: Any, out: Any, o_stride: Any, add: Any
+        typing: Any,
+        weights: Any,
+        w_stride: Any,
+        rows: Any,
+        r_stride: Any,
+        count: Any,
+        out: Any,
+        o_stride: Any,
+        add: Any,
     ) -> Any:
         def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
             weights, w_stride, rows, r_stride, count, out, o_stride, add = arguments

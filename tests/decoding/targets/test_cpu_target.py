@@ -16,8 +16,8 @@ from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores
 from decoding.methods.registry import METHODS, load_method
-from decoding.targets.cpu.cpu_target import CpuSequence, CpuTarget
 from decoding.targets.fast_target import FastTarget
+from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.random_heads import ready_method
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has nei
 PROMPT = tuple(random.Random(1).choices(range(3, 300), k=20))
 LONG = tuple(random.Random(2).choices(range(3, 300), k=90))
 SAMPLERS = [Sampler(), *(Sampler(t, seed) for t in (0.7, 1.0, 1.3) for seed in (1, 2))]
+EMPTY = Draft()
 TREE = Draft((5, 6, 7, 8, 9, 6, 11), (-1, 0, 1, -1, 3, 3, 5))
 
 
@@ -54,7 +55,9 @@ def text(rounds: list[Round]) -> list[int]:
     return [token for r in rounds for token in r.committed]
 
 
-def fed(target: CpuTarget, tokens: tuple[int, ...], draft: Draft = Draft(), **kw: tuple[int, ...]) -> tuple[CpuSequence, Scores]:
+def fed(
+    target: CpuTarget, tokens: tuple[int, ...], draft: Draft = EMPTY, **kw: tuple[int, ...]
+) -> tuple[CpuSequence, Scores]:
     """A sequence of `tokens`, fed at once but for what the cache has."""
     sequence = target.open(tokens, Sampler(), **kw)
     (scores,) = target.score([(sequence, tokens[sequence.cached :], draft)])
@@ -117,7 +120,10 @@ def test_a_batch_changes_no_bit_and_a_long_prompt_goes_in_parts() -> None:
     target, long = fresh(cache_bytes=0), tuple(random.Random(5).choices(range(3, 300), k=505))
     sequences = [target.open(tokens, Sampler()) for tokens in (PROMPT, long, LONG)]
     together = target.score(
-        [(one, tokens, draft) for one, tokens, draft in zip(sequences, (PROMPT, long, LONG), (TREE, Draft(), TREE), strict=True)]
+        [
+            (one, tokens, draft)
+            for one, tokens, draft in zip(sequences, (PROMPT, long, LONG), (TREE, Draft(), TREE), strict=True)
+        ]
     )
     for tokens, draft, scores in zip((PROMPT, long, LONG), (TREE, Draft(), TREE), together, strict=True):
         assert torch.equal(fed(fresh(cache_bytes=0), tokens, draft)[1].logits, scores.logits)

@@ -31,7 +31,14 @@ def test_products_are_exact(kind: Variant, outputs: int, inputs: int) -> None:
         x[0] = 255  # where 8-bit products would saturate
         sums = np.full((rows, outputs + 16), -1, np.int32)
         products(
-            x.ctypes.data, x.strides[0], rows, packed.ctypes.data, inputs // 4, outputs, sums.ctypes.data, sums.strides[0]
+            x.ctypes.data,
+            x.strides[0],
+            rows,
+            packed.ctypes.data,
+            inputs // 4,
+            outputs,
+            sums.ctypes.data,
+            sums.strides[0],
         )
         np.testing.assert_array_equal(sums[:, :outputs], products_reference(x[:, :inputs], packed))
         assert (sums[:, outputs:] == -1).all(), "nothing else is written"

@@ -1,5 +1,7 @@
 """Threads that share work: every piece is done once, and none goes on before all have come."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numba import njit
@@ -33,7 +35,7 @@ def test_phases_follow_each_other(threads: int) -> None:
     for _ in range(20):
         numbers = np.zeros((PHASES + 1, PIECES), np.int64)
         team.run(doubled, numbers.ctypes.data)
-        for before, after in zip(numbers, numbers[1:], strict=False):
+        for before, after in pairwise(numbers):
             assert (after == before.sum() + 1).all()
 
 

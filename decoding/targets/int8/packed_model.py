@@ -1,9 +1,10 @@
-"""A model's matrices in 8 bits as the kernels read them, in the user's cache: packed once, mapped afterwards instead of read.
+"""A model's matrices in 8 bits as the kernels read them, in the user's cache: packed once, mapped afterwards instead of
+read.
 
-The layers are rotated as `decoding.targets.int8.rotation` says. Beyond that, the inputs of the down projection get a Hadamard
-transform, which the forward applies, and the final norm's weight is in the LM head, which reads the rotated stream. Heads are
-padded to multiples of 64 numbers, their halves apart; the stream, the inner layer and the vocabulary likewise. Every block of 64
-outputs of gate and up has 32 gates and then their ups.
+The layers are rotated as `decoding.targets.int8.rotation` says. Beyond that, the inputs of the down projection get a
+Hadamard transform, which the forward applies, and the final norm's weight is in the LM head, which reads the rotated
+stream. Heads are padded to multiples of 64 numbers, their halves apart; the stream, the inner layer and the vocabulary
+likewise. Every block of 64 outputs of gate and up has 32 gates and then their ups.
 """
 
 import hashlib
@@ -27,7 +28,17 @@ from kernels.cpu.int8_products import BLOCK, pack
 from kernels.cpu.quantize import hadamard_reference
 
 Arrays = dict[str, npt.NDArray[Any]]
-NAMES = ("matrices", "scales", "offsets", "biases", "rotated_embedding", "final_norm", "qk_norms", "embedding", "lm_head")
+NAMES = (
+    "matrices",
+    "scales",
+    "offsets",
+    "biases",
+    "rotated_embedding",
+    "final_norm",
+    "qk_norms",
+    "embedding",
+    "lm_head",
+)
 _FORMAT = 1  # raised when the numbers change, so that older folders are made anew
 _KEPT = 3  # models, and adapters on them
 _LEVELS = 127
@@ -42,10 +53,11 @@ def padded(count: int) -> int:
 def packed_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Arrays:
     """From weights with transformers' names. Raises UnsupportedModel where they do not match the configuration.
 
-    matrices: int8, one behind the other: qkv, attention's output, gate and up, and down of each layer, then the LM head; scales
-    (fp32), offsets (int32: 128 times the sum of a row) and biases (fp32; empty where there are none) of their outputs;
-    rotated_embedding [vocab, padded hidden]; final_norm [hidden]; qk_norms [layers, 2, dim], empty where there are none. As they
-    are stored, for draft heads: embedding [vocab, hidden] and lm_head, which is empty where it is the embedding.
+    matrices: int8, one behind the other: qkv, attention's output, gate and up, and down of each layer, then the LM
+    head; scales (fp32), offsets (int32: 128 times the sum of a row) and biases (fp32; empty where there are none) of
+    their outputs; rotated_embedding [vocab, padded hidden]; final_norm [hidden]; qk_norms [layers, 2, dim], empty where
+    there are none. As they are stored, for draft heads: embedding [vocab, hidden] and lm_head, which is empty where it
+    is the embedding.
     """
     try:
         return _Packer(config, dict(rotated_layers(config, weights))).arrays()
@@ -69,14 +81,19 @@ class _Packer:
         final_norm = self._take("model.norm.weight", config.hidden_size)
         head = embedding if config.tie_embeddings else self._take(HEAD, config.vocab_size, config.hidden_size)
         rotation = stream_rotation(config.hidden_size).float()
-        self._add(_padded_to(rotated(head * final_norm, rotation), padded(config.vocab_size), padded(config.hidden_size)), None)
+        self._add(
+            _padded_to(rotated(head * final_norm, rotation), padded(config.vocab_size), padded(config.hidden_size)),
+            None,
+        )
         has_biases = any(bias.any() for bias in self._biases)
         return {
             "matrices": np.concatenate([matrix.reshape(-1) for matrix in self._matrices]),
             "scales": torch.cat(self._scales).numpy(),
             "offsets": np.concatenate(self._offsets),
             "biases": torch.cat(self._biases).numpy() if has_biases else np.zeros(0, np.float32),
-            "rotated_embedding": _padded_to(rotated(embedding, rotation), config.vocab_size, padded(config.hidden_size)).numpy(),
+            "rotated_embedding": _padded_to(
+                rotated(embedding, rotation), config.vocab_size, padded(config.hidden_size)
+            ).numpy(),
             "embedding": embedding.numpy(),
             "lm_head": np.zeros((0, 0), np.float32) if config.tie_embeddings else head.numpy(),
             "final_norm": final_norm.numpy(),
@@ -91,11 +108,15 @@ class _Packer:
             self._linear(f"{prefix}self_attn.{name}_proj", rows, hidden)
             for name, rows in (("q", query), ("k", key), ("v", key))
         )
-        weight, bias = (torch.cat([_halves_apart(q[i], config), _halves_apart(k[i], config), _heads(v[i], config)]) for i in (0, 1))
+        weight, bias = (
+            torch.cat([_halves_apart(q[i], config), _halves_apart(k[i], config), _heads(v[i], config)]) for i in (0, 1)
+        )
         self._add(_padded_to(weight, len(weight), stream), bias[:, 0])
         out, bias = self._linear(f"{prefix}self_attn.o_proj", hidden, query)
         self._add(_padded_to(_heads(out.t(), config).t(), stream, config.heads * dim), bias[:, 0])
-        gates, ups = (self._linear(f"{prefix}mlp.{name}_proj", config.intermediate_size, hidden) for name in ("gate", "up"))
+        gates, ups = (
+            self._linear(f"{prefix}mlp.{name}_proj", config.intermediate_size, hidden) for name in ("gate", "up")
+        )
         weight, bias = (_alternating(_padded_to(gates[i], inner), _padded_to(ups[i], inner)) for i in (0, 1))
         self._add(_padded_to(weight, len(weight), stream), bias[:, 0])
         down, bias = self._linear(f"{prefix}mlp.down_proj", hidden, config.intermediate_size)
@@ -152,7 +173,9 @@ def _heads(tensor: Tensor, config: ModelConfig) -> Tensor:
 
 
 def _halves_apart(tensor: Tensor, config: ModelConfig) -> Tensor:
-    """[heads * head_dim, ...] with each half of every head padded behind, so that a rotation's pairs stay half a head apart."""
+    """[heads * head_dim, ...] with each half of every head padded behind, so that a rotation's pairs stay half a head
+    apart.
+    """
     half, room = config.head_dim // 2, head_room(config) // 2
     split = tensor.reshape(-1, half, tensor.shape[1])
     out = split.new_zeros(len(split), room, split.shape[2])

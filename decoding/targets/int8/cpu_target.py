@@ -1,7 +1,7 @@
 """A `decoding.engine.target.Target` for int8 on a processor: `cpu_model`'s forward and the memory of it.
 
-Its sums have one order, whatever stands beside a row: texts are equal to the bit under every method, in every batch, and with
-any prefix from the cache.
+Its sums have one order, whatever stands beside a row: texts are equal to the bit under every method, in every batch,
+and with any prefix from the cache.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,15 +17,17 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores, Work
-from decoding.targets.cpu.cpu_model import CpuModel, HeadRows, Keys, Part
-from decoding.targets.cpu.packed_model import packed_model
-from decoding.targets.cpu.pages import Pages
+from decoding.targets.int8.buffers import Keys, Part
+from decoding.targets.int8.cpu_model import CpuModel, HeadRows
+from decoding.targets.int8.packed_model import packed_model
+from decoding.targets.int8.pages import Pages
 from decoding.targets.kv_cache import TokenTable
 from decoding.targets.prefix_cache import Entry, PrefixCache, longest_prefix
 
 FORWARD_ROWS = 512  # more go in several forwards, which bounds their memory
 _EMPTY = Draft()
 _CACHE_BYTES = 1 << 30
+
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class CpuSequence:

@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba import njit
 
 import kernels.cpu
 from decoding.checkpoints.fetch.cache_folder import cache_root
-from decoding.targets.cpu import forward as source
+from kernels.cpu import forward as source
+from kernels.cpu.emit import kernel
 
 
 @cache
 def compiled_forward() -> Callable[..., None]:
     """`forward`, which compiles itself at its first call unless the cache has it for this processor."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_folder())  # read when a function is decorated
+    config: Any = numba.config
+    before, config.CACHE_DIR = config.CACHE_DIR, str(_folder())  # read when a function is decorated
+    function: Any = source.forward
     try:
-        return _cached(source.forward.py_func)
+        return _cached(function.py_func)
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before
 
 
 def is_compiled() -> bool:
@@ -36,15 +37,17 @@ def _folder() -> Path:
 
 
 def _cached(function: Any) -> Callable[..., None]:
+    compiled: Callable[..., None]
     try:
-        return njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+        compiled = kernel(function, cache=True)
     except RuntimeError:  # nowhere to write: compiled in every process
-        return njit(nogil=True)(function)  # type: ignore[no-any-return]
+        compiled = kernel(function)
+    return compiled
 
 
 def _key() -> str:
     """Of all that is compiled: numba itself looks at one file only."""
-    files = [Path(source.__file__), *sorted(Path(kernels.cpu.__path__[0]).glob("*.py"))]
+    files = sorted(Path(kernels.cpu.__path__[0]).glob("*.py"))
     digest = hashlib.sha256(version("numba").encode())
     for file in files:
         digest.update(file.read_bytes())
