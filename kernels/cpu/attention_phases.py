@@ -9,19 +9,18 @@ from kernels.cpu.job import GROUP_ROWS
 from kernels.cpu.product_phases import product, rescaled
 from kernels.cpu.rope import norm, rotate
 from kernels.cpu.row_phases import copy, epsilon
-from kernels.cpu.threads import claim, wait
+from kernels.cpu.threads import claim, finish, wait
 from kernels.cpu.tree_attention import PAGE, attend
 
 _ONE = np.float32(1.0)
 
 
 @kernel
-def qkv_products(sync, phase, threads, model, job, layer, scratch):  # type: ignore[no-untyped-def]
+def qkv_products(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyped-def]
     """A head of queries, keys or values at a time, which leaves rotated, keys and values for their pages."""
-    while True:
-        unit = claim(sync, phase)
-        if unit >= model.heads + 2 * model.kv_heads:
-            break
+    pieces = model.heads + 2 * model.kv_heads
+    unit = claim(sync, phase)
+    while unit < pieces:
         for start in range(0, job.rows, GROUP_ROWS):
             rows = min(GROUP_ROWS, job.rows - start)
             sums, out = scratch, scratch + 4 * GROUP_ROWS * model.dim
@@ -36,7 +35,8 @@ def qkv_products(sync, phase, threads, model, job, layer, scratch):  # type: ign
                     _position(model, job, layer, 0, row, out, factor)
                 else:
                     _remember(model, job, layer, unit - model.heads, row, out)
-    wait(sync, threads)
+        unit = finish(sync, phase)
+    wait(sync, phase, pieces)
 
 
 @kernel
@@ -71,17 +71,17 @@ def _plane(model, layer, kv_head):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def attention(sync, phase, threads, model, job, layer, scratch):  # type: ignore[no-untyped-def]
+def attention(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyped-def]
     """A tile of a sequence's rows and one head of keys at a time; single heads of queries where there are few tiles."""
     group = model.heads // model.kv_heads
-    some = group if job.tile_count * model.kv_heads >= 4 * threads else 1
-    while True:
-        unit = claim(sync, phase)
-        if unit >= job.tile_count * (model.heads // some):
-            break
+    some = group if job.tile_count * model.kv_heads >= 16 else 1
+    pieces = job.tile_count * (model.heads // some)
+    unit = claim(sync, phase)
+    while unit < pieces:
         tile, first_head = unit // (model.heads // some), unit % (model.heads // some) * some
         _attend_tile(model, job, layer, tile, first_head, some, _plane(model, layer, first_head // group), scratch)
-    wait(sync, threads)
+        unit = finish(sync, phase)
+    wait(sync, phase, pieces)
 
 
 @kernel

@@ -13,23 +13,23 @@ from kernels.cpu.row_phases import last_rows, normed_stream, quantized_rows
 
 
 @kernel
-def forward(thread, threads, sync, model, job):  # type: ignore[no-untyped-def]
+def forward(thread, sync, model, job):  # type: ignore[no-untyped-def]
     """See `Model` and `Job`; called by `kernels.cpu.threads.Team`."""
     scratch = job.scratch + thread * job.scratch_stride
     for layer in range(job.layers):
         phase = layer * PHASES
-        normed_stream(sync, phase, threads, model, job, layer, True)
-        qkv_products(sync, phase + 1, threads, model, job, layer, scratch)
-        attention(sync, phase + 2, threads, model, job, layer, scratch)
-        quantized_rows(sync, phase + 3, threads, model, job, job.mixed, model.heads * model.dim, False)
-        residual_product(sync, phase + 4, threads, model, job, 4 * layer + 1, model.heads * model.dim, scratch)
-        normed_stream(sync, phase + 5, threads, model, job, layer, False)
-        gate_products(sync, phase + 6, threads, model, job, 4 * layer + 2, scratch)
-        quantized_rows(sync, phase + 7, threads, model, job, job.inner, model.inner, True)
-        residual_product(sync, phase + 8, threads, model, job, 4 * layer + 3, model.inner, scratch)
+        normed_stream(sync, phase, model, job, layer, True)
+        qkv_products(sync, phase + 1, model, job, layer, scratch)
+        attention(sync, phase + 2, model, job, layer, scratch)
+        quantized_rows(sync, phase + 3, model, job, job.mixed, model.heads * model.dim, False)
+        residual_product(sync, phase + 4, model, job, 4 * layer + 1, model.heads * model.dim, scratch)
+        normed_stream(sync, phase + 5, model, job, layer, False)
+        gate_products(sync, phase + 6, model, job, 4 * layer + 2, scratch)
+        quantized_rows(sync, phase + 7, model, job, job.inner, model.inner, True)
+        residual_product(sync, phase + 8, model, job, 4 * layer + 3, model.inner, scratch)
     phase = job.layers * PHASES
     if job.layers:
-        last_rows(sync, phase, threads, model, job)
-    head_products(sync, phase + 1, threads, model, job, thread, scratch)
+        last_rows(sync, phase, model, job)
+    head_products(sync, phase + 1, model, job, thread, scratch)
     if thread == 0 and job.logits == 0:
-        elect(threads, job)
+        elect(job)

@@ -1,29 +1,23 @@
 """The last phase of a forward: the LM head over the rows that are asked for."""
 
-import numpy as np
-
 from kernels.cpu.emit import get, get_long, kernel, put, put_long
 from kernels.cpu.int8_products import BLOCK, products
 from kernels.cpu.job import GROUP_ROWS, MATRICES
 from kernels.cpu.lm_head import CHUNK, choose
 from kernels.cpu.product_phases import rescaled
-from kernels.cpu.threads import claim, wait
+from kernels.cpu.threads import claim, finish, wait
 
 
 @kernel
-def head_products(sync, phase, threads, model, job, thread, scratch):  # type: ignore[no-untyped-def]
+def head_products(sync, phase, model, job, thread, scratch):  # type: ignore[no-untyped-def]
     """Logits of some tokens for all rows at a time: written where they are asked for, else only the best is kept."""
     best, tokens = job.best + 4 * thread * job.head_count, job.tokens + 8 * thread * job.head_count
-    if job.logits == 0:
-        for head in range(job.head_count):
-            put(best, head, np.float32(-np.inf))
-            put_long(tokens, head, 0)
-    while job.head_count:
-        first = claim(sync, phase) * CHUNK
-        if first >= model.vocab:
-            break
-        _head_chunk(model, job, first, best, tokens, scratch)
-    wait(sync, threads)
+    pieces = (model.vocab + CHUNK - 1) // CHUNK if job.head_count else 0
+    piece = claim(sync, phase)
+    while piece < pieces:
+        _head_chunk(model, job, piece * CHUNK, best, tokens, scratch)
+        piece = finish(sync, phase)
+    wait(sync, phase, pieces)
 
 
 @kernel
@@ -50,10 +44,10 @@ def _head_chunk(model, job, first, best, tokens, scratch):  # type: ignore[no-un
 
 
 @kernel
-def elect(threads, job):  # type: ignore[no-untyped-def]
+def elect(job):  # type: ignore[no-untyped-def]
     """The best of the threads' best, of equals the first token."""
     for head in range(job.head_count):
-        for other in range(1, threads):
+        for other in range(1, job.threads):
             place = other * job.head_count + head
             score, token, known = get(job.best, place), get_long(job.tokens, place), get(job.best, head)
             if score > known or (score == known and token < get_long(job.tokens, head)):

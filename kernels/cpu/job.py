@@ -52,6 +52,7 @@ class Job(NamedTuple):
     heats: int  # fp32 [heads]; then seeds and positions, int64
     seeds: int
     positions: int
+    threads: int  # that have room in the two tables below, which begin with -inf and 0
     best: int  # fp32 [threads, heads]
     tokens: int  # int64 [threads, heads]; those of the first thread are the choice in the end
     logits: int  # fp32 [heads, vocab] instead of a choice, or 0

@@ -4,7 +4,7 @@ from kernels.cpu.emit import get, get_long, kernel, put
 from kernels.cpu.int8_products import BLOCK, products, rescale
 from kernels.cpu.job import GROUP_ROWS, HALF_BLOCK
 from kernels.cpu.swiglu import swiglu
-from kernels.cpu.threads import claim, wait
+from kernels.cpu.threads import claim, finish, wait
 
 
 @kernel
@@ -23,12 +23,12 @@ def rescaled(model, matrix, first, outputs, sums, input_scale, out):  # type: ig
 
 
 @kernel
-def residual_product(sync, phase, threads, model, job, matrix, inputs, scratch):  # type: ignore[no-untyped-def]
+def residual_product(sync, phase, model, job, matrix, inputs, scratch):  # type: ignore[no-untyped-def]
     """A product that is added to the stream, a block of outputs at a time."""
-    while True:
-        first = claim(sync, phase) * BLOCK
-        if first >= model.hidden:
-            break
+    pieces = model.hidden // BLOCK
+    block = claim(sync, phase)
+    while block < pieces:
+        first = block * BLOCK
         for start in range(0, job.rows, GROUP_ROWS):
             rows = min(GROUP_ROWS, job.rows - start)
             sums, out = scratch, scratch + 4 * GROUP_ROWS * BLOCK
@@ -39,16 +39,16 @@ def residual_product(sync, phase, threads, model, job, matrix, inputs, scratch):
                 x = job.x + 4 * (row * model.hidden + first)
                 for i in range(BLOCK):
                     put(x, i, get(x, i) + get(out, i))
-    wait(sync, threads)
+        block = finish(sync, phase)
+    wait(sync, phase, pieces)
 
 
 @kernel
-def gate_products(sync, phase, threads, model, job, matrix, scratch):  # type: ignore[no-untyped-def]
+def gate_products(sync, phase, model, job, matrix, scratch):  # type: ignore[no-untyped-def]
     """silu(gate) * up, a block of outputs at a time, which holds as many gates as ups."""
-    while True:
-        block = claim(sync, phase)
-        if block * HALF_BLOCK >= model.inner:
-            break
+    pieces = model.inner // HALF_BLOCK
+    block = claim(sync, phase)
+    while block < pieces:
         for start in range(0, job.rows, GROUP_ROWS):
             rows = min(GROUP_ROWS, job.rows - start)
             sums, out = scratch, scratch + 4 * GROUP_ROWS * BLOCK
@@ -57,4 +57,5 @@ def gate_products(sync, phase, threads, model, job, matrix, scratch):  # type: i
                 mine = sums + 4 * (row - start) * BLOCK
                 rescaled(model, matrix, block * BLOCK, BLOCK, mine, get(job.row_scales, row), out)
                 swiglu(out, out + 4 * HALF_BLOCK, HALF_BLOCK, job.inner + 4 * (row * model.inner + block * HALF_BLOCK))
-    wait(sync, threads)
+        block = finish(sync, phase)
+    wait(sync, phase, pieces)

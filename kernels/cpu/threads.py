@@ -12,14 +12,17 @@ from threading import Lock, Semaphore, Thread
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 
 from kernels.cpu.emit import I32, I64, intrinsic, kernel
 
 _MOST = 16  # threads; a step of a small model gains nothing from more
-_AWAKE = 2000  # looks at the gate before the processor is offered to others
+_AWAKE = 2000  # looks at a counter before the processor is offered to others
 _YIELDS = sys.platform != "win32"
+
+_Job = tuple[Callable[..., None], npt.NDArray[np.int64], Sequence[Any]]
 
 
 def thread_count() -> int:
@@ -39,30 +42,33 @@ def _threads_of_a_core() -> int:
 
 
 class Team:
-    """Calls a compiled function on several threads at once: function(thread, threads, sync, *arguments).
+    """Calls a compiled function on several threads at once: function(thread, sync, *arguments).
 
-    `sync` is the address of its counters: see `claim` and `wait`. counters: of work, at most. The function must end
-    with `wait`.
+    Work comes in phases of so many pieces, which threads `claim` and `finish`; a phase ends for a thread when all of its
+    pieces are finished, by whomever (`wait`). So a thread that comes late, or not at all, on a busy machine costs only
+    its help. It then finds nothing to do, and must touch nothing: it may be there after the call has returned.
+
+    phases: at most. threads: the caller's included.
     """
 
-    def __init__(self, threads: int, counters: int) -> None:
-        self.threads = threads
-        self._sync = np.zeros(_GATE_WORDS + counters, np.int64)
+    def __init__(self, threads: int, phases: int) -> None:
+        self.threads, self._phases = threads, phases
         self._lock = Lock()
         self._helpers: list[Semaphore] = []
         self._owner = 0  # the process that has the helpers: a fork has none
-        self._job: tuple[Callable[..., None], Sequence[Any]] = (lambda *_: None, ())
+        self._job: _Job = (lambda *_: None, np.zeros(0, np.int64), ())
 
     def run(self, function: Callable[..., None], *arguments: Any) -> None:
-        """One call on every thread; returns when all of them are at their end. One caller at a time, others wait."""
+        """The function's work, done when this returns. One caller at a time, others wait."""
         with self._lock:
             if self._owner != os.getpid():
                 self._start()
-            self._sync[_FIRST_COUNTER:] = 0  # not the gate: a helper may still be on its way out of it
-            self._job = function, arguments
+            # New counters for every call: those who are late still look at theirs.
+            sync = np.zeros(2 * self._phases, np.int64)
+            self._job = function, sync, arguments
             for helper in self._helpers:
                 helper.release()
-            function(0, self.threads, self._sync.ctypes.data, *arguments)
+            function(0, sync.ctypes.data, *arguments)
 
     def _start(self) -> None:
         self._owner, self._helpers = os.getpid(), [Semaphore(0) for _ in range(self.threads - 1)]
@@ -72,12 +78,8 @@ class Team:
     def _help(self, index: int, wanted: Semaphore) -> None:
         while True:
             wanted.acquire()
-            function, arguments = self._job
-            function(index, self.threads, self._sync.ctypes.data, *arguments)
-
-
-_GATE_WORDS = 16  # how many have arrived, and how often all have: each in a cache line of its own
-_ROUND, _FIRST_COUNTER = 8, _GATE_WORDS
+            function, sync, arguments = self._job
+            function(index, sync.ctypes.data, *arguments)
 
 
 @intrinsic
@@ -118,22 +120,21 @@ def _pause(typing: Any, offers: Any) -> Any:
 
 @kernel
 def claim(sync, phase):  # type: ignore[no-untyped-def]
-    """The next piece of work of a phase that nobody has taken: 0, 1, 2, ..."""
-    return _add_atomically(types.intp(sync + 8 * (_FIRST_COUNTER + phase)), 1)
+    """The next piece of a phase that nobody has taken: 0, 1, 2, ...; there may be no such piece."""
+    return _add_atomically(sync + 16 * phase, 1)
 
 
 @kernel
-def wait(sync, threads):  # type: ignore[no-untyped-def]
-    """Until every thread has come here."""
-    if threads == 1:
-        return
-    gate = types.intp(sync + 8 * _ROUND)
-    passed = _read_atomically(gate)
-    if _add_atomically(types.intp(sync), 1) == threads - 1:
-        _add_atomically(types.intp(sync), -threads)
-        _add_atomically(gate, 1)
-        return
+def finish(sync, phase):  # type: ignore[no-untyped-def]
+    """Say that a claimed piece is done, and claim the next."""
+    _add_atomically(sync + 16 * phase + 8, 1)
+    return claim(sync, phase)
+
+
+@kernel
+def wait(sync, phase, pieces):  # type: ignore[no-untyped-def]
+    """Until all pieces of a phase are done."""
     looks = 0
-    while _read_atomically(gate) == passed:
+    while _read_atomically(sync + 16 * phase + 8) < pieces:
         looks += 1
         _pause(looks > _AWAKE)

@@ -51,7 +51,8 @@ class HeadBuffers:
         self._heats = np.array(keys.temperatures, np.float32)
         self._seeds = np.array(keys.seeds, np.uint64)
         self._positions = np.array(keys.positions, np.int64)
-        self._best, self.tokens = np.empty((threads, rows), np.float32), np.empty((threads, rows), np.int64)
+        self._best = np.full((threads, rows), -np.inf, np.float32)
+        self.tokens = np.zeros((threads, rows), np.int64)
 
     def fields(self) -> dict[str, int]:
         """Of a `Job`."""
@@ -62,6 +63,7 @@ class HeadBuffers:
             "heats": address(self._heats),
             "seeds": address(self._seeds),
             "positions": address(self._positions),
+            "threads": len(self._best),
             "best": address(self._best),
             "tokens": address(self.tokens),
         }

@@ -14,9 +14,10 @@ from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import Scores, Work
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_target import FastTarget
+from decoding.targets.int8.cpu_model import CpuModel
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz
@@ -60,7 +61,7 @@ def fed(
 ) -> tuple[CpuSequence, Scores]:
     """A sequence of `tokens`, fed at once but for what the cache has."""
     sequence = target.open(tokens, Sampler(), **kw)
-    (scores,) = target.score([(sequence, tokens[sequence.cached :], draft)])
+    (scores,) = target.score([Work(sequence, tokens[sequence.cached :], draft)])
     return sequence, scores
 
 
@@ -79,7 +80,7 @@ def test_every_method_gives_plain_text(family: Family, sampler: Sampler) -> None
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_near_those_of_fp32(family: Family) -> None:
     exact = FastTarget.load(checkpoint(family), cache_bytes=0)
-    (want,) = exact.score([(exact.open(LONG, Sampler()), LONG, TREE)])
+    (want,) = exact.score([Work(exact.open(LONG, Sampler()), LONG, TREE)])
     _, found = fed(fresh(family), LONG, TREE)
     similar = torch.nn.functional.cosine_similarity(found.logits, want.logits)
     assert similar.min() > 0.98
@@ -96,7 +97,7 @@ def test_a_nodes_logits_are_the_same_to_the_bit_in_a_tree_and_alone(family: Fami
         assert torch.equal(tree.after([node])[0], scores.logits[0])
         target.close(alone)
     target.commit(sequence, [3, 5])
-    (after,) = target.score([(sequence, (4, 2), Draft())])
+    (after,) = target.score([Work(sequence, (4, 2), Draft())])
     _, want = fed(fresh(family, cache_bytes=0), (*LONG, 8, 6, 4, 2))
     assert torch.equal(after.logits, want.logits)
 
@@ -129,11 +130,25 @@ def test_a_batch_changes_no_bit_and_a_long_prompt_goes_in_parts() -> None:
         assert torch.equal(fed(fresh(cache_bytes=0), tokens, draft)[1].logits, scores.logits)
 
 
+def test_the_number_of_threads_changes_no_bit() -> None:
+    model = target_of("llama").model
+    _, want = fed(fresh(cache_bytes=0), LONG, TREE)
+    for threads in (2, 3):
+        target = CpuTarget(CpuModel(model.config, model._arrays, threads))
+        for seed in range(3):
+            sequence = target.open((*LONG, 5), Sampler(1.0, seed))
+            (scores,) = target.score([Work(sequence, LONG[sequence.cached :], TREE)])
+            assert torch.equal(scores.logits, want.logits)
+            same = sequence.sampler.chooser(want.logits, lambda row: len(LONG) + TREE.depth(row - 1))
+            assert [scores.choice(node) for node in range(-1, len(TREE))] == [same(row) for row in range(1 + len(TREE))]
+            target.close(sequence)
+
+
 def test_the_choice_is_the_samplers_choice_of_the_logits() -> None:
     target = fresh()
     for sampler in SAMPLERS:
         sequence = target.open(PROMPT, sampler)
-        (scores,) = target.score([(sequence, PROMPT[sequence.cached :], TREE)])
+        (scores,) = target.score([Work(sequence, PROMPT[sequence.cached :], TREE)])
         want = sampler.chooser(scores.logits, lambda row: len(PROMPT) + TREE.depth(row - 1))
         assert [scores.choice(node) for node in range(-1, len(TREE))] == [want(row) for row in range(1 + len(TREE))]
         assert torch.equal(scores.after([2, -1]), scores.logits[[3, 0]])
@@ -143,7 +158,7 @@ def test_the_choice_is_the_samplers_choice_of_the_logits() -> None:
 def test_hidden_states_are_near_those_of_fp32_and_survive_the_cache() -> None:
     def states(target: CpuTarget | FastTarget) -> Tensor:
         sequence = target.open(PROMPT, Sampler(), taps=(0, 1, 2))  # type: ignore[arg-type]
-        (scores,) = target.score([(sequence, PROMPT, TREE)])  # type: ignore[list-item]
+        (scores,) = target.score([Work(sequence, PROMPT, TREE)])  # type: ignore[list-item]
         assert scores.hidden is not None
         target.commit(sequence, [3, 5])  # type: ignore[arg-type]
         target.close(sequence)  # type: ignore[arg-type]
@@ -187,7 +202,7 @@ def test_full_pages_are_shared_and_a_chain_moves_nothing() -> None:
     assert second.pages.pages[0] is first.pages.pages[0]
     assert second.pages.pages[1] is not first.pages.pages[1]
     before = first.pages.pages[1].copy()
-    target.score([(second, (4, 4), Draft.chain((1, 2)))])
+    target.score([Work(second, (4, 4), Draft.chain((1, 2)))])
     staged = second.pages.pages[1].tobytes()
     target.commit(second, [0, 1])
     assert (second.cached, second.pages.pages[1].tobytes() == staged) == (84, True)
@@ -202,15 +217,15 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(RuntimeError, match="commit"):
         target.commit(sequence, [])
     with pytest.raises(ValueError, match="pending"):
-        target.score([(sequence, (), Draft())])
+        target.score([Work(sequence, (), Draft())])
     with pytest.raises(ValueError, match="do not fit"):
-        target.score([(sequence, (5,) * 513, Draft())])
+        target.score([Work(sequence, (5,) * 513, Draft())])
     with pytest.raises(ValueError, match="taps"):
         target.open(PROMPT, Sampler(), taps=(3,))
-    target.score([(sequence, PROMPT, Draft())])
+    target.score([Work(sequence, PROMPT, Draft())])
     with pytest.raises(RuntimeError, match="fork"):
         target.fork(sequence, Sampler())
     target.close(sequence)
     target.close(sequence)  # a second time does nothing
     with pytest.raises(ValueError, match="closed"):
-        target.score([(sequence, PROMPT, Draft())])
+        target.score([Work(sequence, PROMPT, Draft())])

@@ -4,39 +4,45 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from numba import njit
 
-from kernels.cpu.emit import get_long, put_long
+from kernels.cpu.emit import get_long, kernel, put_long
 from kernels.cpu.processor import variant
-from kernels.cpu.threads import Team, claim, thread_count, wait
+from kernels.cpu.threads import Team, claim, finish, thread_count, wait
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 PHASES, PIECES = 6, 50
 
 
-@njit(nogil=True)
-def doubled(thread, threads, sync, numbers):  # type: ignore[no-untyped-def]
+@kernel
+def summed(thread, sync, numbers):  # type: ignore[no-untyped-def]
     """Each phase writes for each piece the sum of all that the last phase wrote, plus one."""
     for phase in range(PHASES):
-        while True:
-            piece = claim(sync, phase)
-            if piece >= PIECES:
-                break
+        piece = claim(sync, phase)
+        while piece < PIECES:
             total = 1
             for other in range(PIECES):
                 total += get_long(numbers, phase * PIECES + other)
-            put_long(numbers, (phase + 1) * PIECES + piece, get_long(numbers, (phase + 1) * PIECES + piece) + total)
-        wait(sync, threads)
+            place = (phase + 1) * PIECES + piece
+            put_long(numbers, place, get_long(numbers, place) + total)
+            piece = finish(sync, phase)
+        wait(sync, phase, PIECES)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_phases_follow_each_other(threads: int) -> None:
     team = Team(threads, PHASES)
-    for _ in range(20):
+    for _ in range(50):
         numbers = np.zeros((PHASES + 1, PIECES), np.int64)
-        team.run(doubled, numbers.ctypes.data)
+        team.run(summed, numbers.ctypes.data)
         for before, after in pairwise(numbers):
             assert (after == before.sum() + 1).all()
+
+
+def test_work_is_done_without_the_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Team, "_help", lambda *_: None)  # none ever comes
+    numbers = np.zeros((PHASES + 1, PIECES), np.int64)
+    Team(3, PHASES).run(summed, numbers.ctypes.data)
+    assert numbers[-1].min() == numbers[-1].max() > 0
 
 
 def test_the_number_of_threads_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
