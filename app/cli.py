@@ -8,11 +8,13 @@ from app.ask import ask, learn, logs, sql
 from app.machine import doctor, models, tune
 from app.measure import ablate, bench, bench_cost, bench_kernels, bench_tune, evaluate, evaluate_chats
 from app.serve import load_test, mcp, serve, ui
+from app.shared import exit_codes
+from app.shared.extensions import load_extensions
 from app.train import data, train, train_all
 
 app = typer.Typer(
     name="sqlagent",
-    help="Ask a database a question; the SQL is written by a language model that runs here, fast.",
+    help="Ask a database questions in plain words. A language model on this machine writes the SQL.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -57,8 +59,19 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    extension: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--extension",
+            metavar="MODULE",
+            help="Import a Python module that adds methods, databases, nodes or data sets; repeatable. "
+            "SQLAGENT_EXTENSIONS names several.",
+        ),
+    ] = None,
 ) -> None:
-    """Options that need no command."""
+    """Options that stand before every command."""
+    with exit_codes.plain_errors():
+        load_extensions(extension or ())
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from agent.graph.graph import RECURSION_LIMIT, build_graph
 from agent.graph.readings import continued_number
 from agent.graph.toolbox import Toolbox
 from agent.observe.events import Answered, Asked, Event, Noted
-from agent.observe.node_notes import notes_of
+from agent.observe.node_table import notes_of
 from agent.observe.telemetry import traced
 from agent.state import Reading, State, Turn, opening
 

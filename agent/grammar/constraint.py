@@ -71,7 +71,7 @@ class GrammarConstraint:
             return State(state.reading, ended=True)
         before, after = state.reading, self._fed(state.reading, token)
         if after is None or state.ended:
-            raise ValueError(f"token {token} may not come here")
+            raise ValueError(f"token {token} is not allowed here")
         if after.kind == "gap":
             return State(after)
         same_lexeme = before.kind != "gap" and before.position is after.position

@@ -1,15 +1,23 @@
-"""The wiring of the agent; nothing else."""
+"""The wiring of the agent; nothing else. Which nodes there are: `agent.observe.node_table`."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pkgutil import resolve_name
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command
 
-from agent.graph import follow_up_nodes, nodes
+from agent.graph.nodes import Tools, begin, recorded, since
 from agent.graph.toolbox import Toolbox
+from agent.observe.node_table import NODES, UnknownNode
+from agent.observe.step_record import tool_step
 from agent.state import State
 
 RECURSION_LIMIT = 50  # far above what bounded attempts can reach; a loop is a bug and must fail
+
+Run = Callable[[State, Tools], Any]
 
 
 def build_graph(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
@@ -17,19 +25,60 @@ def build_graph(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
 
     Beside these: clarify before plan, where somebody can be asked back; adapt before plan, where a follow-up changes the former
     SQL in one known way; refine between trouble and the next check; vary, where the asker does not want the same SQL again.
+    Nodes from elsewhere stand in front of the one that they name. Raises UnknownNode where one cannot be imported.
     """
     graph = StateGraph(State, context_schema=Toolbox)
-    graph.add_node("relate", follow_up_nodes.relate)
-    graph.add_node("link", nodes.link_schema)
-    graph.add_node("adapt", follow_up_nodes.adapt)
-    graph.add_node("clarify", nodes.clarify)
-    graph.add_node("plan", nodes.plan)
-    graph.add_node("generate", nodes.generate)
-    graph.add_node("check", nodes.check)
-    graph.add_node("execute", nodes.execute)
-    graph.add_node("refine", nodes.refine)
-    graph.add_node("vary", follow_up_nodes.vary)
-    graph.add_node("answer", nodes.answer)
-    graph.add_edge(START, "relate")
+    ways = _ways()
+    for name, node in NODES.items():
+        run = _imported(name, node.run)
+        graph.add_node(name, _added(name, run, ways) if node.before else _led(run, ways) if ways else run)
+    graph.add_edge(START, ways.get("relate", "relate"))
     graph.add_edge("answer", END)
     return graph.compile(checkpointer=checkpointer)
+
+
+def _ways() -> dict[str, str]:
+    """What comes first where a way leads to a node of the project, and what comes after each added node."""
+    ways: dict[str, str] = {}
+    last: dict[str, str] = {}
+    for name, node in NODES.items():
+        if node.before:
+            ways[last.get(node.before, node.before)] = name
+            ways[name], last[node.before] = node.before, name
+    return ways
+
+
+def _imported(name: str, place: str) -> Any:
+    try:
+        return resolve_name(place)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnknownNode(f"the node {name} cannot be imported from {place}: {error}") from error
+
+
+def _led(run: Run, ways: Mapping[str, str]) -> Any:
+    """`run`, whose ways lead through the nodes that were added."""
+
+    def led(state: State, runtime: Tools) -> Any:
+        done = run(state, runtime)
+        if not isinstance(done, Command):
+            return done
+        goto: Any = done.goto
+        return replace(done, goto=ways.get(goto, goto))
+
+    return led
+
+
+def _added(name: str, run: Run, ways: Mapping[str, str]) -> Any:
+    """`run` as a step that is seen and recorded, and that leads to the node behind it unless it names another."""
+
+    def added(state: State, runtime: Tools) -> Command[Any]:
+        start = begin(runtime, name)
+        done = run(state, runtime)
+        command = done if isinstance(done, Command) else Command(update=done)
+        update = dict(command.update or {})
+        if "steps" not in update:
+            update |= recorded(state, runtime, tool_step(name, since(start)))
+        goto: Any = command.goto or NODES[name].before
+        return Command(update=update, goto=ways[name] if goto == NODES[name].before else ways.get(goto, goto))
+
+    return added

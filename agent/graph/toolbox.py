@@ -9,6 +9,7 @@ from langchain_core.messages import BaseMessage
 
 from agent.graph.stop_signal import StopSignal
 from agent.observe.audit import Trail
+from agent.observe.node_table import NODES
 from agent.observe.step_record import PlainTime
 from agent.prompts.knowledge import Knowledge
 from agent.prompts.profiles import Profile
@@ -28,6 +29,7 @@ class AgentOptions:
     values, hints, repair: show the cell values that the question names; show the links, and cut large schemas to them; mend
     SQL by rules before the model is asked again. Off, they tell what each is worth.
     adapt: change the former SQL by rule, and write a follow-up out as a whole question, where that is sure.
+    node_options: the options of nodes that extensions added, by the node's name.
     clarify: end with an `unclear` event where a question without evidence leaves open what it means; for askers who can choose.
     """
 
@@ -47,6 +49,7 @@ class AgentOptions:
     adapt: bool = True
     clarify: bool = False
     knowledge: Knowledge = field(default_factory=Knowledge)
+    node_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,10 @@ class Toolbox:
     calls: dict[str, Call] = field(default_factory=dict)  # the newest call of each step
     result: Result | None = None  # of the SQL that stands; written by the execute node
     trail: Trail | None = None  # to the log of who asked what
+
+    def node_options(self, name: str) -> dict[str, Any]:
+        """The options of a node from elsewhere, with their defaults."""
+        return {**NODES[name].options, **self.options.node_options.get(name, {})}
 
     def keep(self, result: Result | None) -> None:
         """Hold the newest result, whole."""

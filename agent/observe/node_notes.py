@@ -1,6 +1,9 @@
-"""What a node of the graph took and found, in words for a person: from its update of the state."""
+"""What the nodes of the graph took and found, in words for a person: from their updates of the state.
 
-from collections.abc import Callable, Mapping
+Which node tells what is in `agent.observe.node_table`.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,39 +19,33 @@ class Note:
     language: str = ""
 
 
-def notes_of(node: str, update: Mapping[str, Any]) -> tuple[Note, ...]:
-    """The notes of one node's update; none for nodes that have nothing to tell."""
-    told = _TELL[node](update) if node in _TELL else []
-    return tuple(note for note in told if note.text)
-
-
-def _link(update: Mapping[str, Any]) -> list[Note]:
+def link_notes(update: Mapping[str, Any]) -> list[Note]:
     links = [_name(link) for link in update.get("links", [])]
     values = [f"{_name(value)} = {value['value']!r}" for value in update.get("values", [])]
     return [Note("tables and columns that the question may mean", _lines(links)), Note("values found", _lines(values))]
 
 
-def _relate(update: Mapping[str, Any]) -> list[Note]:
+def relate_notes(update: Mapping[str, Any]) -> list[Note]:
     return [Note("read as", str(update.get("resolved", "")))]
 
 
-def _clarify(update: Mapping[str, Any]) -> list[Note]:
+def clarify_notes(update: Mapping[str, Any]) -> list[Note]:
     return [Note("the question may mean", _lines(list(update.get("unclear", {}))))]
 
 
-def _plan(update: Mapping[str, Any]) -> list[Note]:
+def plan_notes(update: Mapping[str, Any]) -> list[Note]:
     return [Note("plan", str(update.get("plan", "")))]
 
 
-def _written(update: Mapping[str, Any]) -> list[Note]:
+def written_notes(update: Mapping[str, Any]) -> list[Note]:
     return [Note("SQL", str(update.get("candidate", "")), "sql"), *_trouble(update)]
 
 
-def _check(update: Mapping[str, Any]) -> list[Note]:
+def check_notes(update: Mapping[str, Any]) -> list[Note]:
     return [Note("SQL that will run", str(update.get("checked", "")), "sql"), *_trouble(update)]
 
 
-def _execute(update: Mapping[str, Any]) -> list[Note]:
+def execute_notes(update: Mapping[str, Any]) -> list[Note]:
     preview = update.get("preview")
     ran = update["attempts"][-1]["sql"] if update.get("attempts") else ""
     rows = f"{preview['row_count']:,} rows: {', '.join(preview['columns'])}" if preview else ""
@@ -71,17 +68,3 @@ def _lines(texts: list[str]) -> str:
     unique = list(dict.fromkeys(texts))
     more = [f"and {len(unique) - MOST_LINES} more"] if len(unique) > MOST_LINES else []
     return "\n".join([*unique[:MOST_LINES], *more])
-
-
-_TELL: Mapping[str, Callable[[Mapping[str, Any]], list[Note]]] = {
-    "relate": _relate,
-    "link": _link,
-    "adapt": _written,
-    "clarify": _clarify,
-    "plan": _plan,
-    "generate": _written,
-    "check": _check,
-    "execute": _execute,
-    "refine": _written,
-    "vary": _check,
-}

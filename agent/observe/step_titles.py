@@ -1,20 +1,8 @@
 """What each step of an answer does, in words for people."""
 
-STEP_TITLES = {
-    "relate": "Reading the question in its conversation",
-    "link": "Looking at the schema",
-    "clarify": "Looking for what is unclear",
-    "adapt": "Changing the former SQL",
-    "plan": "Planning",
-    "generate": "Writing SQL",
-    "vote": "Voting",
-    "choose": "Choosing a reading",
-    "check": "Checking the SQL",
-    "execute": "Running the query",
-    "refine": "Correcting the SQL",
-    "vary": "Looking for another query",
-    "answer": "Answering",
-}
+from agent.observe.node_table import NODES
+
+_WITHIN_NODES = {"vote": "Voting", "choose": "Choosing a reading"}
 
 
 def step_title(step: str) -> str:
@@ -23,4 +11,6 @@ def step_title(step: str) -> str:
     >>> step_title("generate"), step_title("read_samples")
     ('Writing SQL', 'Read samples')
     """
-    return STEP_TITLES.get(step, step.replace("_", " ").capitalize())
+    if step in NODES:
+        return NODES[step].title
+    return _WITHIN_NODES.get(step, step.replace("_", " ").capitalize())

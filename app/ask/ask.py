@@ -29,9 +29,9 @@ def ask(
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
-    evidence: Annotated[str, typer.Option("--evidence", help="What the words of the question mean in this data.")] = "",
+    evidence: Annotated[str, typer.Option("--evidence", help="What words of the question mean in this data.")] = "",
     race: Annotated[
-        bool, typer.Option("--race", help="Decode every step plainly as well, to measure the saving.")
+        bool, typer.Option("--race", help="Also decode every step plainly, to measure the saving.")
     ] = False,
     as_json: options.Json = False,
     sql_only: Annotated[bool, typer.Option("--sql-only", help="Print nothing but the SQL.")] = False,
@@ -61,12 +61,12 @@ def chat(
     asking: Asking = Asking(),
     query: Query = Query(),
     thread: Annotated[
-        str | None, typer.Option("--continue", "-c", help="Go on with a conversation by its name.")
+        str | None, typer.Option("--continue", "-c", help="Go on with an earlier conversation, by its name.")
     ] = None,
     as_json: options.Json = False,
     clarify: Clarify = True,
 ) -> None:
-    """Talk about a database: follow-up questions know what came before. Reads one question per line."""
+    """Ask one question after another; a follow-up may refer to earlier ones. Reads one question per line."""
     agent_options = replace(asking.agent_options(), clarify=clarify and _with_a_person(as_json))
     with (
         exit_codes.plain_errors(),

@@ -26,12 +26,12 @@ def logs(
     ] = "",
     text: Annotated[str, typer.Option("--text", help="Only with this text in question, SQL or message.")] = "",
     since: Annotated[datetime | None, typer.Option("--since", help="Only from this time on.")] = None,
-    most: Annotated[int, typer.Option("--most", "-n", min=1, help="How many, the newest.")] = 100,
+    most: Annotated[int, typer.Option("--most", "-n", min=1, help="Most entries to show: the newest ones.")] = 100,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries come, until Ctrl+C.")] = False,
     as_json: options.Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,
 ) -> None:
-    """Show who asked what, which SQL ran, and what came of it."""
+    """Show who asked what, which SQL ran, and how it ended."""
     from agent.observe.audit import AuditLog, Entry, Wanted
 
     path = log_path()

@@ -6,12 +6,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from app.shared import options, output
+from app.shared.extensions import extensions
 
 _PACKAGES = ("torch", "transformers", "triton", "duckdb", "sqlglot", "sqlalchemy", "langgraph", "langchain-core")
 
 
 def doctor(as_json: options.Json = False) -> None:
-    """Say what is here and what will be used."""
+    """Show what is installed here and what will be used."""
     found = facts()
     if as_json:
         output.print_json(found)
@@ -30,6 +31,7 @@ def _machine() -> dict[str, Any]:
     import torch
 
     return {
+        "extensions": extensions(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),

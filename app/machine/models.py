@@ -13,7 +13,7 @@ Name = Annotated[str, typer.Argument(help="'embedded', a folder, a .gguf file or
 
 @app.command("list")
 def list_models(as_json: options.Json = False) -> None:
-    """The embedded model, and what else lies in the caches."""
+    """List the embedded model and the models in the caches."""
     from decoding.checkpoints.catalog import list_models as listed
 
     entries = listed()
@@ -28,7 +28,7 @@ def list_models(as_json: options.Json = False) -> None:
 
 @app.command("show")
 def show(name: Name = "embedded", as_json: options.Json = False) -> None:
-    """Architecture, size and identity of a model; fetches it first where need be."""
+    """Show a model's architecture, size and identity; fetches it first if necessary."""
     from decoding.checkpoints.catalog import show_model
 
     with exit_codes.plain_errors():

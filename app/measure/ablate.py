@@ -13,10 +13,12 @@ from app.shared.option_groups import Asking, Decoding, spread
 
 @spread
 def ablate(
-    dataset: Annotated[Literal["spider", "bird", "held_back"], typer.Argument(help="Which questions, by whose rules.")],
+    dataset: Annotated[str, typer.Argument(help="A data set, as `sqlagent eval --help` lists them.")],
     data: AnyData,
     out: options.Out,
-    engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
+    engine: Annotated[
+        Literal["sqlite", "duckdb"], typer.Option("--engine", help="Engine that runs the SQL.")
+    ] = "sqlite",
     limit: QuestionLimit = None,
     sample: Sample = None,
     db_id: OneDatabase = None,
@@ -25,19 +27,19 @@ def ablate(
     decoding: Decoding = Decoding(),
     timeout: options.Timeout = 30.0,
 ) -> None:
-    """Measure the agent part by part, from the bare base model to the default agent and votes: one row each, on the same
+    """Measure the agent part by part, from the bare base model to the default agent and votes: one row a part, on the same
     questions, with the paired difference to the row before. The last line on stdout is the table as JSON.
     """
     from agent.assemble import load_model
     from eval.accuracy.ablation import Questions, ablate, markdown, stages
-    from eval.datasets.registry import DATASETS, load_dataset
+    from eval.datasets.registry import dataset_named, load_dataset
 
     with exit_codes.plain_errors():
         examples = load_dataset(dataset, data, limit=limit, sample=sample, db=db_id)
-        tables = DATASETS[dataset].tables
-        questions = Questions(examples, dataset, DATASETS[dataset].rules, data / tables if tables else None, engine)
+        found = dataset_named(dataset)
+        questions = Questions(examples, dataset, found.rules, found.tables_file(data), engine)
         rows = stages(decoding.adapter, Asking().agent_options(), votes)
-        found = list(
+        measured = list(
             ablate(
                 questions,
                 decoding.choice(),
@@ -49,7 +51,7 @@ def ablate(
                 say=lambda text: output.stderr.print(text, style="dim"),
             )
         )
-        table = markdown(found)
+        table = markdown(measured)
         (Path(out) / "table.md").write_text(table + "\n", encoding="utf-8")
     print(table)
-    output.print_json([asdict(row) for row in found])
+    output.print_json([asdict(row) for row in measured])

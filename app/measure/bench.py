@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -110,12 +110,12 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 @app.command("trajectory")
 @spread
 def trajectory(
-    question: Annotated[str, typer.Argument(help="What the agent is asked.")],
+    question: Annotated[str, typer.Argument(help="Question to put to the agent.")],
     source: DatabaseOptions = DatabaseOptions(),
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     out: Annotated[
-        Path | None, typer.Option("--out", help="Also draw it: a .svg, or an .html page.", dir_okay=False)
+        Path | None, typer.Option("--out", help="Also draw the decoding, as .svg or as an .html page.", dir_okay=False)
     ] = None,
 ) -> None:
     """Show a decoding iteration by iteration: what was guessed, what of it was right, and what came of it.
@@ -162,7 +162,7 @@ def _panel_size(decoder: str, given: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Which questions."""
+    """The questions that are asked."""
 
     data: Annotated[
         Path,
@@ -174,10 +174,12 @@ class Questions:
         ),
     ]
     dataset: Annotated[
-        Literal["spider", "held_back", "follow_ups"], typer.Option("--dataset", help="Which questions.")
+        str, typer.Option("--dataset", help="Data set whose questions are asked, as `sqlagent eval --help` lists them.")
     ] = "spider"
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N.")] = None
-    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Only N, random but always the same.")] = None
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions.")] = None
+    sample: Annotated[
+        int | None, typer.Option("--sample", min=1, help="Only N questions, drawn at random but always the same.")
+    ] = None
 
     def load(self) -> "list[Example]":
         """Raises DatasetError."""
@@ -202,7 +204,9 @@ def methods(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            "--method", metavar="NAME[:OPTION=VALUE,...]", help="Repeatable; plain is always there. Default: all rows."
+            "--method",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="Method to measure; repeatable. Plain is always measured. Default: all methods.",
         ),
     ] = None,
     step: Annotated[

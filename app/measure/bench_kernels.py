@@ -12,7 +12,9 @@ def kernels(
     out: Annotated[
         Path | None, typer.Option("--out", help="Also write the results here, as JSON.", dir_okay=False)
     ] = None,
-    models: Annotated[str, typer.Option("--models", help="Sizes to run forwards of, commas between; 'none'.")] = "all",
+    models: Annotated[
+        str, typer.Option("--models", help="Model sizes to time, separated by commas; 'none' for none.")
+    ] = "all",
     as_json: options.Json = False,
 ) -> None:
     """Time every GPU kernel against its reference and its floor, and forwards of 135M, 7B and 8B models with random weights.

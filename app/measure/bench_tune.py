@@ -16,7 +16,11 @@ def tune(
     out: options.Out,
     vary: Annotated[
         list[str] | None,
-        typer.Option("--vary", metavar="OPTION=VALUE,VALUE,...", help="Repeatable. Default: all that matter to speed."),
+        typer.Option(
+            "--vary",
+            metavar="OPTION=VALUE,VALUE,...",
+            help="Option to vary; repeatable. Default: all that affect speed.",
+        ),
     ] = None,
     sweeps: Annotated[int, typer.Option("--sweeps", min=1, help="Most sweeps over the options.")] = 2,
     decoding: Decoding = Decoding(),
@@ -35,7 +39,9 @@ def tune(
         space = _space(decoder, vary) or SPACE.get(decoder, {})
         if not space:
             known = ", ".join(SPACE)
-            raise typer.BadParameter(f"what of {decoder} shall vary? Without --vary: {known}", param_hint="--vary")
+            raise typer.BadParameter(
+                f"--vary names no option of {decoder}; without it, these vary: {known}", param_hint="--vary"
+            )
         if asking.samples > 1:
             raise typer.BadParameter("options are tuned on single samples", param_hint="--samples")
         tuning = Tuning(decoder, space, decoding.choice(), asking.agent_options(), sweeps)

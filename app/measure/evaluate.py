@@ -5,12 +5,16 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from app.shared import exit_codes, options, output
+from app.shared.extensions import load_extensions
 from app.shared.option_groups import Asking, Decoding, fixed, spread
+from eval.datasets.table import DATASETS
 
 if TYPE_CHECKING:
     from eval.predict.agent_predict import AgentPredict
@@ -26,12 +30,18 @@ AnyData = Annotated[
 ]
 QuestionLimit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N executable questions.")]
 Sample = Annotated[
-    int | None, typer.Option("--sample", min=1, help="Only N executable questions, random but always the same.")
+    int | None,
+    typer.Option("--sample", min=1, help="Only N executable questions, drawn at random but always the same."),
 ]
 OneDatabase = Annotated[str | None, typer.Option("--db-id", help="Only the questions on this database.")]
-Wording = Annotated[Literal["spider", "spider_syn"], typer.Option("--questions", help="Whose wording held_back has.")]
+Wording = Annotated[
+    Literal["spider", "spider_syn"], typer.Option("--questions", help="Whose wording the questions of held_back have.")
+]
 FirstTurn = Annotated[
-    Literal["own", "gold"], typer.Option("--first-turn", help="Whose SQL follow_ups find in the conversation.")
+    Literal["own", "gold"],
+    typer.Option(
+        "--first-turn", help="SQL that stands as the first turn of follow_ups: the agent's own, or the gold query."
+    ),
 ]
 Shard = Annotated[
     str | None,
@@ -45,7 +55,7 @@ AtOnce = Annotated[
     typer.Option(
         "--at-once",
         min=1,
-        help="Questions that are asked together and share the model's forwards: sooner done, single times mean little.",
+        help="Questions that are asked together and share the model's forwards; faster, but single times mean little.",
     ),
 ]
 
@@ -55,7 +65,9 @@ def evaluate(
     dataset: str,
     data: AnyData,
     out: options.Out,
-    engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
+    engine: Annotated[
+        Literal["sqlite", "duckdb"], typer.Option("--engine", help="Engine that runs the SQL.")
+    ] = "sqlite",
     limit: QuestionLimit = None,
     sample: Sample = None,
     db_id: OneDatabase = None,
@@ -68,26 +80,26 @@ def evaluate(
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     timeout: options.Timeout = 30.0,
-    no_evidence: Annotated[bool, typer.Option("--no-evidence", help="Leave out BIRD's evidence.")] = False,
+    no_evidence: Annotated[bool, typer.Option("--no-evidence", help="Leave out the questions' evidence.")] = False,
     gold: Annotated[
         bool, typer.Option("--gold", help="Score the gold queries: a check of the harness itself.")
     ] = False,
 ) -> None:
-    """Measure accuracy by the official rules of Spider or BIRD. The last line on stdout is the summary as JSON."""
+    """Measure accuracy by a data set's own rules. The last line on stdout is the summary as JSON."""
     from eval.accuracy.gold_check import check_gold
     from eval.accuracy.run import evaluate as run_evaluation
-    from eval.datasets.registry import DATASETS, load_dataset
+    from eval.datasets.registry import dataset_named, load_dataset
     from eval.predict.ray_predict import ray_predict
 
     part = options.shard_of(shard) if shard else None
     with exit_codes.plain_errors():
         name = dataset if questions == "spider" else f"{dataset}/{questions}"
         examples = load_dataset(name, data, limit=limit, sample=sample, db=db_id)
-        rules, tables = DATASETS[name].rules, DATASETS[name].tables
+        found = dataset_named(name)
         if no_evidence:
             examples = [replace(example, evidence="") for example in examples]
         if gold:
-            output.print_json(asdict(check_gold(examples, rules, timeout_s=timeout)))
+            output.print_json(asdict(check_gold(examples, found.rules, timeout_s=timeout)))
             return
         settings = asdict(decoding) | asdict(asking) | {"no_evidence": no_evidence, "first_turn": first_turn}
         settings |= {"at_once": at_once}
@@ -99,8 +111,8 @@ def evaluate(
                 engine,
                 out,
                 dataset=name,
-                rules=rules,
-                tables=data / tables if tables else None,
+                rules=found.rules,
+                tables=found.tables_file(data),
                 model=decoding.model,
                 decoder=decoding.choice().decoder_name,
                 settings=settings | {"profile": decoding.choice().profile_name},
@@ -111,15 +123,23 @@ def evaluate(
         output.print_json(summary)
 
 
-app = typer.Typer(help="Measure accuracy. The last line on stdout is the summary as JSON.", no_args_is_help=True)
-_DATASETS = {
-    "spider": "Spider's questions, by its official rules.",
-    "bird": "BIRD's questions, by its official rules.",
-    "held_back": "The questions of the databases that training leaves out, by Spider's rules.",
-    "follow_ups": "Second questions on the databases that training leaves out, by Spider's rules.",
-}
-for _name, _help in _DATASETS.items():
-    app.command(_name, help=_help)(fixed(evaluate, dataset=_name))
+class _Datasets(TyperGroup):
+    """The commands of the group, and one for each data set of the table, extensions' ones included."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in DATASETS if name.isidentifier()] + super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if not cmd_name.isidentifier() or cmd_name not in DATASETS:
+            return super().get_command(ctx, cmd_name)
+        command = typer.Typer(add_completion=False)
+        command.command(cmd_name, help=DATASETS[cmd_name].help)(fixed(evaluate, dataset=cmd_name))
+        return get_command(command)
+
+
+app = typer.Typer(
+    cls=_Datasets, help="Measure accuracy. The last line on stdout is the summary as JSON.", no_args_is_help=True
+)
 
 
 def _predictor(
@@ -133,6 +153,7 @@ def _predictor(
     from eval.predict.agent_predict import AgentPredict
     from tools.result import Limits
 
+    load_extensions()  # in a worker of a cluster nobody did
     load = partial(load_model, decoding.choice())
     return AgentPredict(load, engine, asking.agent_options(), Limits(deadline_s=timeout), first_turn)
 
@@ -149,9 +170,9 @@ def linking(
     budget: Annotated[
         list[int] | None, typer.Option("--budget", min=1, help="Most columns of a prompt's schema; repeatable.")
     ] = None,
-    sample: Annotated[int | None, typer.Option("--sample", min=1, help="So many questions of each dataset.")] = None,
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Questions of each dataset.")] = None,
 ) -> None:
-    """What the prompts' schemas lose of the tables and columns that gold SQL needs. No model.
+    """Measure which tables and columns of the gold SQL are missing from the prompts' schemas. Needs no model.
 
     Without --budget: the agent's own, and smaller ones. The last line on stdout is the table as JSON.
     """

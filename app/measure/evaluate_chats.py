@@ -21,7 +21,9 @@ Chats = Annotated[
 def conversation(
     data: AnyData,
     out: options.Out,
-    engine: Annotated[Literal["sqlite", "duckdb"], typer.Option("--engine", help="What runs the SQL.")] = "sqlite",
+    engine: Annotated[
+        Literal["sqlite", "duckdb"], typer.Option("--engine", help="Engine that runs the SQL.")
+    ] = "sqlite",
     order: Annotated[
         Literal["given", "shuffled"], typer.Option("--order", help="Each database's questions; --seed shuffles them.")
     ] = "given",
@@ -40,7 +42,7 @@ def conversation(
     """
     from agent.assemble import load_model
     from eval.accuracy.run import evaluate
-    from eval.datasets.registry import in_order, load_dataset
+    from eval.datasets.registry import SPIDER, in_order, load_dataset
     from eval.predict.chat_predict import ChatPredict
     from tools.result import Limits
 
@@ -58,8 +60,8 @@ def conversation(
                 engine,
                 out,
                 dataset="conversation",
-                rules="spider",
-                tables=data / "tables.json",
+                rules=SPIDER.rules,
+                tables=SPIDER.tables_file(data),
                 model=decoding.model,
                 decoder=choice.decoder_name,
                 settings=settings,

@@ -14,8 +14,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-Host = Annotated[str, typer.Option("--host", help="Address to listen on; others than this machine's are reachable.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")]
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on; any but the default can be reached from other machines.")
+]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
 ApiKey = Annotated[
     str | None,
     typer.Option("--api-key", envvar="SQLAGENT_API_KEY", help="Callers must send it: Authorization: Bearer KEY."),

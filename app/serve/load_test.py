@@ -14,13 +14,15 @@ import typer
 
 from app.shared import exit_codes, options, output
 
-Url = Annotated[str, typer.Argument(help="Of the endpoint, such as http://127.0.0.1:8000/v1")]
-Clients = Annotated[int, typer.Option("--clients", min=1, help="How many ask at the same time.")]
-Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="How long they keep asking.")]
-Questions = Annotated[int, typer.Option("--questions", min=1, help="How many different ones.")]
+Url = Annotated[str, typer.Argument(help="The endpoint, such as http://127.0.0.1:8000/v1")]
+Clients = Annotated[int, typer.Option("--clients", min=1, help="Clients that ask at the same time.")]
+Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="Seconds for which they keep asking.")]
+Questions = Annotated[int, typer.Option("--questions", min=1, help="Different questions to ask.")]
 Tokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens in an answer.")]
-ModelName = Annotated[str | None, typer.Option("--model", help="Which model; default: the first that is served.")]
-Key = Annotated[str, typer.Option("--api-key", envvar="OPENAI_API_KEY", help="Where the endpoint asks for one.")]
+ModelName = Annotated[str | None, typer.Option("--model", help="Model to ask. Default: the first one that is served.")]
+Key = Annotated[
+    str, typer.Option("--api-key", envvar="OPENAI_API_KEY", help="The endpoint's API key, if it needs one.")
+]
 
 
 @dataclass(slots=True)

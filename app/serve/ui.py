@@ -18,14 +18,20 @@ if TYPE_CHECKING:
     from ui.session.services import GuestRules
     from ui.session.workspace import Workspace
 
-Host = Annotated[str, typer.Option("--host", help="Address to listen on; others than this machine's are reachable.")]
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on; any but the default can be reached from other machines.")
+]
 Port = Annotated[int | None, typer.Option("--port", help="Default: the first free one from 7860 on.")]
 Auth = Annotated[
     Path | None,
-    typer.Option("--auth", help="File of name:password lines; only these people come in.", exists=True, dir_okay=False),
+    typer.Option(
+        "--auth", help="File of name:password lines; only these people may log in.", exists=True, dir_okay=False
+    ),
 ]
 Upload = Annotated[int, typer.Option("--upload-limit", min=1, help="MiB of files that one person may open.")]
-Waiting = Annotated[int, typer.Option("--queue", min=1, help="Questions that may wait; more are turned away.")]
+Waiting = Annotated[
+    int, typer.Option("--queue", min=1, help="Questions in progress or waiting at once; more are turned away.")
+]
 Browser = Annotated[bool, typer.Option("--browser", help="Open the page in a browser.")]
 
 

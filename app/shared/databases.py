@@ -1,12 +1,12 @@
 """Which database a command means."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tools.databases.database import Database
 
 
-def open_named(db: str | None, engine: Literal["auto", "duckdb", "sqlite"] = "auto") -> "Database":
+def open_named(db: str | None, engine: str = "auto") -> "Database":
     """The database at a path or URL; several paths separated by commas; None: the bundled example. Raises OpenError.
 
     Queries run in a process of their own, which can be killed.

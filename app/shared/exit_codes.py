@@ -55,10 +55,12 @@ def own_heads_only() -> Iterator[None]:
 
 
 _CODES = {  # by name, so that no command imports what it does not use
+    "app.shared.extensions.ExtensionError": USAGE,
     "tools.result.OpenError": DATABASE,
     "decoding.errors.ModelError": MODEL,
     "openai.OpenAIError": MODEL,  # a remote model
     "decoding.engine.method.UnknownMethod": USAGE,
+    "agent.observe.node_table.UnknownNode": USAGE,
     "agent.prompts.profiles.profile.UnknownProfile": USAGE,
     "agent.prompts.knowledge.KnowledgeError": USAGE,
     "decoding.engine.loop.PromptTooLong": USAGE,

@@ -91,6 +91,7 @@ class Asking:
     refine_empty: options.RefineEmpty = True
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
+    node_option: options.NodeOption = None
 
     def agent_options(self, race: bool = False) -> "AgentOptions":
         from agent.graph.toolbox import AgentOptions
@@ -108,6 +109,7 @@ class Asking:
             hints=self.hints,
             repair=self.repair,
             knowledge=read_knowledge(self.knowledge) if self.knowledge else Knowledge(),
+            node_options=options.node_options(self.node_option),
         )
 
 

@@ -1,30 +1,40 @@
 """Command-line options that several commands share: their types, their help, and what they mean together."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
 
-Engine = Literal["auto", "duckdb", "sqlite"]
+def known_engine(name: str) -> str:
+    """The name of a kind of database, or auto."""
+    from tools.databases.database import DATABASE_KINDS
+
+    if name != "auto" and name not in DATABASE_KINDS:
+        raise typer.BadParameter(f"{name!r} is not one of auto, {', '.join(DATABASE_KINDS)}")
+    return name
+
+
+Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
 
 Db = Annotated[
     str | None,
     typer.Option(
         "--db",
-        help="DuckDB, SQLite, CSV, Parquet, JSON or Excel file, a folder of such, or a database URL. Default: the example.",
+        help="DuckDB, SQLite, CSV, Parquet, JSON or Excel file, a folder of these, or a URL. Default: the bundled example.",
         envvar="SQLAGENT_DB",
     ),
 ]
 Tables = Annotated[
     str | None,
-    typer.Option("--tables", help="The only tables that may be read, parted by commas.", envvar="SQLAGENT_TABLES"),
+    typer.Option("--tables", help="The only tables that may be read, separated by commas.", envvar="SQLAGENT_TABLES"),
 ]
 Hide = Annotated[
     str | None,
     typer.Option(
-        "--hide", help="Tables, and columns as table.column, that do not exist for who asks.", envvar="SQLAGENT_HIDE"
+        "--hide",
+        help="Tables, and columns written table.column, to hide from the model and from queries.",
+        envvar="SQLAGENT_HIDE",
     ),
 ]
 Ray = Annotated[
@@ -34,9 +44,15 @@ Ray = Annotated[
     ),
 ]
 RayWorkers = Annotated[
-    int | None, typer.Option("--ray-workers", min=1, help="Models in all. Default: one for each GPU, or machine.")
+    int | None,
+    typer.Option("--ray-workers", min=1, help="Number of models. Default: one per GPU, or per machine without one."),
 ]
-EngineOption = Annotated[Engine, typer.Option("--engine", help="What runs the SQL on a SQLite file.")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine", callback=known_engine, help="What opens it: auto, duckdb, or sqlite for SQLite's own dialect."
+    ),
+]
 Model = Annotated[
     str,
     typer.Option(
@@ -45,40 +61,54 @@ Model = Annotated[
 ]
 Adapter = Annotated[
     str,
-    typer.Option("--adapter", help="Low-rank adapter: a folder, 'none', or 'auto' for what comes with the model."),
+    typer.Option(
+        "--adapter", help="Low-rank adapter: a folder, 'none', or 'auto' for the one that comes with the model."
+    ),
 ]
 Decoder = Annotated[str | None, typer.Option("--decoder", help="Decoding method; `sqlagent doctor` lists them.")]
-DecoderOption = Annotated[list[str] | None, typer.Option("--decoder-option", "-o", help="name=value, repeatable.")]
+DecoderOption = Annotated[
+    list[str] | None, typer.Option("--decoder-option", "-o", help="An option of the decoder as name=value; repeatable.")
+]
 ProfileOption = Annotated[str | None, typer.Option("--profile", help="Prompt profile: compact or chat.")]
-Dtype = Annotated[str, typer.Option("--dtype", help="auto, bf16, fp32, or int8 (weights; on a processor).")]
+Dtype = Annotated[str, typer.Option("--dtype", help="Type of the weights: auto, bf16, fp32, or int8 (on a CPU).")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
-Seed = Annotated[int, typer.Option("--seed", help="Fixes every random choice.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.")]
 Samples = Annotated[int, typer.Option("--samples", min=1, max=64, help="SQL candidates that vote.")]
 Attempts = Annotated[int, typer.Option("--attempts", min=1, max=20, help="SQL statements tried per question.")]
 Constrain = Annotated[
-    bool, typer.Option("--constrain/--no-constrain", help="Let the model write nothing but SQL over the schema.")
+    bool, typer.Option("--constrain/--no-constrain", help="Let a grammar hold the model to SQL over the schema.")
 ]
 Foretell = Annotated[
-    bool, typer.Option("--foretell/--no-foretell", help="Let drafts copy from texts that plan and links foretell.")
+    bool,
+    typer.Option("--foretell/--no-foretell", help="Let drafts copy text predicted from the plan and the schema links."),
 ]
-Values = Annotated[bool, typer.Option("--values/--no-values", help="Show the cell values that the question names.")]
+Values = Annotated[
+    bool, typer.Option("--values/--no-values", help="Show the model the cell values that the question names.")
+]
 Hints = Annotated[
-    bool, typer.Option("--hints/--no-hints", help="Show likely columns, and of large schemas likely tables.")
+    bool,
+    typer.Option(
+        "--hints/--no-hints", help="Show the model the likely columns, and only the likely tables of a large schema."
+    ),
 ]
 Repair = Annotated[
-    bool, typer.Option("--repair/--no-repair", help="Mend SQL by rules before the model is asked again.")
+    bool, typer.Option("--repair/--no-repair", help="Repair SQL by rules before the model is asked again.")
 ]
 RefineEmpty = Annotated[
-    bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that gives no rows.")
+    bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that returns no rows.")
 ]
 KnowledgeFolder = Annotated[
     Path | None,
     typer.Option(
-        "--knowledge", help="Folder of terms, metrics and examples of this database.", envvar="SQLAGENT_KNOWLEDGE"
+        "--knowledge", help="Folder of terms, metrics and examples for this database.", envvar="SQLAGENT_KNOWLEDGE"
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Most rows returned.")]
+NodeOption = Annotated[
+    list[str] | None,
+    typer.Option("--node-option", metavar="NODE.NAME=VALUE", help="Of a node that an extension added; repeatable."),
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Most rows to return.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
 MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
@@ -106,6 +136,20 @@ def decoder_options(pairs: list[str] | None) -> dict[str, Any]:
     for pair in pairs or []:
         name, value = named(pair, "--decoder-option")
         options[name] = option_value(value)
+    return options
+
+
+def node_options(pairs: list[str] | None) -> dict[str, dict[str, Any]]:
+    """`node.name=value` pairs by their nodes, values read as those of decoders. Raises UnknownNode."""
+    from agent.observe.node_table import check_option
+    from decoding.methods.registry import option_value
+
+    options: dict[str, dict[str, Any]] = {}
+    for pair in pairs or []:
+        key, value = named(pair, "--node-option")
+        node, _, name = key.partition(".")
+        check_option(node, name)
+        options.setdefault(node, {})[name] = option_value(value)
     return options
 
 

@@ -24,10 +24,10 @@ class Collection:
         list[Path],
         typer.Option("--data", help="Groups of pairs (JSON Lines); repeatable.", exists=True, dir_okay=False),
     ]
-    out: Annotated[Path, typer.Option("--out", help="Folder for what is collected; a collection there goes on.")]
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results; a collection there goes on.")]
     model: options.Model = "embedded"
     adapter: options.Adapter = "auto"
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Prompts in all (of the shard).")] = None
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most prompts, in all or of the shard.")] = None
     batch: Annotated[int, typer.Option("--batch", min=1, help="Prompts decoded together.")] = 8
     max_new_tokens: Annotated[
         int | None, typer.Option("--max-new-tokens", min=1, help="Default: what the agent allows each step.")

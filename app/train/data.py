@@ -7,12 +7,12 @@ import typer
 
 from app.shared import exit_codes, options, output
 
-app = typer.Typer(help="Make training data for the model.", no_args_is_help=True)
+app = typer.Typer(help="Build training data for the model.", no_args_is_help=True)
 
 
 @app.callback()
 def _data() -> None:
-    """Make training data for the model."""
+    """Build training data for the model."""
 
 
 @app.command("build")
@@ -28,8 +28,10 @@ def build(
         typer.Option("--originals", min=0.0, max=1.0, help="Share asked under the original names, in each dialect."),
     ] = 1.0,
     spider: Annotated[float, typer.Option("--spider", min=0.0, max=1.0, help="Share of Spider's questions.")] = 1.0,
-    spider_syn: Annotated[float, typer.Option("--spider-syn", min=0.0, max=1.0, help="Of Spider-Syn's.")] = 1.0,
-    bird: Annotated[float, typer.Option("--bird", min=0.0, max=1.0, help="Of BIRD's.")] = 1.0,
+    spider_syn: Annotated[
+        float, typer.Option("--spider-syn", min=0.0, max=1.0, help="Share of Spider-Syn's questions.")
+    ] = 1.0,
+    bird: Annotated[float, typer.Option("--bird", min=0.0, max=1.0, help="Share of BIRD's questions.")] = 1.0,
     queries: Annotated[
         float, typer.Option("--queries", min=0.0, max=1.0, help="Share that asks for SQL beside its plan.")
     ] = 1.0,

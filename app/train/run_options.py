@@ -20,28 +20,42 @@ if TYPE_CHECKING:
 Read = Callable[[Path, "Base"], Iterable[Any]]
 """(file, base) -> its data."""
 
-StopToken = Annotated[str | None, typer.Option("--stop-token", help="By name, where there are several.")]
+StopToken = Annotated[
+    str | None, typer.Option("--stop-token", help="Stop token, by name, where the model has several.")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Options of every training run, whatever is trained, as the command line has them."""
 
-    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr")] = 5e-4
-    warmup: Annotated[float, typer.Option("--warmup", min=0.0, max=0.9, help="Part of the run.")] = 0.03
-    final_rate: Annotated[float, typer.Option("--final-rate", min=0.0, max=1.0, help="Last rate over peak.")] = 0.05
-    weight_decay: Annotated[float, typer.Option("--weight-decay", min=0.0)] = 0.01
-    clip: Annotated[float, typer.Option("--clip", min=0.0, help="Largest norm of the gradient; 0: any.")] = 1.0
-    accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Packs a step, per process.")] = 4
-    steps: Annotated[int | None, typer.Option("--steps", min=1)] = None
-    epochs: Annotated[float | None, typer.Option("--epochs")] = None
-    minutes: Annotated[float | None, typer.Option("--minutes", help="Wall-clock budget; the schedule fits it.")] = None
+    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr", help="Peak learning rate.")] = 5e-4
+    warmup: Annotated[
+        float, typer.Option("--warmup", min=0.0, max=0.9, help="Share of the run in which the learning rate rises.")
+    ] = 0.03
+    final_rate: Annotated[
+        float, typer.Option("--final-rate", min=0.0, max=1.0, help="Last learning rate as a share of the peak.")
+    ] = 0.05
+    weight_decay: Annotated[float, typer.Option("--weight-decay", min=0.0, help="Weight decay of AdamW.")] = 0.01
+    clip: Annotated[float, typer.Option("--clip", min=0.0, help="Largest norm of the gradient; 0 for no limit.")] = 1.0
+    accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Packs per step and process.")] = 4
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Stop after so many steps.")] = None
+    epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over the data.")] = None
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Wall-clock budget in minutes, to which the schedule is fitted.")
+    ] = None
     seed: options.Seed = 0
     dtype: options.Dtype = "auto"
     device: options.Device = "auto"
-    checkpoint_minutes: Annotated[float, typer.Option("--checkpoint-minutes")] = 10.0
-    checkpoint_steps: Annotated[int | None, typer.Option("--checkpoint-steps", min=1)] = None
-    validate_steps: Annotated[int | None, typer.Option("--validate-steps", min=1)] = None
+    checkpoint_minutes: Annotated[float, typer.Option("--checkpoint-minutes", help="Minutes between checkpoints.")] = (
+        10.0
+    )
+    checkpoint_steps: Annotated[
+        int | None, typer.Option("--checkpoint-steps", min=1, help="Steps between checkpoints.")
+    ] = None
+    validate_steps: Annotated[
+        int | None, typer.Option("--validate-steps", min=1, help="Steps between measurements on --held-out.")
+    ] = None
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False
 
     def config(self, stop_token: str | None = None) -> "TrainConfig":
@@ -61,19 +75,25 @@ class Recipe(Schedule):
     """Options of a run that trains the model itself."""
 
     full: Annotated[bool, typer.Option("--full", help="Train all matrices instead of a low-rank adapter.")] = False
-    sharded: Annotated[bool, typer.Option("--sharded", help="With --full: states in parts, one a process.")] = False
-    rank: Annotated[int, typer.Option("--rank", min=1)] = 32
+    sharded: Annotated[
+        bool, typer.Option("--sharded", help="With --full: split the optimizer's states among the processes.")
+    ] = False
+    rank: Annotated[int, typer.Option("--rank", min=1, help="Rank of the low-rank factors.")] = 32
     alpha: Annotated[float | None, typer.Option("--alpha", help="Default: twice the rank.")] = None
-    targets: Annotated[str, typer.Option("--targets", help="Layers that get factors.")] = "all"
+    targets: Annotated[str, typer.Option("--targets", help="Layers that get low-rank factors.")] = "all"
     dropout: Annotated[float, typer.Option("--dropout", min=0.0, max=0.9, help="Before the low-rank factors.")] = 0.0
-    rank_stabilised: Annotated[bool, typer.Option("--rank-stabilised", help="rsLoRA's scale.")] = False
-    b_rate: Annotated[float, typer.Option("--b-rate", help="LoRA+: B's learning rate over A's.")] = 1.0
+    rank_stabilised: Annotated[bool, typer.Option("--rank-stabilised", help="Scale the factors as rsLoRA does.")] = (
+        False
+    )
+    b_rate: Annotated[float, typer.Option("--b-rate", help="LoRA+: learning rate of B divided by that of A.")] = 1.0
     init_adapter: Annotated[
         Path | None,
         typer.Option("--init-adapter", help="Go on from this adapter, on any machine; the rate warms up anew."),
     ] = None
-    label_smoothing: Annotated[float, typer.Option("--label-smoothing", min=0.0, max=0.9)] = 0.0
-    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens of a forward.")] = 1024
+    label_smoothing: Annotated[
+        float, typer.Option("--label-smoothing", min=0.0, max=0.9, help="Share of each target spread over all tokens.")
+    ] = 0.0
+    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens per forward.")] = 1024
 
     def config(self, stop_token: str | None = None) -> "TrainConfig":
         """Raises TrainingError."""

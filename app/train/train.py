@@ -54,7 +54,9 @@ def export(
     trained: Folder,
     out: Annotated[Path, typer.Option("--out", help="Folder for the int8 adapter.")],
     model: options.Model = "embedded",
-    rank: Annotated[int, typer.Option("--rank", min=1, help="Of the adapter of a whole model.")] = 32,
+    rank: Annotated[
+        int, typer.Option("--rank", min=1, help="Rank of the adapter that is made from a whole model.")
+    ] = 32,
 ) -> None:
     """Write the int8 adapter that is shipped, from a trained adapter or a whole trained model."""
     with exit_codes.plain_errors():
@@ -75,12 +77,14 @@ def export(
 
 @app.command("freeze")
 def freeze(
-    name: Annotated[str, typer.Argument(help="Such as target-v1.")],
+    name: Annotated[str, typer.Argument(help="Name, such as target-v1.")],
     model: options.Model = "embedded",
     adapter: options.Adapter = "auto",
-    listed: Annotated[Path | None, typer.Option("--list", help="Default: the list that is shipped.")] = None,
+    listed: Annotated[
+        Path | None, typer.Option("--list", help="File that lists the frozen targets. Default: the shipped one.")
+    ] = None,
 ) -> None:
-    """Give a model with its adapter and prompts a name, once for all: draft heads are trained on frozen targets."""
+    """Freeze a model with its adapter and prompts under a permanent name; draft heads are trained on frozen targets."""
     with exit_codes.plain_errors():
         from agent.prompts.profiles.compact import PROMPT_VERSION
         from decoding.checkpoints.target_identity import target_identity

@@ -83,8 +83,12 @@ def head(
 @spread
 def collect(
     of: Collection,
-    samples: Annotated[int, typer.Option("--samples", min=0, help="Sampled answers beside the greedy one.")] = 0,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="Of the sampled answers.")] = 1.0,
+    samples: Annotated[
+        int, typer.Option("--samples", min=0, help="Sampled answers per prompt, beside the greedy one.")
+    ] = 0,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, help="Temperature of the sampled answers.")
+    ] = 1.0,
     decoder: Annotated[str, typer.Option("--decoder", help="Any method: the text is the same.")] = "prompt_lookup",
 ) -> None:
     """Let the frozen target answer the prompts of training data. Progress on stderr; counts on stdout.
@@ -115,9 +119,10 @@ def features(
     model: options.Model = "embedded",
     adapter: options.Adapter = "auto",
     taps: Annotated[
-        str | None, typer.Option("--taps", help="Layers, by commas. Default: what every kind reads.")
+        str | None,
+        typer.Option("--taps", help="Layers, separated by commas. Default: those that any kind of head reads."),
     ] = None,
-    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Rows of a forward.")] = 1024,
+    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Rows per forward.")] = 1024,
     dtype: options.Dtype = "auto",
     device: options.Device = "auto",
     seed: options.Seed = 0,
@@ -155,7 +160,7 @@ def export(
     most_mb: Annotated[float, typer.Option("--most-mb", help="Largest folder, in MB.")] = 3.0,
     device: options.Device = "auto",
 ) -> None:
-    """Write a head in int4, and tell how many tokens per forward that costs."""
+    """Write a head in int4, and measure how many tokens per forward that costs."""
     with exit_codes.plain_errors():
         from decoding.serving.load import load_text_decoder
         from decoding.training.heads.export import export_head
@@ -170,7 +175,7 @@ def export(
 
 @app.command("import")
 def import_published(
-    published: Annotated[Path, typer.Argument(help="Folder that others published.", exists=True, file_okay=False)],
+    published: Annotated[Path, typer.Argument(help="Folder of a published head.", exists=True, file_okay=False)],
     out: Annotated[Path, typer.Option("--out", help="Folder for the head.")],
     model: options.Model = "embedded",
     storage: Annotated[str, typer.Option("--storage", help="fp32, bf16 or int4.")] = "bf16",

@@ -35,7 +35,7 @@ class Context:
 class Method(ABC):
     """The base of all methods. One instance drafts for one sequence at a time."""
 
-    kind: ClassVar[str | None] = None  # of its draft head, a key of `decoding.heads.head.KINDS`; None without one
+    kind: ClassVar[str | None] = None  # of its draft head, a key of `decoding.heads.kinds.KINDS`; None without one
     taps: tuple[int, ...] = ()  # hidden layers whose states it needs (see `Target`); empty for most
 
     @abstractmethod

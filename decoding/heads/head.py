@@ -1,4 +1,4 @@
-"""What every draft head is: a configuration, a module, a folder. Which kinds there are: `KINDS`.
+"""What every draft head is: a configuration, a module, a folder. Which kinds there are: `decoding.heads.kinds`.
 
 A folder holds `config.json` and `head.safetensors`. The target's embedding and LM head are never stored again: a head gets
 them from the `Context` when it drafts.
@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 from warnings import warn
@@ -24,23 +23,13 @@ from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.method import Context, UnknownMethod
 from decoding.errors import ModelError, ModelUnavailable
 from decoding.heads.int4 import packed, unpacked
+from decoding.heads.kinds import KINDS, imported
 from decoding.targets.own_thread import in_own_thread
 
 FORMAT = 1
 Storage = Literal["fp32", "bf16", "int4"]
 SHIPPED = Path(__file__).parents[1] / "weights" / "heads"
 _CONFIG, _TENSORS = "config.json", "head.safetensors"
-
-KINDS: Mapping[str, str] = {
-    "draft_model": "decoding.heads.modules.small_lm:SmallLm",
-    "medusa": "decoding.heads.modules.medusa:MedusaHead",
-    "eagle3": "decoding.heads.modules.eagle3:Eagle3Head",
-    "falcon": "decoding.heads.modules.falcon:FalconHead",
-    "dflash": "decoding.heads.modules.block:BlockHead",
-    "jetspec": "decoding.heads.modules.block:BlockHead",
-    "domino": "decoding.heads.modules.domino:DominoHead",
-    "path_tree": "decoding.heads.modules.domino:DominoHead",
-}
 
 
 class HeadUnavailable(UnknownMethod):
@@ -59,7 +48,7 @@ class OtherTarget(HeadMismatch, UserWarning):
 class HeadConfig:
     """Everything that is needed to rebuild a head's module, without its weights."""
 
-    kind: str  # key of `KINDS`
+    kind: str  # key of `decoding.heads.kinds.KINDS`
     hidden: int  # the target's width
     vocab: int  # the target's vocabulary
     taps: tuple[int, ...]  # the target's hidden states that it reads, see `decoding.engine.target.Target`
@@ -103,8 +92,7 @@ def new_head(config: HeadConfig) -> Head:
     """A head with random weights. Raises ModelUnavailable for a kind that this version does not know."""
     if config.kind not in KINDS:
         raise ModelUnavailable(f"no head of kind {config.kind!r} is known; known: {', '.join(KINDS)}")
-    module, attribute = KINDS[config.kind].split(":")
-    head: Head = getattr(import_module(module), attribute)(config)
+    head: Head = imported(KINDS[config.kind].head)(config)
     return head
 
 
@@ -154,13 +142,19 @@ def find_head(kind: str, wanted: Head | str = "auto") -> Head:
     """
     if isinstance(wanted, Head):
         return wanted
-    folder = SHIPPED / kind if wanted == "auto" else Path(wanted).expanduser()
+    folder = shipped_folder(kind) if wanted == "auto" else Path(wanted).expanduser()
     if not (folder / _CONFIG).exists():
         where = "no head is shipped for it" if wanted == "auto" else f"{folder} holds none"
         raise HeadUnavailable(
             f"{kind} needs a trained head, and {where}: train one (sqlagent train head --method {kind}), then pass head=FOLDER"
         )
     return _loaded(folder.resolve(), (folder / _CONFIG).stat().st_mtime_ns)
+
+
+def shipped_folder(kind: str) -> Path:
+    """Where the trained head lies that comes with a kind; it need not be there."""
+    known = KINDS.get(kind)
+    return known.weights if known and known.weights else SHIPPED / kind
 
 
 @lru_cache(maxsize=8)

@@ -1,38 +1,16 @@
-"""The table of decoding methods, and how one is made by name. What a method is: `decoding.engine.method`.
-
-Adding one is a file in `decoding/methods/` and a line in `METHODS`: the command line, the benchmark and the
-losslessness test follow from that table.
-"""
+"""How a decoding method is made by name. What there is: `METHODS`. What a method is: `decoding.engine.method`."""
 
 import inspect
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from decoding.engine.method import Method, UnknownMethod
+from decoding.heads.head import find_head
+from decoding.heads.kinds import imported
+from decoding.methods.table import METHODS as METHODS  # part of this module for those who load methods
 
 if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity
-
-
-METHODS: dict[str, str] = {
-    "plain": "decoding.methods.plain:Plain",
-    "jacobi": "decoding.methods.jacobi.jacobi:Jacobi",
-    "jacobi_forcing": "decoding.methods.jacobi.jacobi_forcing:JacobiForcing",
-    "lookahead": "decoding.methods.jacobi.lookahead:Lookahead",
-    "mask_tokens": "decoding.methods.jacobi.mask_tokens:MaskTokens",
-    "prompt_lookup": "decoding.methods.prompt_lookup:PromptLookup",
-    "draft_model": "decoding.methods.drafters.draft_model:DraftModel",
-    "medusa": "decoding.methods.drafters.medusa:Medusa",
-    "eagle3": "decoding.methods.drafters.eagle3:Eagle3",
-    "falcon": "decoding.methods.drafters.falcon:Falcon",
-    "dflash": "decoding.methods.blocks.dflash:DFlash",
-    "ddtree": "decoding.methods.blocks.ddtree:DDTree",
-    "domino": "decoding.methods.blocks.domino:Domino",
-    "jetspec": "decoding.methods.blocks.jetspec:JetSpec",
-    "path_tree": "decoding.methods.blocks.path_tree:PathTree",
-    "cascade": "decoding.methods.cascade:Cascade",
-}
 
 
 def load_method(name: str, **options: Any) -> Method:
@@ -50,8 +28,6 @@ def ready_methods(target: "TargetIdentity | None" = None) -> list[str]:
 
 
 def _is_ready(name: str, target: "TargetIdentity | None") -> bool:
-    from decoding.heads.head import find_head  # heads build on this module
-
     kind = method_class(name).kind
     if kind is None:
         return True
@@ -84,6 +60,5 @@ def method_class(name: str) -> type[Method]:
     """The class of a registered method. Raises UnknownMethod."""
     if name not in METHODS:
         raise UnknownMethod(f"unknown decoder {name!r}; choose one of: {', '.join(METHODS)}")
-    module, attribute = METHODS[name].split(":")
-    found: type[Method] = getattr(import_module(module), attribute)
+    found: type[Method] = imported(METHODS[name], UnknownMethod)
     return found

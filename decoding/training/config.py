@@ -57,9 +57,9 @@ class TrainConfig:
         if self.steps is None and self.epochs is None and self.minutes is None:
             raise TrainingError("a run needs an end: give steps, epochs or minutes")
         if self.init_adapter and self.lora is None:
-            raise TrainingError("only low-rank training can go on from an adapter: leave out full or the adapter")
+            raise TrainingError("only low-rank training can start from an adapter: leave out --full or --init-adapter")
         if self.sharded and self.lora:
-            raise TrainingError("a low-rank run has nothing to part: leave out --sharded, or train all (--full)")
+            raise TrainingError("--sharded needs --full: a low-rank run has too little state to split")
         for name in ("learning_rate", "pack_tokens", "accumulate", "steps", "epochs", "minutes"):
             if (value := getattr(self, name)) is not None and value <= 0:
                 raise TrainingError(f"{name} must be greater than 0, not {value}")

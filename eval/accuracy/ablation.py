@@ -12,7 +12,7 @@ from eval.accuracy.summary import paired_difference
 from eval.datasets.official import Example
 from eval.predict.agent_predict import AgentPredict
 from eval.predict.record import Record, read_records
-from eval.scoring.referee import Benchmark
+from eval.scoring.rules import Rules
 from tools.result import Limits
 
 BARE = AgentOptions(
@@ -49,7 +49,7 @@ class Questions:
 
     examples: Sequence[Example]
     dataset: str
-    rules: Benchmark
+    rules: Rules
     tables: Path | None
     engine: Literal["duckdb", "sqlite"]
 

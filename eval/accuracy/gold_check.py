@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from eval.accuracy.run import task_for
 from eval.datasets.official import Example
-from eval.scoring.referee import Benchmark
 from eval.scoring.referee_pool import WorkerPool
+from eval.scoring.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,12 @@ class GoldCheck:
     disagreed: tuple[str, ...]
 
 
-def check_gold(
-    examples: Sequence[Example], dataset: Benchmark, *, workers: int = 2, timeout_s: float = 30.0
-) -> GoldCheck:
+def check_gold(examples: Sequence[Example], rules: Rules, *, workers: int = 2, timeout_s: float = 30.0) -> GoldCheck:
     """Run every gold query against itself on SQLite and say which could not be run and why."""
     runnable = [example for example in examples if example.executable]
     pool = WorkerPool(workers)
     try:
-        tasks = [task_for(example, example.gold, dataset, "sqlite", timeout_s) for example in runnable]
+        tasks = [task_for(example, example.gold, rules, "sqlite", timeout_s) for example in runnable]
         judged = list(zip(runnable, pool.judge_all(tasks), strict=True))
     finally:
         pool.close()

@@ -16,12 +16,10 @@ from eval.datasets.official import Example
 from eval.datasets.registry import by_database
 from eval.datasets.registry import shard as part
 from eval.predict.asking import answered
-from eval.predict.predictions import bird_text, spider_line, write_bird, write_spider
 from eval.predict.record import Predict, Prediction, Record, RecordLog
-from eval.scoring.referee import Benchmark, Engine, Task, Verdict
+from eval.scoring.referee import Engine, Task, Verdict
 from eval.scoring.referee_pool import Worker
-from eval.scoring.spider.clauses import UnreadableError
-from eval.scoring.spider.exact_match import SpiderSchema, exact_match, load_schemas
+from eval.scoring.rules import Rules
 
 _NO_DATABASE = "the database is not there"
 # DuckDB reserves far more address space than it uses; its own memory limit is what holds it.
@@ -35,7 +33,7 @@ def evaluate(
     out: Path,
     *,
     dataset: str,
-    rules: Benchmark,
+    rules: Rules,
     tables: Path | None = None,
     model: str = "",
     decoder: str = "",
@@ -52,7 +50,7 @@ def evaluate(
 
     Called again on the same `out` it goes on with what has no record yet. `settings` (JSON values) are whatever else the
     predictions depend on. `tables` is Spider's tables.json, without which there is no exact match. `timed_runs` > 0
-    measures BIRD's R-VES on SQLite. An example without database is recorded as not executed and not asked.
+    measures R-VES on SQLite, where the rules have it. An example without database is recorded as not executed and not asked.
 
     `shard` (number from 1, count): only that part of the examples (`eval.datasets.registry.shard`), in a folder of its own
     inside `out`, so that processes share the work; a call without it takes over all parts' records. `at_once` > 1: so many
@@ -63,7 +61,7 @@ def evaluate(
     Raises `ResumeError` when `out` holds another run, `WorkerError` when scoring cannot start; what `predict`
     raises passes.
     """
-    timed_runs = timed_runs if rules == "bird" and engine == "sqlite" else 0
+    timed_runs = timed_runs if rules.has_ves and engine == "sqlite" else 0
     names = {"dataset": dataset, "engine": engine, "model": model, "decoder": decoder}
     figures = {"timeout_s": timeout_s, "timed_runs": timed_runs, "questions": fingerprint(examples)}
     every_setting = {**(settings or {}), **names, **figures}
@@ -79,7 +77,7 @@ def evaluate(
     finally:
         log.close()
     records = log.in_order([example.id for example in asked])
-    summary = summarise(records, **names) | {"shards": shards, "settings": every_setting}
+    summary = summarise(records, levels=rules.levels, **names) | {"shards": shards, "settings": every_setting}
     _write(summary, records, rules, folder)
     return summary
 
@@ -111,28 +109,20 @@ def _verdicts(records: Sequence[Record]) -> list[bool]:
     return [record.correct for record in records if record.executed]
 
 
-def task_for(
-    example: Example, sql: str, rules: Benchmark, engine: Engine, timeout_s: float, timed_runs: int = 0
-) -> Task:
-    """What the scoring process is asked. Spider's questions run on every *.sqlite file beside the database's own: in the
-    test-suite folders these make the test suite. The example must have a database.
-    """
+def task_for(example: Example, sql: str, rules: Rules, engine: Engine, timeout_s: float, timed_runs: int = 0) -> Task:
+    """What the scoring process is asked. The example must have a database."""
     if example.database is None:
         raise ValueError(f"question {example.id} has no database")
-    spider = rules == "spider"
-    databases = sorted(example.database.parent.glob("*.sqlite")) if spider else [example.database]
-    text = spider_line(sql) if spider else bird_text(sql)
-    return Task(rules, engine, example.gold, text, tuple(map(str, databases)), timeout_s, timed_runs)
+    databases = tuple(map(str, rules.databases(example.database)))
+    return Task(rules, engine, example.gold, rules.prediction(sql), databases, timeout_s, timed_runs)
 
 
 class Scorer:
     """Gives one prediction its verdict and its exact match."""
 
-    def __init__(
-        self, rules: Benchmark, engine: Engine, tables: Path | None, timeout_s: float, timed_runs: int
-    ) -> None:
+    def __init__(self, rules: Rules, engine: Engine, tables: Path | None, timeout_s: float, timed_runs: int) -> None:
         self._rules, self._engine, self._timeout_s, self._timed_runs = rules, engine, timeout_s, timed_runs
-        self._schemas = load_schemas(tables) if rules == "spider" and tables else {}
+        self._exact_match = rules.exact_match(tables)
         self._worker = Worker(_MEMORY_MB[engine])
 
     def verdict(self, example: Example, sql: str) -> Verdict:
@@ -140,12 +130,8 @@ class Scorer:
         return self._worker.judge(task_for(example, sql, self._rules, self._engine, self._timeout_s, self._timed_runs))
 
     def exact_match(self, example: Example, sql: str) -> bool | None:
-        """Spider's exact match; None for BIRD, without tables.json, and where the gold query cannot be read."""
-        schema: SpiderSchema | None = self._schemas.get(example.db_id)
-        try:
-            return exact_match(example.gold, spider_line(sql), schema) if schema else None
-        except UnreadableError:
-            return None
+        """Whether it is the gold query by the rules' exact match; None where they cannot say."""
+        return self._exact_match(example.db_id, example.gold, self._rules.prediction(sql))
 
     def close(self) -> None:
         """End the scoring process."""
@@ -189,6 +175,7 @@ def fingerprint(examples: Sequence[Example]) -> str:
     return f"{len(examples)}:{hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]}"
 
 
-def _write(summary: Mapping[str, Any], records: Sequence[Record], rules: Benchmark, out: Path) -> None:
-    (write_spider if rules == "spider" else write_bird)(records, out)
+def _write(summary: Mapping[str, Any], records: Sequence[Record], rules: Rules, out: Path) -> None:
+    for name, text in rules.files(records).items():
+        (out / name).write_text(text, encoding="utf-8", errors="replace")
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")

@@ -13,9 +13,12 @@ from eval.scoring.bird_score import r_ves
 _Z_95 = 1.959963984540054
 
 
-def summarise(records: Sequence[Record], *, dataset: str, engine: str, model: str, decoder: str) -> dict[str, Any]:
+def summarise(
+    records: Sequence[Record], *, dataset: str, engine: str, model: str, decoder: str, levels: Sequence[str] = ()
+) -> dict[str, Any]:
     """What summary.json holds; figures without data are None. `tokens_per_s` is over the time to the SQL; `ex_of_all` counts
     the questions that could not be scored as wrong; `continued` are the answers that say that they go on from an earlier one.
+    `levels` are the difficulties in their order, after which come others.
     """
     scored = [record for record in records if record.executed]
     seconds = sum(record.wall_ms for record in records) / 1e3
@@ -41,7 +44,7 @@ def summarise(records: Sequence[Record], *, dataset: str, engine: str, model: st
         "p50_ms": percentile([record.wall_ms for record in scored], 50),
         "p95_ms": percentile([record.wall_ms for record in scored], 95),
         "continued": sum(record.continues is not None for record in records),
-        "by_difficulty": {level: _level(scored, level) for level in _levels(scored)},
+        "by_difficulty": {level: _level(scored, level) for level in _levels(scored, levels)},
         "unrunnable_gold": [
             {"id": record.id, "db_id": record.db_id, "error": record.gold_error}
             for record in records
@@ -66,9 +69,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     return round(sorted(values)[max(0, rank - 1)], 3) if values else None
 
 
-def _levels(records: Sequence[Record]) -> list[str]:
-    """Levels in the order of the benchmarks' own tables, others after them."""
-    known = ["easy", "medium", "hard", "extra", "simple", "moderate", "challenging"]
+def _levels(records: Sequence[Record], known: Sequence[str]) -> list[str]:
     present = {record.difficulty for record in records} - {""}
     return [level for level in known if level in present] + sorted(present.difference(known))
 

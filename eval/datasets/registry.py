@@ -1,35 +1,55 @@
-"""Every set of questions that `sqlagent eval` knows, by name, and which of them are asked: all, the first, a sample."""
+"""The sets of questions that `sqlagent eval` knows, and which of them are asked: all, the first, a sample.
+
+Their names are in `eval.datasets.table`.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from random import Random
 from typing import Literal
 
 from eval.datasets.held_back import load_follow_ups, load_held_back
 from eval.datasets.official import DatasetError, Example, load_bird, load_spider
-from eval.scoring.referee import Benchmark
+from eval.datasets.table import DATASETS
+from eval.scoring.bird_rules import BIRD as BIRD_RULES
+from eval.scoring.rules import Rules
+from eval.scoring.spider.spider_rules import SPIDER as SPIDER_RULES
 
 Order = Literal["given", "shuffled"]
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """How a folder is read, by whose rules its questions are scored, and where Spider's tables.json lies in it."""
+    """How a folder is read, by whose rules its questions are scored, and where Spider's tables.json lies in it, if it does."""
 
     load: Callable[[Path], list[Example]]
-    rules: Benchmark
+    rules: Rules
     tables: str | None = None
 
+    def tables_file(self, data: Path) -> Path | None:
+        """Spider's tables.json of the folder `data`."""
+        return data / self.tables if self.tables else None
 
-DATASETS: Mapping[str, Dataset] = {
-    "spider": Dataset(load_spider, "spider", "tables.json"),
-    "bird": Dataset(load_bird, "bird"),
-    "held_back": Dataset(lambda data: load_held_back(data, "spider"), "spider", "spider/tables.json"),
-    "held_back/spider_syn": Dataset(lambda data: load_held_back(data, "spider_syn"), "spider", "spider/tables.json"),
-    "follow_ups": Dataset(load_follow_ups, "spider", "spider/tables.json"),
-}
+
+SPIDER = Dataset(load_spider, SPIDER_RULES, "tables.json")
+BIRD = Dataset(load_bird, BIRD_RULES)
+HELD_BACK = Dataset(lambda data: load_held_back(data, "spider"), SPIDER_RULES, "spider/tables.json")
+HELD_BACK_SYN = Dataset(lambda data: load_held_back(data, "spider_syn"), SPIDER_RULES, "spider/tables.json")
+FOLLOW_UPS = Dataset(load_follow_ups, SPIDER_RULES, "spider/tables.json")
+
+
+def dataset_named(name: str) -> Dataset:
+    """The data set that the table lists under a name. Raises `DatasetError`."""
+    if name not in DATASETS:
+        raise DatasetError(f"unknown dataset {name}: choose one of {', '.join(DATASETS)}")
+    try:
+        found: Dataset = resolve_name(DATASETS[name].place)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise DatasetError(f"the data set {name} cannot be imported from {DATASETS[name].place}: {error}") from error
+    return found
 
 
 def load_dataset(
@@ -40,9 +60,7 @@ def load_dataset(
     `db` keeps the questions on that database alone. `sample` keeps so many by `sampled`, `limit` the first so many, of those
     whose database is there: such a run has no question that cannot be executed. Without both every question stays.
     """
-    if name not in DATASETS:
-        raise DatasetError(f"unknown dataset {name}: choose one of {', '.join(DATASETS)}")
-    examples = DATASETS[name].load(data)
+    examples = dataset_named(name).load(data)
     if db is not None:
         examples = [example for example in examples if example.db_id == db]
     if sample is not None or limit is not None:

@@ -1,7 +1,7 @@
 """The child process that runs a question's gold and predicted SQL and judges them. Its owner is `eval/scoring/referee_pool.py`.
 
 It may hang, run out of memory or crash, so it announces each phase before it begins: the owner then knows what to blame.
-It imports the standard library and the scorers only, and DuckDB when a task asks for it, so it starts in a blink.
+It imports the standard library and the rules of its tasks only, and DuckDB when a task asks for it, so it starts in a blink.
 """
 
 import signal
@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Literal
 
-from eval.scoring.bird_score import bird_match, soft_f1, time_reward
+from eval.scoring.bird_score import time_reward
+from eval.scoring.rules import Rules
 from eval.scoring.run_query import DuckDBEngine, QueryFailedError, Row, comparable, connect, run_sqlite
-from eval.scoring.spider.execution_match import order_matters, prepare_gold, prepare_prediction, spider_match
 
-Benchmark = Literal["spider", "bird"]
 Engine = Literal["sqlite", "duckdb"]
 
 _LOADING_S = 300.0
@@ -27,11 +26,11 @@ _ALARM_GRACE_S = 5.0
 class Task:
     """One question to judge. The gold query runs in SQLite, the prediction in `engine`, on each of `databases`.
 
-    `timeout_s` bounds each query of Spider, and the two queries of BIRD together, as the official scripts do.
-    `timed_runs` > 0 repeats a correct BIRD pair that often for R-VES, within `timeout_s`.
+    `timeout_s` bounds each query, or by rules with a shared deadline the two together, as the official scripts do.
+    `timed_runs` > 0 repeats a correct pair that often for R-VES, within `timeout_s`.
     """
 
-    benchmark: Benchmark
+    rules: Rules
     engine: Engine
     gold: str
     predicted: str
@@ -44,7 +43,7 @@ class Task:
 class Verdict:
     """`gold_error` says why the question cannot be scored, `error` why the prediction gave no rows.
 
-    `soft_f1` and `ves_reward` are BIRD's and None elsewhere; `exhausted` asks for a fresh process.
+    `soft_f1` and `ves_reward` are None by rules that have none; `exhausted` asks for a fresh process.
     """
 
     correct: bool = False
@@ -105,8 +104,8 @@ def _announce(pipe: Connection, phase: Phase) -> None:
 
 def unscored(task: Task) -> Verdict:
     """What is known before anything ran: wrong, with zeros where the task asks for figures."""
-    bird = task.benchmark == "bird"
-    return Verdict(soft_f1=0.0 if bird else None, ves_reward=0.0 if bird and task.timed_runs else None)
+    timed = task.rules.has_ves and task.timed_runs
+    return Verdict(soft_f1=0.0 if task.rules.has_soft_f1 else None, ves_reward=0.0 if timed else None)
 
 
 def lost(phase: Phase, cause: str) -> Verdict:
@@ -149,12 +148,10 @@ class Referee:
         self._begin("comparison", task.timeout_s, known)
         if task.engine == "duckdb":
             gold_rows, predicted_rows = comparable(gold_rows), comparable(predicted_rows)
-        if task.benchmark == "spider":
-            ordered = order_matters(prepare_gold(task.gold))
-            return replace(known, correct=spider_match(gold_rows, predicted_rows, ordered))
-        equal, f1 = bird_match(gold_rows, predicted_rows), soft_f1(gold_rows, predicted_rows)
-        scored = replace(known, correct=equal, soft_f1=f1)
-        return self._timed(database, task, scored) if scored.correct and task.timed_runs else scored
+        marks = task.rules.marks(task.gold, gold_rows, predicted_rows)
+        scored = replace(known, correct=marks.correct, soft_f1=marks.soft_f1)
+        timed = marks.correct and task.rules.has_ves and task.timed_runs
+        return self._timed(database, task, scored) if timed else scored
 
     def _begin(self, name: PhaseName, allowance_s: float, known: Verdict) -> None:
         self._phase = Phase(name, allowance_s, known)
@@ -164,23 +161,22 @@ class Referee:
         """The gold query's rows and the seconds it took."""
         self._begin("gold", task.timeout_s, known)
         started = time.perf_counter()
-        spider = task.benchmark == "spider"
         try:
-            rows = run_sqlite(database, prepare_gold(task.gold) if spider else task.gold, lenient=spider)
+            rows = run_sqlite(database, task.rules.runnable_gold(task.gold), lenient=task.rules.lenient)
         except QueryFailedError as failure:
             raise GoldFailedError(str(failure)) from failure
         return rows, time.perf_counter() - started
 
     def _predicted_rows(self, database: str, task: Task, known: Verdict, spent_s: float) -> list[Row]:
-        spider = task.benchmark == "spider"
-        allowance_s = task.timeout_s if spider else max(0.0, task.timeout_s - spent_s)
+        rules = task.rules
+        allowance_s = max(0.0, task.timeout_s - spent_s) if rules.shared_deadline else task.timeout_s
         if task.engine == "duckdb":
             self._load(database, known)
         self._begin("prediction", allowance_s, known)
-        sql = prepare_prediction(task.predicted) if spider else task.predicted
+        sql = rules.runnable(task.predicted)
         if task.engine == "duckdb":
             return self._duckdb.run(sql, allowance_s)
-        return run_sqlite(database, sql, lenient=spider)
+        return run_sqlite(database, sql, lenient=rules.lenient)
 
     def _load(self, database: str, known: Verdict) -> None:
         self._begin("loading", _LOADING_S, known)

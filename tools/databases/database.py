@@ -1,7 +1,13 @@
-"""What an open database can do. The engines live in their own files; `tools.databases.open_database` opens any source."""
+"""What an open database can do, and which kinds of databases there are. `tools.databases.open_database` opens any source.
 
+The engines live in their own files, none of which is imported here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from tools.databases.files.file_kinds import is_url, names_a_file
 from tools.result import DEFAULT_LIMITS, Limits, QueryError, Result
 from tools.schema import Schema
 
@@ -38,3 +44,36 @@ class Database(Protocol):
     def close(self) -> None:
         """Release the connection and any temporary copy. Closing twice does nothing."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseKind:
+    """A kind of database. Sources are what `--db` names: one URL, or paths.
+
+    recognises: whether sources are of this kind, where nobody named one. open: the place, "module:function", of what opens
+    them, imported when it is needed; it returns a `tools.databases.guarded_database.GuardedDatabase` or raises OpenError.
+    """
+
+    recognises: Callable[[Sequence[str]], bool]
+    open: str
+
+
+DATABASE_KINDS: dict[str, DatabaseKind] = {
+    "duckdb": DatabaseKind(lambda sources: True, "tools.databases.files.open_files:open_files"),
+    "server": DatabaseKind(
+        lambda sources: is_url(sources[0]) and not names_a_file(sources[0]),
+        "tools.databases.server.sqlalchemy_database:open_server",
+    ),
+    "sqlite": DatabaseKind(
+        lambda sources: names_a_file(sources[0]) and sources[0].startswith("sqlite"),
+        "tools.databases.sqlite.open_sqlite:open_sqlite",
+    ),
+}
+"""By the name that `--engine` takes. The last one that recognises a source opens it."""
+
+
+def register_database_kind(name: str, kind: DatabaseKind) -> None:
+    """Make a kind of database known; it is asked before all others. Raises ValueError for a name that is taken."""
+    if not name.isidentifier() or name == "auto" or name in DATABASE_KINDS:
+        raise ValueError(f"a kind of database cannot be called {name!r}: choose a new name of letters, digits and _")
+    DATABASE_KINDS[name] = kind

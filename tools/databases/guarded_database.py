@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar, Self
 
 from tools.guard.guard import guard
 from tools.processes.watchdog import Reason, Watchdog
@@ -20,6 +21,7 @@ class GuardedDatabase(ABC):
     """
 
     dialect: str
+    needs_environment: ClassVar[bool] = False  # whether a process of its own gets this program's environment variables
 
     def __init__(self, name: str, explain_prefix: str | None) -> None:
         self.name = name
@@ -57,6 +59,16 @@ class GuardedDatabase(ABC):
         with self._changed:
             for watchdog in self._watchdogs:
                 watchdog.interrupt()
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """What `reopened` takes."""
+
+    @classmethod
+    @abstractmethod
+    def reopened(cls, location: str, name: str) -> Self:
+        """The same database in another process, which imports this class by its module and name. Raises OpenError."""
 
     @abstractmethod
     def close(self) -> None:

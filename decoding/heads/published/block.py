@@ -55,7 +55,7 @@ def _check(found: Published, target: ModelConfig) -> None:
     if "sliding_attention" in found.setting("layer_types", inside=_NESTED, default=()):
         raise UnsupportedModel(f"{found.folder} is a block head with sliding windows, which is not supported")
     if found.setting("pure_draft_prefix_len", inside=_OWN, default=1) > 1:
-        raise UnsupportedModel(f"{found.folder} corrects no more than its later guesses, which is not supported")
+        raise UnsupportedModel(f"{found.folder} corrects only its later guesses, which is not supported")
 
 
 def _taps(found: Published, target: ModelConfig) -> tuple[int, ...]:

@@ -66,6 +66,6 @@ def _drafted(found: Published, lm_head: Tensor, target: ModelConfig) -> tuple[tu
         raise UnsupportedModel(f"{found.folder}: d2t has {len(offsets)} entries, and lm_head {len(lm_head)} rows")
     ids = torch.arange(len(offsets)) + offsets
     if len(ids.unique()) < len(ids) or int(ids.min()) < 0 or int(ids.max()) >= target.vocab_size:  # type: ignore[no-untyped-call]
-        raise UnsupportedModel(f"{found.folder}: d2t names tokens twice, or some that the model has not")
+        raise UnsupportedModel(f"{found.folder}: d2t names tokens twice, or tokens that the model does not have")
     order = ids.argsort()
     return tuple(ids[order].tolist()), lm_head[order]

@@ -35,7 +35,7 @@ def read_medusa(found: Published, target: ModelConfig) -> Head:
         elif output := _OUTPUT.fullmatch(name):
             ours[f"lm_heads.{output[1]}.weight"] = tensor
         else:
-            raise UnsupportedModel(f"{found.folder} has the tensor {name}, which Medusa heads have not")
+            raise UnsupportedModel(f"{found.folder} has the tensor {name}, which Medusa heads do not have")
     if "blocks.0.linear.weight" not in ours:
         raise UnsupportedModel(f"{found.folder} lacks the tensor 0.0.linear.weight")
     output_rows = ours.get("lm_heads.0.weight")

@@ -30,4 +30,6 @@ def read_published(folder: Path, target: ModelConfig) -> Head:
     for matches, read in LAYOUTS:
         if matches(found):
             return read(found, target)
-    raise UnsupportedModel(f"{folder} holds no head of a known layout: Medusa, EAGLE-3, DFlash and its kin, Falcon")
+    raise UnsupportedModel(
+        f"{folder} holds no head of a known layout: Medusa, EAGLE-3, DFlash and its relatives, Falcon"
+    )

@@ -1,4 +1,4 @@
-"""How a kind of head learns: what it is given, and the table of objectives.
+"""How a kind of head learns: what it is given, and how its objective is made by name (`decoding.heads.kinds`).
 
 The target is frozen. Its hidden states of whole texts (prompt and the target's own answer) are computed once and lie on disk
 (`features`); a head of any kind is trained on them. Texts come in forests (`decoding.training.data.packing`): what several
@@ -7,7 +7,6 @@ texts share is one row, and a row sees its ancestors and itself.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.heads.head import Head
+from decoding.heads.kinds import KINDS, imported
 from decoding.training.config import TrainingError
 
 
@@ -82,24 +82,11 @@ class FromTarget(Protocol):
         ...
 
 
-OBJECTIVES: Mapping[str, str] = {
-    "draft_model": "decoding.training.head_kinds.draft_model:DraftModelObjective",
-    "medusa": "decoding.training.head_kinds.medusa:MedusaObjective",
-    "eagle3": "decoding.training.head_kinds.eagle3:Eagle3Objective",
-    "falcon": "decoding.training.head_kinds.falcon:FalconObjective",
-    "dflash": "decoding.training.head_kinds.dflash:DFlashObjective",
-    "domino": "decoding.training.head_kinds.domino:DominoObjective",
-    "jetspec": "decoding.training.head_kinds.jetspec:JetSpecObjective",
-    "path_tree": "decoding.training.head_kinds.path_tree:PathTreeObjective",
-}
-
-
 def load_objective(kind: str, **options: Any) -> HeadObjective:
     """The objective of a kind of head, with some of its options set. Raises TrainingError that lists what there is."""
-    if kind not in OBJECTIVES:
-        raise TrainingError(f"no head of kind {kind!r} can be trained; choose one of: {', '.join(OBJECTIVES)}")
-    module, name = OBJECTIVES[kind].split(":")
-    objective = getattr(import_module(module), name)
+    if kind not in KINDS:
+        raise TrainingError(f"no head of kind {kind!r} can be trained; choose one of: {', '.join(KINDS)}")
+    objective = imported(KINDS[kind].objective, TrainingError)
     known = [field.name for field in fields(objective)]
     if unknown := sorted(set(options) - set(known)):
         raise TrainingError(f"{kind} has no option {unknown[0]}; it has: {', '.join(known) or 'none'}")

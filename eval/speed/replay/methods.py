@@ -21,11 +21,11 @@ from decoding.engine.records.metrics import measure, rounds_by_depth
 from decoding.serving.text_decoder import TextDecoder
 from eval.accuracy.run import Scorer, fingerprint
 from eval.datasets.official import Example
-from eval.datasets.registry import DATASETS
+from eval.datasets.registry import dataset_named
 from eval.datasets.registry import shard as part
 from eval.predict.agent_predict import FirstTurn
 from eval.predict.record import RecordLog
-from eval.scoring.referee import Benchmark
+from eval.scoring.rules import Rules
 from eval.speed.agent_calls import Call, CallRecorder, agent_calls, plain_model
 from eval.speed.replay.near_ties import parting_gap
 from eval.speed.trajectory.jacobi_counts import count
@@ -117,8 +117,8 @@ class Study:
     timeout_s: float = 30.0
 
     @property
-    def rules(self) -> Benchmark:
-        return DATASETS[self.dataset].rules
+    def rules(self) -> Rules:
+        return dataset_named(self.dataset).rules
 
     def settings(self, examples: Sequence[Example]) -> dict[str, Any]:
         """Whatever the records depend on, as JSON takes it."""

@@ -9,7 +9,7 @@ from agent.graph.toolbox import AgentOptions
 from app.cli import app
 from app.shared import exit_codes
 from app.shared.option_groups import Asking
-from eval.datasets.registry import DATASETS
+from eval.datasets.table import DATASETS
 
 
 @pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair", "refine_empty"])

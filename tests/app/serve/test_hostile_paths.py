@@ -23,7 +23,7 @@ from app.serve.mcp import server_of
 from tests.tools.attacks.assault import DEADLINE_S, Run, assault, prepare
 from tests.tools.attacks.attacked import attacked
 from tools.databases.database import Database
-from tools.databases.open_database import Engine, open_database
+from tools.databases.open_database import open_database
 from tools.result import Limits
 from ui.session.workspace import Workspace
 
@@ -55,7 +55,7 @@ class Place:
     state: Callable[[], str] = str
 
     def opened(self, isolated: bool = False) -> Database:
-        engine: Engine = "sqlite" if self.dialect == "sqlite" else "auto"
+        engine = "sqlite" if self.dialect == "sqlite" else "auto"
         return open_database(self.source, engine=engine, isolated=isolated)
 
     def assault(self, run: Run, every_twin: bool = True) -> list[str]:

@@ -15,7 +15,7 @@ from agent.graph.toolbox import Toolbox
 from agent.prompts.profiles import load_profile
 from app.serve.mcp import server_of
 from app.serve.serve import app_of
-from decoding.methods import registry
+from decoding.methods.table import METHODS
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings
 from tests.agent.conftest import ScriptedModel
@@ -100,8 +100,8 @@ def test_the_decoder_by_itself(tiny: str, capsys: pytest.CaptureFixture[str]) ->
 def test_a_method_of_ones_own(
     tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a module, for a method is found by its module's name; on a copy of the table, which others read."""
-    monkeypatch.setattr(registry, "METHODS", dict(registry.METHODS))
+    """As a module, for a method is found by its module's name; the table is put back, for others read it."""
+    monkeypatch.setitem(METHODS, "again", "own_method:Again")
     (tmp_path / "own_method.py").write_text(_on(tiny, "A method of one's own"))
     run_path(str(tmp_path / "own_method.py"), run_name="own_method")
     told = re.findall(r"temperature (\S+): (\d+) rounds, (\d+) with guesses", capsys.readouterr().out)

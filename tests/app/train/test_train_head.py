@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from app.cli import app
 from app.shared import exit_codes
 from app.train.train_all import HEADS
-from decoding.heads.head import KINDS, OtherTarget, load_head
+from decoding.heads.head import OtherTarget, load_head
+from decoding.heads.kinds import KINDS
 from decoding.training.data.groups import group_line
-from decoding.training.heads.objective import OBJECTIVES
 from tests.decoding.models.jacobi_data import ending_checkpoint
 from tests.decoding.models.training_data import agent_groups
 
@@ -89,7 +89,7 @@ SHAPES = {"weight": (32, 32), "bias": (32,)}
 
 
 def test_every_head_that_can_be_trained_is_a_stage_of_its_recipe() -> None:
-    assert set(HEADS) == set(OBJECTIVES) == set(KINDS)
+    assert set(HEADS) == set(KINDS)
 
 
 def test_a_benchmark_refuses_a_head_of_another_target(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,8 @@ from agent.prompts.profiles.compact import PROMPT_VERSION
 from decoding.checkpoints.adapters.adapter_files import read_adapter
 from decoding.checkpoints.target_identity import TargetIdentity, target_identity
 from decoding.heads.frozen_targets import NameTaken, freeze, frozen_name, frozen_targets
-from decoding.heads.head import KINDS, SHIPPED, load_head
+from decoding.heads.head import SHIPPED, load_head
+from decoding.heads.kinds import KINDS
 from decoding.methods.registry import METHODS, ready_methods
 from decoding.serving.load import SHIPPED_ADAPTER
 

@@ -24,13 +24,14 @@ from decoding.heads.head import (
     to_target,
 )
 from decoding.heads.int4 import packed, quantised, restored, unpacked
-from tests.decoding.models.random_heads import SIZES, small_head
+from decoding.heads.kinds import KINDS
+from tests.decoding.models.random_heads import small_head
 
 TARGET = TargetIdentity("b" * 64, "a" * 64, "p" * 8)
 
 
 @pytest.mark.parametrize("storage", ["fp32", "bf16", "int4"])
-@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_head_is_read_as_it_was_written(kind: str, storage: Storage, tmp_path: Path) -> None:
     """Guards against sizes that the file leaves out, and against nibbles, groups or rows that change places."""
     head = small_head(kind, hidden=32, vocab=20)

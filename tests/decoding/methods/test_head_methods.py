@@ -17,6 +17,7 @@ from decoding.engine.method import Context
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
 from decoding.heads.head import Head, HeadConfig, new_head
+from decoding.heads.kinds import KINDS
 from decoding.heads.modules.small_lm import SmallLm
 from decoding.methods.drafters.branches import Branches
 from decoding.methods.drafters.draft_model import DraftModel
@@ -28,7 +29,7 @@ from decoding.training.heads.objective import HeadBatch, load_objective
 from decoding.training.heads.training import HeadLesson
 from tests.decoding.models.doubles import NoAscent
 from tests.decoding.models.head_data import CONFIG, Taught, taught
-from tests.decoding.models.random_heads import SIZES, ready_method
+from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.toy import ToyTarget
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -124,7 +125,9 @@ def test_a_draft_model_may_be_any_small_model(target: Taught) -> None:
 @pytest.mark.parametrize("sizes", [{"k": 1}, {"k": 3}, {"k": 4, "layers": 2}, {"memory": 1}], ids=str)
 def test_falcon_is_lossless_whatever_its_glance(sizes: dict[str, Any]) -> None:
     """Also behind forced tokens, whose features the target has not computed yet."""
-    head: Head = new_head(HeadConfig("falcon", 12, 12, (1, 2), SIZES["falcon"] | sizes)).eval().requires_grad_(False)
+    head: Head = (
+        new_head(HeadConfig("falcon", 12, 12, (1, 2), {**KINDS["falcon"].small, **sizes})).eval().requires_grad_(False)
+    )
     for seed in range(4):
         made = {"max_new_tokens": 60, "sampler": Sampler(0.8, seed), "stop": frozenset({NoAscent.STOP})}
         texts = []

@@ -8,20 +8,10 @@ import torch
 from decoding.engine.method import Method
 from decoding.engine.target import AnyTarget
 from decoding.heads.head import Head, HeadConfig, new_head
+from decoding.heads.kinds import KINDS
 from decoding.methods.registry import load_method, method_class, method_options
 
 Temper = Literal["random", "loud", "broken"]
-_BLOCK = {"heads": 4, "kv_heads": 2, "head_dim": 4, "intermediate": 16, "block_size": 5}
-SIZES: dict[str, dict[str, Any]] = {
-    "draft_model": {"heads": 4, "kv_heads": 2, "head_dim": 4, "intermediate": 16},
-    "medusa": {"heads": 3},
-    "falcon": {"heads": 4, "kv_heads": 2, "head_dim": 4, "intermediate": 16, "lstm": 8, "memory": 3},
-    "eagle3": {"heads": 4, "kv_heads": 2, "head_dim": 4, "intermediate": 16},
-    "dflash": _BLOCK,
-    "jetspec": {**_BLOCK, "causal": True, "carry": True, "skip_places": 3},
-    "domino": {**_BLOCK, "gru": 8, "rank": 4, "skip_places": 2},
-    "path_tree": {**_BLOCK, "gru": 8, "rank": 4, "causal": True, "carry": True},
-}
 TAPS = (1, 2)
 
 
@@ -30,7 +20,7 @@ def small_head(kind: str, hidden: int, vocab: int, temper: Temper = "random") ->
     """A small head for a target of two layers. loud: its guesses are certain. broken: its weights are no numbers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(hidden)
-        head = new_head(HeadConfig(kind, hidden, vocab, TAPS, SIZES[kind])).eval().requires_grad_(False)
+        head = new_head(HeadConfig(kind, hidden, vocab, TAPS, KINDS[kind].small)).eval().requires_grad_(False)
     for parameter in head.parameters():
         parameter.mul_({"random": 1.0, "loud": 50.0, "broken": float("nan")}[temper])
     return head

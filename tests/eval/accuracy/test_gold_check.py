@@ -6,11 +6,13 @@ from pathlib import Path
 from eval.accuracy.gold_check import check_gold
 from eval.datasets.official import Example
 from eval.datasets.registry import load_dataset
+from eval.scoring.bird_rules import BIRD
+from eval.scoring.spider.spider_rules import SPIDER
 
 
 def test_all_of_spider_dev(spider: Path) -> None:
     """Guards every step between a gold query and its verdict: 972 of 972, and the other 62 are named with the reason."""
-    check = check_gold(load_dataset("spider", spider), "spider")
+    check = check_gold(load_dataset("spider", spider), SPIDER)
     assert (check.n, check.executed, check.agreed) == (1034, 972, 972)
     assert len(check.unrunnable) == 62
     assert {(db_id, reason) for _, db_id, reason in check.unrunnable} == {("wta_1", "the database is not there")}
@@ -19,7 +21,7 @@ def test_all_of_spider_dev(spider: Path) -> None:
 
 def test_all_of_bird_superhero(bird: Path) -> None:
     """Guards the same for BIRD's rules."""
-    check = check_gold(load_dataset("bird", bird, db="superhero"), "bird")
+    check = check_gold(load_dataset("bird", bird, db="superhero"), BIRD)
     assert (check.n, check.executed, check.agreed) == (129, 129, 129)
     assert check.unrunnable == check.disagreed == ()
 
@@ -36,7 +38,7 @@ def test_gold_that_fails_or_hangs_is_named(invented: Path) -> None:
         replace(fine, id="trap", gold="SELECT value FROM book"),
         replace(fine, id="missing", database=None),
     ]
-    check = check_gold(examples, "spider", timeout_s=0.5)
+    check = check_gold(examples, SPIDER, timeout_s=0.5)
     assert (check.n, check.executed, check.agreed) == (5, 2, 1)
     assert check.unrunnable == (
         ("broken", "library", "no such column: shoe"),

@@ -12,8 +12,10 @@ from eval.accuracy.run import evaluate
 from eval.datasets.official import Example
 from eval.datasets.registry import load_dataset
 from eval.predict.record import Prediction, ResumeError
+from eval.scoring.bird_rules import BIRD
+from eval.scoring.spider.spider_rules import SPIDER
 
-_SPIDER: dict[str, Any] = {"dataset": "spider", "rules": "spider"}
+_SPIDER: dict[str, Any] = {"dataset": "spider", "rules": SPIDER}
 _NAMES: dict[str, Any] = {"model": "none", "decoder": "plain"}
 
 
@@ -170,7 +172,7 @@ def test_a_damaged_line_is_not_skipped(invented: Path, tmp_path: Path) -> None:
 def test_bird_on_superhero(bird: Path, tmp_path: Path) -> None:
     """Guards BIRD's run and its figures on real data: gold against gold is 1.0 in every one that is not a time."""
     examples = load_dataset("bird", bird, limit=20)
-    summary = evaluate(examples, _gold, "sqlite", tmp_path, dataset="bird", rules="bird", timed_runs=3, progress=False)
+    summary = evaluate(examples, _gold, "sqlite", tmp_path, dataset="bird", rules=BIRD, timed_runs=3, progress=False)
     assert (summary["executed"], summary["ex"], summary["soft_f1"], summary["em"]) == (20, 1.0, 1.0, None)
     assert 0.5 <= summary["r_ves"] <= 1.12
     assert len(json.loads((tmp_path / "predict_dev.json").read_text())) == 20

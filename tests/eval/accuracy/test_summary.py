@@ -4,6 +4,7 @@ import pytest
 
 from eval.accuracy.summary import percentile, summarise, wilson_95
 from eval.predict.record import Record
+from eval.scoring.bird_rules import BIRD
 
 
 def _record(number: int, **changes: object) -> Record:
@@ -56,7 +57,7 @@ def test_birds_figures() -> None:
         _record(1, soft_f1=0.5, ves_reward=0.0, difficulty="moderate"),
         _record(2, executed=False, gold_error="x", soft_f1=0.0, ves_reward=0.0),
     ]
-    summary = summarise(records, **_NAMES)
+    summary = summarise(records, levels=BIRD.levels, **_NAMES)
     assert (summary["soft_f1"], summary["r_ves"], summary["em"]) == (0.75, 0.5, None)
     assert list(summary["by_difficulty"]) == ["simple", "moderate"]
 

@@ -13,6 +13,7 @@ from eval.datasets.golds.sources import HELD_BACK
 from eval.datasets.official import Example, database_file
 from eval.datasets.registry import load_dataset
 from eval.predict.agent_predict import AgentPredict
+from eval.scoring.spider.spider_rules import SPIDER
 from tests.agent.conftest import ScriptedModel
 from tools.result import Limits
 
@@ -51,7 +52,7 @@ def test_follow_ups_are_always_the_same_ones(follow_ups: list[Example], spider: 
 
 def test_follow_ups_and_first_turns_can_be_scored(follow_ups: list[Example]) -> None:
     """Guards that gold is right by its own rules, and the second query another than the first."""
-    scorer = Scorer("spider", "sqlite", None, 30.0, 0)
+    scorer = Scorer(SPIDER, "sqlite", None, 30.0, 0)
     try:
         verdicts = [scorer.verdict(example, example.gold) for example in follow_ups]
         firsts = [scorer.verdict(example, example.history[0][1]) for example in follow_ups]

@@ -9,6 +9,7 @@ from eval.accuracy.run import evaluate
 from eval.datasets.official import Example
 from eval.datasets.registry import load_dataset, sampled, shard
 from eval.predict.record import Prediction, ResumeError
+from eval.scoring.spider.spider_rules import SPIDER
 
 _SIZES = {"a": 40, "b": 20, "c": 12, "d": 8}
 _MANY = [Example(f"{name}{i}", name, "?", "SELECT 1") for name, size in _SIZES.items() for i in range(size)]
@@ -49,7 +50,7 @@ def _run(invented: Path, out: Path, asked: list[str], **more: object) -> dict[st
         asked.append(example.id)
         return Prediction("SELECT 1" if example.id != "3" else "SELECT 2")
 
-    options = {"dataset": "held_back", "rules": "spider", "progress": False, "decoder": "plain"} | more
+    options = {"dataset": "held_back", "rules": SPIDER, "progress": False, "decoder": "plain"} | more
     return evaluate(_examples(invented), predict, "sqlite", out, **options)  # type: ignore[arg-type]
 
 

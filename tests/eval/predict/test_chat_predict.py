@@ -18,6 +18,7 @@ from eval.predict.agent_predict import seeded
 from eval.predict.asking import answered
 from eval.predict.chat_predict import ChatPredict
 from eval.predict.record import Prediction, Record, read_records
+from eval.scoring.spider.spider_rules import SPIDER
 from tests.eval.answering import AnsweringModel, Answers
 from tools.result import Limits
 
@@ -67,7 +68,7 @@ def _run(
             "sqlite",
             out,
             dataset="conversation",
-            rules="spider",
+            rules=SPIDER,
             recall=predict.recall,
             progress=False,
             **options,
@@ -189,7 +190,7 @@ def test_what_an_answer_continues_is_recorded_and_counted(invented: Path, tmp_pa
 
 
 def _evaluated(predict: Callable[[Example], Prediction], examples: Sequence[Example], out: Path) -> dict[str, Any]:
-    return evaluate(examples, predict, "sqlite", out, dataset="spider", rules="spider", progress=False)
+    return evaluate(examples, predict, "sqlite", out, dataset="spider", rules=SPIDER, progress=False)
 
 
 def test_other_chats_end_with_the_question_they_are_at(invented: Path, tmp_path: Path) -> None:

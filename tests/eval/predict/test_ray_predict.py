@@ -12,6 +12,7 @@ from eval.accuracy.run import evaluate
 from eval.datasets.official import Example
 from eval.predict.ray_predict import ray_predict
 from eval.predict.record import Predict, Prediction
+from eval.scoring.spider.spider_rules import SPIDER
 
 
 def _records(out: Path) -> list[dict[str, Any]]:
@@ -38,7 +39,7 @@ def test_a_cluster_that_loses_a_worker_leaves_the_records_of_one_process(invente
         return predict
 
     def run(predict: Predict, threads: int, out: str) -> dict[str, Any]:
-        names: dict[str, Any] = {"dataset": "spider", "rules": "spider", "progress": False}
+        names: dict[str, Any] = {"dataset": "spider", "rules": SPIDER, "progress": False}
         return evaluate(examples, predict, "sqlite", tmp_path / out, at_once=threads, **names)
 
     with ray_predict("local", 2, make) as (predict, threads):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eval.predict.predictions import bird_text
+from eval.scoring.bird_rules import BIRD
 from eval.scoring.bird_score import r_ves, time_reward
 from eval.scoring.referee import Referee, Task
 
@@ -20,7 +20,7 @@ PAIRS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "fixtures" / "
 def test_verdicts_are_the_official_ones(pair: dict[str, Any], invented: Path) -> None:
     """Guards every rule of EX and soft F1: one rule, one or more pairs."""
     database = str(invented / "database" / pair["db"] / f"{pair['db']}.sqlite")
-    task = Task("bird", "sqlite", pair["gold"], bird_text(pair["predicted"]), (database,), timeout_s=30)
+    task = Task(BIRD, "sqlite", pair["gold"], BIRD.prediction(pair["predicted"]), (database,), timeout_s=30)
     verdict = Referee(lambda _: None).judge(task)
     assert verdict.correct == pair["ex"]
     assert verdict.soft_f1 == pytest.approx(pair["soft_f1"], abs=1e-9)

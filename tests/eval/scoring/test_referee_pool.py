@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from eval.scoring.referee import Benchmark, Task, Verdict
+from eval.scoring.bird_rules import BIRD
+from eval.scoring.referee import Task, Verdict
 from eval.scoring.referee_pool import Worker, WorkerPool
+from eval.scoring.rules import Rules
+from eval.scoring.spider.spider_rules import SPIDER
 
 _CROSS_JOIN = "SELECT count(*) FROM " + ", ".join(f"loan AS t{i}" for i in range(16))
 _ENDLESS_ROWS = "WITH RECURSIVE c(x) AS (SELECT zeroblob(100000) UNION ALL SELECT x FROM c) SELECT x FROM c"
@@ -36,11 +39,11 @@ def _task(
     predicted: str,
     *,
     gold: str = _GOLD,
-    benchmark: Benchmark = "spider",
+    rules: Rules = SPIDER,
     timeout_s: float = 20,
     runs: int = 0,
 ) -> Task:
-    return Task(benchmark, "sqlite", gold, predicted, (str(library),), timeout_s, runs)
+    return Task(rules, "sqlite", gold, predicted, (str(library),), timeout_s, runs)
 
 
 def _still_scores(worker: Worker, library: Path) -> bool:
@@ -67,9 +70,9 @@ def test_birds_two_queries_share_their_time(worker: Worker, library: Path) -> No
     """Guards the official deadline: 1.2 s for both queries, of which the gold query's share is gone."""
     slow = "SELECT count(*) FROM " + ", ".join(f"loan AS t{i}" for i in range(9))
     started = time.perf_counter()
-    assert worker.judge(_task(library, _GOLD, gold=slow, benchmark="bird")).gold_error is None
+    assert worker.judge(_task(library, _GOLD, gold=slow, rules=BIRD)).gold_error is None
     slow_s = time.perf_counter() - started
-    verdict = worker.judge(_task(library, _CROSS_JOIN, gold=slow, benchmark="bird", timeout_s=3 * slow_s))
+    verdict = worker.judge(_task(library, _CROSS_JOIN, gold=slow, rules=BIRD, timeout_s=3 * slow_s))
     assert verdict.error is not None
     assert float(verdict.error.split()[2]) < 2.9 * slow_s
     assert verdict.soft_f1 == 0.0
@@ -147,11 +150,11 @@ def test_odd_text_is_a_verdict(worker: Worker, library: Path, sql: str) -> None:
 
 def test_timing_gives_a_reward(worker: Worker, library: Path) -> None:
     """Guards R-VES end to end: a query against itself is about as fast, one with a needless join far slower."""
-    fair = worker.judge(_task(library, _GOLD, benchmark="bird", runs=30))
+    fair = worker.judge(_task(library, _GOLD, rules=BIRD, runs=30))
     assert fair.ves_reward in (0.75, 1.0)
     slow = "SELECT (SELECT count(*) FROM author) FROM loan a, loan b, loan c, loan d, loan e, loan f"
-    assert worker.judge(_task(library, slow, benchmark="bird", runs=5)).ves_reward == 0.25
-    assert worker.judge(_task(library, "SELECT 0", benchmark="bird", runs=5)).ves_reward == 0.0
+    assert worker.judge(_task(library, slow, rules=BIRD, runs=5)).ves_reward == 0.25
+    assert worker.judge(_task(library, "SELECT 0", rules=BIRD, runs=5)).ves_reward == 0.0
 
 
 def test_a_test_suite_needs_every_database(worker: Worker, invented: Path, tmp_path: Path) -> None:
@@ -159,7 +162,7 @@ def test_a_test_suite_needs_every_database(worker: Worker, invented: Path, tmp_p
     library = invented / "database" / "library" / "library.sqlite"
     second = tmp_path / "second.sqlite"
     second.write_bytes(library.read_bytes())
-    task = Task("spider", "sqlite", _GOLD, "SELECT 4", (str(library), str(second)), 20)
+    task = Task(SPIDER, "sqlite", _GOLD, "SELECT 4", (str(library), str(second)), 20)
     assert worker.judge(task).correct
     with sqlite3.connect(second) as connection:
         connection.execute("DELETE FROM author WHERE author_id = 4")

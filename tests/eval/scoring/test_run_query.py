@@ -14,9 +14,11 @@ import pytest
 from eval.accuracy.run import evaluate
 from eval.datasets.registry import load_dataset
 from eval.predict.record import Prediction
+from eval.scoring.bird_rules import BIRD
 from eval.scoring.referee import Task
 from eval.scoring.referee_pool import Worker
 from eval.scoring.run_query import comparable, connect
+from eval.scoring.spider.spider_rules import SPIDER
 
 
 @pytest.mark.parametrize(
@@ -96,13 +98,13 @@ def test_prediction_in_duckdb_against_gold_in_sqlite(
     worker: Worker, orders: Path, gold: str, predicted: str, correct: bool
 ) -> None:
     """Guards the DuckDB engine: gold in SQLite on the original, the prediction in DuckDB on what was loaded from it."""
-    assert worker.judge(Task("spider", "duckdb", gold, predicted, (str(orders),), 20)).correct == correct
+    assert worker.judge(Task(SPIDER, "duckdb", gold, predicted, (str(orders),), 20)).correct == correct
 
 
 def test_birds_rules_in_duckdb(worker: Worker, orders: Path) -> None:
     """Guards BIRD's figures with the DuckDB engine: its own rules, and no efficiency score across engines."""
     gold, swapped = "SELECT id, day FROM orders", "SELECT day, id FROM orders"
-    verdicts = [worker.judge(Task("bird", "duckdb", gold, sql, (str(orders),), 20)) for sql in (gold, swapped)]
+    verdicts = [worker.judge(Task(BIRD, "duckdb", gold, sql, (str(orders),), 20)) for sql in (gold, swapped)]
     assert [(v.correct, v.soft_f1, v.ves_reward) for v in verdicts] == [(True, 1.0, None), (False, 1.0, None)]
 
 
@@ -110,16 +112,16 @@ def test_attacks_end_in_a_verdict(worker: Worker, orders: Path) -> None:
     """Guards the DuckDB process: a bomb stops in time, a write and a file reader are refused, the next is scored."""
     bomb = "SELECT count(*) FROM " + ", ".join(f"range(100000) AS t{i}(x{i})" for i in range(4))
     for sql in (bomb, "DELETE FROM orders", "SELECT * FROM read_csv('/etc/passwd')"):
-        verdict = worker.judge(Task("spider", "duckdb", "SELECT 1", sql, (str(orders),), 1.0))
+        verdict = worker.judge(Task(SPIDER, "duckdb", "SELECT 1", sql, (str(orders),), 1.0))
         assert verdict.error is not None
-    assert worker.judge(Task("spider", "duckdb", "SELECT 3", "SELECT count(*) FROM orders", (str(orders),), 20)).correct
+    assert worker.judge(Task(SPIDER, "duckdb", "SELECT 3", "SELECT count(*) FROM orders", (str(orders),), 20)).correct
 
 
 def test_file_that_duckdb_cannot_load_is_named(worker: Worker, tmp_path: Path) -> None:
     """Guards against scoring a prediction wrong for a database that could not be loaded."""
     file = tmp_path / "broken.sqlite"
     file.write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
-    verdict = worker.judge(Task("spider", "duckdb", "SELECT 1", "SELECT 1", (str(file),), 20))
+    verdict = worker.judge(Task(SPIDER, "duckdb", "SELECT 1", "SELECT 1", (str(file),), 20))
     assert verdict.gold_error is not None
     assert "cannot load" in verdict.gold_error or "not a database" in verdict.gold_error
 
@@ -131,7 +133,7 @@ def test_a_run_on_duckdb(spider: Path, tmp_path: Path) -> None:
         example for example in load_dataset("spider", spider) if example.executable and simple.fullmatch(example.gold)
     ]
     summary = evaluate(
-        examples, lambda e: Prediction(e.gold), "duckdb", tmp_path, dataset="spider", rules="spider", progress=False
+        examples, lambda e: Prediction(e.gold), "duckdb", tmp_path, dataset="spider", rules=SPIDER, progress=False
     )
     assert summary["n"] > 30
     assert (summary["executed"], summary["ex"]) == (summary["n"], 1.0)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from eval.datasets.registry import load_dataset
-from eval.predict.predictions import spider_line
 from eval.scoring.referee import Referee, Task
 from eval.scoring.spider.exact_match import exact_match, load_schemas
 from eval.scoring.spider.hardness import hardness
 from eval.scoring.spider.parse import parse
+from eval.scoring.spider.spider_rules import SPIDER
 
 _FIXTURES = Path(__file__).parent / "fixtures"
 PAIRS: list[dict[str, Any]] = json.loads((_FIXTURES / "spider_verdicts.json").read_text())["pairs"]
@@ -19,7 +19,7 @@ DEV = json.loads((_FIXTURES / "spider_dev_verdicts.json").read_text())
 
 
 def _executes_alike(gold: str, predicted: str, database: Path) -> bool:
-    task = Task("spider", "sqlite", gold, spider_line(predicted), (str(database),), timeout_s=30)
+    task = Task(SPIDER, "sqlite", gold, SPIDER.prediction(predicted), (str(database),), timeout_s=30)
     return Referee(lambda _: None).judge(task).correct
 
 
@@ -29,7 +29,7 @@ def test_verdicts_on_our_pairs_are_the_official_ones(pair: dict[str, Any], inven
     schema = load_schemas(invented / "tables.json")[pair["db"]]
     database = invented / "database" / pair["db"] / f"{pair['db']}.sqlite"
     assert _executes_alike(pair["gold"], pair["predicted"], database) == pair["ex"]
-    assert exact_match(pair["gold"], spider_line(pair["predicted"]), schema) == pair["em"]
+    assert exact_match(pair["gold"], SPIDER.prediction(pair["predicted"]), schema) == pair["em"]
     assert hardness(parse(pair["gold"], schema.tables)) == pair["hardness"]
 
 

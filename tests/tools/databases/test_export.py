@@ -55,7 +55,7 @@ def test_a_workbook_keeps_numbers_and_never_computes_a_cell(tmp_path: Path) -> N
 
 def test_a_sheet_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exports, "EXCEL_ROWS", 1)
-    with pytest.raises(ExportError, match="take CSV"):
+    with pytest.raises(ExportError, match="export CSV"):
         export(RESULT, tmp_path / "r.xlsx", "xlsx")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import duckdb
 
@@ -65,6 +66,14 @@ class DuckDBDatabase(GuardedDatabase):
         self._remove_copy = weakref.finalize(self, remove_folder, copy.folder) if copy else None
         self._memory_limit_mb = DEFAULT_LIMITS.memory_limit_mb
         self._connection: duckdb.DuckDBPyConnection | None = _connect(path, self._memory_limit_mb)
+
+    @property
+    def location(self) -> str:
+        return str(self.path)
+
+    @classmethod
+    def reopened(cls, location: str, name: str) -> Self:
+        return cls(Path(location), name)
 
     def close(self) -> None:
         """Stop what runs, close the file and remove a private copy."""

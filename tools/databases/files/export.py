@@ -43,7 +43,7 @@ def _parquet(result: Result, path: Path) -> None:
             for types in (dict(zip(names, result.types, strict=True)), None, dict.fromkeys(names, "VARCHAR")):
                 if _copied(connection, beside, path, names, types):
                     return
-        raise ExportError("these rows cannot be written as Parquet; take CSV")
+        raise ExportError("these rows cannot be written as Parquet; export CSV instead")
     finally:
         beside.unlink(missing_ok=True)
 
@@ -69,7 +69,9 @@ def _xlsx(result: Result, path: Path) -> None:
     import xlsxwriter  # only who exports a workbook needs it
 
     if len(result.rows) > EXCEL_ROWS:
-        raise ExportError(f"an Excel sheet holds {EXCEL_ROWS:,} rows, and here are {len(result.rows):,}; take CSV")
+        raise ExportError(
+            f"an Excel sheet holds {EXCEL_ROWS:,} rows, and this result has {len(result.rows):,}; export CSV instead"
+        )
     options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
     with xlsxwriter.Workbook(str(path), options | {"default_date_format": "yyyy-mm-dd hh:mm:ss"}) as book:
         sheet, bold = book.add_worksheet("result"), book.add_format({"bold": True})

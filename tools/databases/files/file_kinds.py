@@ -1,5 +1,7 @@
 """Says what a file is, by its first bytes where they tell and by its name where they do not, and lists a folder's sources."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +17,40 @@ _BY_SUFFIX: dict[str, FileKind] = {
 }  # fmt: skip
 _DATABASES = {".duckdb": "DuckDB", ".ddb": "DuckDB", ".sqlite": "SQLite", ".sqlite3": "SQLite", ".db3": "SQLite"}
 READABLE = "DuckDB, SQLite, CSV, TSV, Parquet, JSON and Excel files"
+
+
+_FILE_URL = re.compile(r"(?:sqlite|duckdb)(?:\+\w+)?://(?:/(?:file:)?([^?]*))?(?:\?.*)?")
+
+
+def is_url(source: str) -> bool:
+    """Whether a source is a URL and no path."""
+    return re.match(r"[A-Za-z][A-Za-z0-9_+.-]*://", source) is not None
+
+
+def names_a_file(source: str) -> bool:
+    """Whether a source is a sqlite:/// or duckdb:/// URL; such a file is opened under its engine's own locks."""
+    return _FILE_URL.fullmatch(source) is not None
+
+
+def path_of(source: str) -> Path:
+    """The file or folder that a path or the URL of a file names. Raises OpenError for a URL without a file."""
+    match = _FILE_URL.fullmatch(source)
+    if match is None:
+        return Path(source)
+    if match[1] in (None, "", ":memory:"):
+        raise OpenError(f"{source} names no file: a database in memory has nothing in it to ask")
+    return Path(match[1])
+
+
+def name_of(given: Sequence[str]) -> str:
+    """What a person calls these sources together: by the first one's stem."""
+    names = [stem(path_of(source).expanduser().absolute()) for source in given]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def files_of(given: Sequence[str]) -> list[tuple[Path, "FileKind"]]:
+    """All files that sources stand for. Raises OpenError where there is nothing to read."""
+    return [file for source in given for file in sources(path_of(source).expanduser())]
 
 
 def stem(path: Path) -> str:

@@ -8,7 +8,7 @@ Each process is started when it is first needed, and kept. What it answers is re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tools.databases.isolated.query_process import Opening, Request, Verb
 from tools.databases.isolated.query_worker import QueryWorker
@@ -16,18 +16,18 @@ from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
 
 if TYPE_CHECKING:
-    from tools.databases.database import Database
+    from tools.databases.guarded_database import GuardedDatabase
 
 MOST_PROCESSES = 4
 """Queries of one database that run at a time; more wait."""
 
 
 class IsolatedDatabase:
-    """`database` with its queries elsewhere; see `tools.databases.database.Database`. `location`: a path or a URL."""
+    """`database` with its queries elsewhere; see `tools.databases.database.Database`."""
 
-    def __init__(self, database: "Database", engine: Literal["duckdb", "sqlite", "url"], location: str) -> None:
+    def __init__(self, database: "GuardedDatabase") -> None:
         self.name, self.dialect = database.name, database.dialect
-        self._database, self._engine, self._location = database, engine, location
+        self._database = database
         self._changed = threading.Condition()
         self._idle: list[QueryWorker] = []
         self._busy: list[QueryWorker] = []
@@ -96,4 +96,6 @@ class IsolatedDatabase:
                 self._changed.notify_all()
 
     def _opening(self) -> Opening:
-        return Opening(self._engine, self._location, self.name, self._database.schema())
+        kind, schema = type(self._database), self._database.schema()
+        place = f"{kind.__module__}:{kind.__qualname__}"
+        return Opening(place, self._database.location, self.name, schema, kind.needs_environment)

@@ -14,17 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from pkgutil import resolve_name
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from tools.databases.duckdb.duckdb_database import SPILL_PER_MEMORY, DuckDBDatabase
+from tools.databases.duckdb.duckdb_database import SPILL_PER_MEMORY
+from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.isolated.messages import packed
-from tools.databases.sqlite.sqlite_database import SQLiteDatabase
 from tools.result import Limits, OpenError, QueryError, Result
 from tools.schema import Schema
-
-if TYPE_CHECKING:
-    from tools.databases.server.sqlalchemy_database import SQLAlchemyDatabase
 
 Verb = Literal["execute", "explain"]
 STOP = "stop"
@@ -38,12 +36,15 @@ IDLE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How the database is opened there; the schema travels with it, so that it is read once."""
+    """How the database is opened there: the place of its class, "module:Class", and what its `reopened` takes. The schema
+    travels with it, so that it is read once. `needs_environment`: as the class has it.
+    """
 
-    engine: Literal["duckdb", "sqlite", "url"]
+    place: str
     location: str
     name: str
     schema: Schema
+    needs_environment: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,14 @@ class _Server:
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
-        self._database: DuckDBDatabase | SQLiteDatabase | SQLAlchemyDatabase | None = None
+        self._class: type[GuardedDatabase] = resolve_name(opening.place)
+        self._database: GuardedDatabase | None = None
         self._bounds = _Bounds()
 
     def answer(self, request: Request) -> Result | QueryError | None:
         """The outcome. A database that could not be opened is tried again with the next request."""
         try:
-            self._database = self._database or _opened(self._opening)
+            self._database = self._database or self._reopened()
             self._bounds.hold(request.limits)
             do = self._database.execute if request.verb == "execute" else self._database.explain
             return do(request.sql, request.limits)
@@ -74,6 +76,11 @@ class _Server:
             return QueryError("connection", str(error))
         except MemoryError:
             return _too_much(request.limits)
+
+    def _reopened(self) -> GuardedDatabase:
+        database = self._class.reopened(self._opening.location, self._opening.name)
+        database.know(self._opening.schema)
+        return database
 
     def interrupt(self) -> None:
         if self._database is not None:
@@ -124,20 +131,6 @@ def _too_much(limits: Limits) -> QueryError:
     return QueryError(
         "memory", f"the query takes more than {limits.memory_limit_mb} MiB; select fewer or shorter columns"
     )
-
-
-def _opened(opening: Opening) -> "DuckDBDatabase | SQLiteDatabase | SQLAlchemyDatabase":
-    database: DuckDBDatabase | SQLiteDatabase | SQLAlchemyDatabase
-    if opening.engine == "duckdb":
-        database = DuckDBDatabase(Path(opening.location), opening.name)
-    elif opening.engine == "sqlite":
-        database = SQLiteDatabase(Path(opening.location), opening.name)
-    else:
-        from tools.databases.server.sqlalchemy_database import open_url
-
-        database = open_url(opening.location)
-    database.know(opening.schema)
-    return database
 
 
 class _Bounds:

@@ -106,7 +106,7 @@ class QueryWorker:
 
     def _environment(self, opening: Opening) -> Mapping[str, str]:
         """A file's reader gets none of this program's passwords and keys; a server's driver may need them."""
-        own = {name: value for name, value in os.environ.items() if opening.engine == "url" or name in _KEPT}
+        own = {name: value for name, value in os.environ.items() if opening.needs_environment or name in _KEPT}
         return own | {"TMPDIR": str(self._folder), "SQLITE_TMPDIR": str(self._folder)}
 
 

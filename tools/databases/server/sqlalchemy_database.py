@@ -9,11 +9,12 @@ SQL goes through `exec_driver_sql` without parameters, so that a colon or a perc
 """
 
 import datetime
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlglot.dialects.dialect import Dialect
@@ -83,7 +84,9 @@ _CONNECT_TIMEOUT_NAMES = {
 
 
 class SQLAlchemyDatabase(GuardedDatabase):
-    """One database behind an SQLAlchemy engine."""
+    """One database behind an SQLAlchemy engine. A server's driver may need this program's environment variables."""
+
+    needs_environment = True
 
     def __init__(self, engine: sa.Engine, name: str) -> None:
         super().__init__(name, _EXPLAIN.get(_backend(engine)))
@@ -91,6 +94,14 @@ class SQLAlchemyDatabase(GuardedDatabase):
         wanted = _SQLGLOT_NAMES.get(sqlalchemy_name, sqlalchemy_name)
         self.dialect = wanted if Dialect.get(wanted) else ""
         self._engine = engine
+
+    @property
+    def location(self) -> str:
+        return self._engine.url.render_as_string(hide_password=False)
+
+    @classmethod
+    def reopened(cls, location: str, name: str) -> Self:
+        return cls(_connected(location), name)
 
     def close(self) -> None:
         """Stop what runs and leave the server."""
@@ -164,8 +175,21 @@ def _backend(engine: sa.Engine) -> str:
     return "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
 
 
+def open_server(sources: Sequence[str]) -> SQLAlchemyDatabase:
+    """The database of one URL; see `open_url`. Raises OpenError for what is no database, too."""
+    if re.match("https?:|s3:|gs:|ftp:", sources[0]):
+        raise OpenError(f"{sources[0]} is not a database; download the file and name the copy")
+    return open_url(sources[0])
+
+
 def open_url(url: str) -> SQLAlchemyDatabase:
     """Connect to `url`. Raises OpenError for a bad URL, a missing driver (naming its package) and a failed connection."""
+    engine = _connected(url)
+    shown = engine.url.set(query={}).render_as_string(hide_password=True)
+    return SQLAlchemyDatabase(engine, engine.url.database or engine.url.host or shown)
+
+
+def _connected(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(_with_known_scheme(url))
     except sa.exc.ArgumentError as error:
@@ -174,7 +198,7 @@ def open_url(url: str) -> SQLAlchemyDatabase:
     engine = _engine(parsed)
     try:
         with engine.connect():
-            return SQLAlchemyDatabase(engine, parsed.database or parsed.host or shown)
+            return engine
     except (sa.exc.SQLAlchemyError, OSError) as error:
         engine.dispose()
         raise OpenError(f"cannot connect to {shown}: {_one_line(error)}") from error

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
 from tools.databases.guarded_database import GuardedDatabase, stop_error
@@ -47,8 +48,17 @@ class SQLiteDatabase(GuardedDatabase):
 
     def __init__(self, path: Path, name: str) -> None:
         super().__init__(name, "EXPLAIN QUERY PLAN ")
+        self._path = path
         self._file = ReadOnlyFile(path)
         self._closed = False
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    @classmethod
+    def reopened(cls, location: str, name: str) -> Self:
+        return cls(Path(location), name)
 
     def close(self) -> None:
         """Stop what runs and remove a private copy."""

@@ -12,6 +12,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.heads.head import Head, HeadMismatch, load_head
+from decoding.heads.kinds import KINDS
 from decoding.serving.text_decoder import Settings
 from decoding.targets.hf_target import HfTarget
 from decoding.training.collect.record_log import RecordLog
@@ -19,7 +20,7 @@ from decoding.training.config import TrainingError
 from decoding.training.data.groups import TrainingDataError
 from decoding.training.heads.export import export_head
 from decoding.training.heads.features import STATES, Features
-from decoding.training.heads.objective import OBJECTIVES, load_objective
+from decoding.training.heads.objective import load_objective
 from decoding.training.heads.responses import read_responses
 from decoding.training.heads.run import make_features, train_head
 from decoding.training.heads.training import HeadLesson
@@ -39,7 +40,7 @@ def target() -> Taught:
     return taught()
 
 
-@pytest.mark.parametrize("kind", OBJECTIVES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_trained_head_beats_its_random_initialisation(kind: str, target: Taught, tmp_path: Path) -> None:
     """Losslessness hides a head that learnt nothing, or that training and decoding feed differently."""
     target.train(kind, tmp_path, **(BLOCK_HEADS if kind in ("dflash", "domino", "jetspec", "path_tree") else {}))

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 from eval.datasets.official import Example
-from eval.predict.predictions import PLACEHOLDER, write_bird, write_spider
 from eval.predict.record import Record
+from eval.scoring.bird_rules import BIRD
+from eval.scoring.rules import PLACEHOLDER, Rules
+from eval.scoring.spider.spider_rules import SPIDER
 
 _PREDICTIONS = [
     "SELECT a\nFROM t -- why\nWHERE b\t= 1",
@@ -25,9 +27,14 @@ def _records() -> list[Record]:
     ]
 
 
+def _write(rules: Rules, folder: Path) -> None:
+    for name, text in rules.files(_records()).items():
+        (folder / name).write_text(text, encoding="utf-8", errors="replace")
+
+
 def test_pred_txt_has_one_filled_line_each(tmp_path: Path) -> None:
     """Guards against what shifts or ends the official script: an empty line, a line break or tab in a prediction."""
-    write_spider(_records(), tmp_path)
+    _write(SPIDER, tmp_path)
     with (tmp_path / "pred.txt").open(encoding="utf-8") as file:
         lines = file.readlines()
     assert [line.rstrip("\n") for line in lines] == [
@@ -44,7 +51,7 @@ def test_pred_txt_has_one_filled_line_each(tmp_path: Path) -> None:
 
 def test_predict_dev_json_is_complete_and_in_order(tmp_path: Path) -> None:
     """Guards against a missing key or separator, which the official script raises on, and against a lost order."""
-    write_bird(_records(), tmp_path)
+    _write(BIRD, tmp_path)
     predictions = json.loads((tmp_path / "predict_dev.json").read_text(encoding="utf-8"))
     assert list(predictions) == [str(i) for i in range(len(_PREDICTIONS))]
     pairs = [text.split("\t----- bird -----\t") for text in predictions.values()]

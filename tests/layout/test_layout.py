@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("app", "agent", "decoding", "kernels", "tools", "ui", "eval")
+from tests.layout.rooms import PACKAGES, rooms
+
+ROOT = Path(__file__).resolve().parents[2]
 TOPS = (*PACKAGES, "tests")
 MOST, FLAT_MOST = 10, 20
 FLAT = ("kernels", "kernels/cpu", "tests/kernels")  # one level each
@@ -87,3 +88,8 @@ def test_every_package_says_what_lives_there() -> None:
     for folder in folders():
         if folder.relative_to(ROOT).parts[0] != "tests":
             assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_no_modules_import_one_another_in_a_circle(name: str) -> None:
+    assert rooms(name).circles == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_layout import PACKAGES, ROOT
+from tests.layout.test_layout import PACKAGES, ROOT
 
 FEWEST = 12
 

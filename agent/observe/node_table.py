@@ -1,0 +1,89 @@
+"""The nodes of the graph: for each what runs, and what people read of it. It imports none of them.
+
+A node of the project is a function in `agent/graph/` and a line in `NODES`; one from elsewhere calls `register_node`. The
+graph, the titles of steps on page and terminal, the notes below them and the options follow from this table.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.observe.node_notes import (
+    Note,
+    check_notes,
+    clarify_notes,
+    execute_notes,
+    link_notes,
+    plan_notes,
+    relate_notes,
+    written_notes,
+)
+
+Notes = Callable[[Mapping[str, Any]], list[Note]]
+"""A node's update of the state -> what people read of it."""
+
+
+class UnknownNode(ValueError):
+    """No such node, or an option that it does not have; the message lists what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the graph.
+
+    run: the place, "module:function", of what is given (state, runtime), a `State` and a `Runtime[Toolbox]`, and returns an
+    update of the state, or a langgraph `Command` that also names the next node. It is imported when a graph is built.
+    title: what it does, in words for people. notes: what people read of its update.
+    before: the node in front of which one from elsewhere stands; all ways to that node then lead through it.
+    options: its own options and their defaults, which it reads with `Toolbox.node_options`.
+    """
+
+    run: str
+    title: str
+    notes: Notes = lambda update: []
+    before: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+_NODES, _FOLLOW_UP_NODES = "agent.graph.nodes", "agent.graph.follow_up_nodes"
+
+NODES: dict[str, Node] = {
+    "relate": Node(f"{_FOLLOW_UP_NODES}:relate", "Reading the question in its conversation", relate_notes),
+    "link": Node(f"{_NODES}:link_schema", "Looking at the schema", link_notes),
+    "adapt": Node(f"{_FOLLOW_UP_NODES}:adapt", "Changing the former SQL", written_notes),
+    "clarify": Node(f"{_NODES}:clarify", "Looking for what is unclear", clarify_notes),
+    "plan": Node(f"{_NODES}:plan", "Planning", plan_notes),
+    "generate": Node(f"{_NODES}:generate", "Writing SQL", written_notes),
+    "check": Node(f"{_NODES}:check", "Checking the SQL", check_notes),
+    "execute": Node(f"{_NODES}:execute", "Running the query", execute_notes),
+    "refine": Node(f"{_NODES}:refine", "Correcting the SQL", written_notes),
+    "vary": Node(f"{_FOLLOW_UP_NODES}:vary", "Looking for another query", check_notes),
+    "answer": Node(f"{_NODES}:answer", "Answering"),
+}
+
+
+def register_node(name: str, node: Node) -> None:
+    """Put a node into every graph that is built from here on, in front of the node `node.before`.
+
+    Where several stand in front of the same node, they run in the order of registration. Raises ValueError for a name that is
+    no identifier or is taken, and for a `before` that is no node of the project.
+    """
+    if not name.isidentifier() or name in NODES:
+        raise ValueError(f"a node cannot be called {name!r}: choose a new name of letters, digits and _")
+    own = [each for each, known in NODES.items() if not known.before]
+    if node.before not in own:
+        raise ValueError(f"the node {name} is to stand before {node.before!r}; choose one of: {', '.join(own)}")
+    NODES[name] = node
+
+
+def notes_of(name: str, update: Mapping[str, Any]) -> tuple[Note, ...]:
+    """The notes of one node's update; none for nodes that have nothing to tell."""
+    told = NODES[name].notes(update) if name in NODES else []
+    return tuple(note for note in told if note.text)
+
+
+def check_option(name: str, option: str) -> None:
+    """Raise UnknownNode unless there is a node `name` with that option."""
+    have = [f"{node}.{each}" for node, known in NODES.items() for each in known.options]
+    if f"{name}.{option}" not in have:
+        raise UnknownNode(f"no node has the option {name}.{option}; there is: {', '.join(have) or 'none'}")
