@@ -1,6 +1,10 @@
 """The int8 target in our own kernels: every text equal to the bit, whatever drafts, is cached, or stands beside it."""
 
+import hashlib
+import os
 import random
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -142,6 +146,30 @@ def test_the_number_of_threads_changes_no_bit() -> None:
             same = sequence.sampler.chooser(want.logits, lambda row: len(LONG) + TREE.depth(row - 1))
             assert [scores.choice(node) for node in range(-1, len(TREE))] == [same(row) for row in range(1 + len(TREE))]
             target.close(sequence)
+
+
+DIGEST = """
+import hashlib, sys
+from pathlib import Path
+from kernels.cpu.processor import variant
+from tests.decoding.targets.test_cpu_target import LONG, TREE, CpuTarget, fed
+_, scores = fed(CpuTarget.load(Path(sys.argv[1])), LONG, TREE)
+print(variant(), hashlib.sha256(scores.logits.numpy().tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.skipif(variant() == "avx2", reason="the processor has nothing newer than AVX2")
+def test_older_processors_compute_the_same_bits(tmp_path: Path) -> None:
+    older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+f16c,+sse4.2,+popcnt"}
+    home = {"SQLAGENT_HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-c", DIGEST, str(checkpoint("llama"))]
+    done = subprocess.run(
+        command, env=os.environ | older | home, capture_output=True, text=True, check=True, timeout=300
+    )
+    kernels, found = done.stdout.split()
+    _, scores = fed(fresh(cache_bytes=0), LONG, TREE)
+    assert kernels == "avx2" != variant()
+    assert found == hashlib.sha256(scores.logits.numpy().tobytes()).hexdigest()
 
 
 def test_the_choice_is_the_samplers_choice_of_the_logits() -> None:
