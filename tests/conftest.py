@@ -13,6 +13,7 @@ if not torch.cuda.is_available():  # said before Triton is imported: its kernels
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 os.environ.setdefault("SQLAGENT_LOG", "off")  # what tests ask is no entry in anybody's log
+os.environ.setdefault("SQLAGENT_TURNS", "off")  # nor does anybody wait for them
 
 ALLOWED = os.environ.get("SQLAGENT_ALLOWED_SKIPS")
 """A regular expression of reasons; where it is given, a skip for any other reason is a failure."""

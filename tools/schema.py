@@ -1,5 +1,6 @@
 """What a database looks like: tables, columns, keys, samples. Data only: no connection, no SQL."""
 
+import re
 from dataclasses import dataclass
 
 ColumnRef = tuple[str, str]  # a table and a column of it
@@ -7,7 +8,10 @@ ColumnRef = tuple[str, str]  # a table and a column of it
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; `type` is the engine's own word, `samples` at most three short distinct values as text."""
+    """One column; `type` is the engine's own word, `samples` at most three short distinct values as text.
+
+    `made_of`: the words of the expression that computes it; none for a column that is stored.
+    """
 
     name: str
     type: str
@@ -15,6 +19,7 @@ class Column:
     nullable: bool = True
     comment: str = ""
     samples: tuple[str, ...] = ()
+    made_of: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +33,17 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table or a view; `row_count` is None where counting would cost too much."""
+    """A table or a view; `row_count` is None where counting would cost too much.
+
+    `made_of`: the words of a view's SQL; none for a table, and where the server does not tell them.
+    """
 
     name: str
     columns: tuple[Column, ...]
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str = ""
     row_count: int | None = None
+    made_of: frozenset[str] = frozenset()
 
     def column(self, name: str) -> Column | None:
         """The column of that name, ignoring case."""
@@ -57,3 +66,8 @@ class Schema:
     def owners(self, column: str) -> list[str]:
         """Names of the tables that have a column of that name, ignoring case."""
         return [table.name for table in self.tables if table.column(column) is not None]
+
+
+def words_of(text: str | None) -> frozenset[str]:
+    """The words of an expression or a name, ignoring case."""
+    return frozenset(re.findall(r"\w+", (text or "").casefold()))

@@ -1,15 +1,17 @@
 """`sqlagent ask` and `sqlagent chat`: questions from the command line, from a pipe, or in a dialogue."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.ask.kept_conversations import kept_conversations
 from app.shared import audit_trail, exit_codes, options, output
+from app.shared.machine_turn import MachineTurn
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
 if TYPE_CHECKING:
@@ -40,15 +42,16 @@ def ask(
     """Answer a question about a database."""
     with exit_codes.plain_errors():
         text = _question(question, source.db)
-        agent_options = replace(asking.agent_options(race), clarify=clarify and _with_a_person(as_json or sql_only))
-        with _talking(source, decoding, agent_options, query) as conversation:
-            answer = follow(conversation, text, evidence)
+        agent_options = partial(_agent_options, asking, race, clarify and _with_a_person(as_json or sql_only))
+        turn = MachineTurn(decoding.runs_here)
+        with _talking(turn, source, decoding, agent_options, query) as conversation:
+            answer = follow(turn, conversation, text, evidence)
     if as_json:
         output.print_json(answer)
     elif sql_only and answer["sql"]:
-        print(answer["sql"])
+        print(output.for_stdout(answer["sql"]))
     elif answer["error"]:
-        print(f"sqlagent: {answer['answer']}", file=sys.stderr)
+        output.report(f"sqlagent: {answer['answer']}")
     else:
         output.print_answer(answer)
     raise typer.Exit(exit_codes.code_of(answer["error"]["kind"] if answer["error"] else None))
@@ -67,29 +70,38 @@ def chat(
     clarify: Clarify = True,
 ) -> None:
     """Ask one question after another; a follow-up may refer to earlier ones. Reads one question per line."""
-    agent_options = replace(asking.agent_options(), clarify=clarify and _with_a_person(as_json))
+    agent_options = partial(_agent_options, asking, False, clarify and _with_a_person(as_json))
+    turn = MachineTurn(decoding.runs_here)
     with (
         exit_codes.plain_errors(),
-        _talking(source, decoding, agent_options, query, _saver(), thread) as conversation,
+        _talking(
+            turn, source, decoding, agent_options, query, partial(kept_conversations, thread), thread
+        ) as conversation,
     ):
+        turn.leave()
         if sys.stdin.isatty():
             asked = conversation.toolbox.database.name
-            output.stderr.print(f"Asking {asked}; an empty line ends. Conversation: {conversation.thread}")
+            output.report(f"Asking {asked}; an empty line ends. Conversation: {conversation.thread}")
         for line in _lines():
-            answer = follow(conversation, line)
+            answer = follow(turn, conversation, line)
+            turn.leave()
             if as_json:
                 output.print_json(answer)
             else:
                 output.print_answer(answer)
 
 
-def follow(conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:
-    """Ask, showing on stderr what is being done, and ask back where that is asked for; returns the answer as a dict."""
+def follow(turn: MachineTurn, conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:
+    """Ask, showing on stderr what is being done, and ask back where that is asked for; returns the answer as a dict.
+
+    It takes the turn, and keeps it with the answer; while a person chooses a meaning, others may have it.
+    """
     from agent.observe.events import Answered, Started, Unclear
     from agent.observe.step_titles import step_title
 
     answer: dict[str, Any] = {}
     meanings: Mapping[str, str] = {}
+    turn.take()
     with output.stderr.status("Reading the question") as status:
         for event in conversation.events(question, evidence):
             match event:
@@ -101,9 +113,10 @@ def follow(conversation: "Conversation", question: str, evidence: str = "") -> d
                     answer = event.answer
     if not meanings:
         return answer
+    turn.leave()
     if not (chosen := _chosen(answer["answer"], meanings)):
         conversation.toolbox.options = replace(conversation.toolbox.options, clarify=False)
-    return follow(conversation, question, chosen)
+    return follow(turn, conversation, question, chosen)
 
 
 def _with_a_person(machine_readable: bool) -> bool:
@@ -114,9 +127,9 @@ def _chosen(question: str, meanings: Mapping[str, str]) -> str:
     """The evidence of the meaning whose number is typed; empty where the question shall be answered as it stands."""
     from rich.prompt import IntPrompt
 
-    output.stderr.print(question, highlight=False, markup=False)
+    output.report(question)
     for number, label in enumerate([*meanings, "answer it as it stands, and do not ask back"], 1):
-        output.stderr.print(f"  {number}  {label}", highlight=False, markup=False)
+        output.report(f"  {number}  {label}")
     numbers = [str(number) for number in range(1, len(meanings) + 2)]
     number = IntPrompt.ask("which", choices=numbers, default=len(numbers), console=output.stderr)
     return [*meanings.values(), ""][number - 1]
@@ -124,38 +137,35 @@ def _chosen(question: str, meanings: Mapping[str, str]) -> str:
 
 @contextmanager
 def _talking(
+    turn: MachineTurn,
     source: DatabaseOptions,
     decoding: Decoding,
-    agent_options: "AgentOptions",
+    agent_options: Callable[[], "AgentOptions"],
     query: Query,
-    saver: Any = None,
+    saver: Callable[[], Any] = lambda: None,
     thread: str | None = None,
 ) -> Iterator["Conversation"]:
-    """A conversation, and the end of it. The database is opened first: a wrong path should not wait for a model."""
-    choice = decoding.choice()
+    """A conversation, and the end of it, from a model that was loaded in the turn.
+
+    The database is opened first: a wrong path should not wait for a model. All that takes memory is imported in the turn.
+    """
     database = source.open()
     try:
+        turn.take()
         from agent.conversation.conversation import Conversation
         from agent.remote import any_model
 
-        toolbox = any_model(choice).toolbox(database, agent_options, query.limits())
-        toolbox.trail = audit_trail.trail("chat" if saver else "ask")
-        yield Conversation(toolbox, saver, thread)
+        toolbox = any_model(decoding.choice()).toolbox(database, agent_options(), query.limits())
+        kept = saver()
+        toolbox.trail = audit_trail.trail("chat" if kept else "ask")
+        yield Conversation(toolbox, kept, thread)
     finally:
         database.close()
+        turn.leave()
 
 
-def _saver() -> Any:
-    """Conversations survive a restart: a SQLite file in the user's cache."""
-    import sqlite3
-
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    from decoding.checkpoints.fetch.cache_folder import cache_root
-
-    path: Path = cache_root() / "conversations.sqlite"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return SqliteSaver(sqlite3.connect(path, check_same_thread=False))
+def _agent_options(asking: Asking, race: bool, clarify: bool) -> "AgentOptions":
+    return replace(asking.agent_options(race), clarify=clarify)
 
 
 def _question(given: str | None, db: str | None) -> str:

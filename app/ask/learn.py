@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from app.shared import exit_codes
+from app.shared import exit_codes, output
 from app.shared.options import Chats
 
 Folder = Annotated[Path, typer.Argument(help="Folder of knowledge; `--knowledge` of other commands takes it.")]
@@ -32,4 +32,4 @@ def learn(folder: Folder, chats: Chats = None, source: Opened = None) -> None:
         learnt = learn(folder, archive.every(source or EXAMPLE))
         archive.close()
     for question in learnt:
-        print(question)
+        print(output.for_stdout(question))

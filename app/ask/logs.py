@@ -74,5 +74,5 @@ def _line(entry: "Entry") -> str:
     rows = "" if entry.row_count is None else f" {entry.row_count} rows"
     time = "" if entry.wall_ms is None else f" {entry.wall_ms:.0f} ms"
     note = f" ({entry.message})" if entry.message else ""
-    shown = "".join(letter if letter.isprintable() else " " for letter in f"{said}{note}")
-    return f"{at} {entry.who} {entry.way} {entry.source}: {entry.outcome}{rows}{time}: {' '.join(shown.split())}"
+    line = f"{at} {entry.who} {entry.way} {entry.source}: {entry.outcome}{rows}{time}: {said}{note}"
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in line).split())

@@ -5,7 +5,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from app.shared import options, output
+from app.shared import exit_codes, options, output
 from app.shared.extensions import extensions
 
 _PACKAGES = ("torch", "transformers", "triton", "numba", "duckdb", "sqlglot", "sqlalchemy", "langgraph", "langchain-core")
@@ -13,7 +13,8 @@ _PACKAGES = ("torch", "transformers", "triton", "numba", "duckdb", "sqlglot", "s
 
 def doctor(as_json: options.Json = False) -> None:
     """Show what is installed here and what will be used."""
-    found = facts()
+    with exit_codes.plain_errors():
+        found = facts()
     if as_json:
         output.print_json(found)
     else:

@@ -1,6 +1,7 @@
 """`sqlagent ui`: the web chat. Puts the workspace together and serves it until it is stopped."""
 
 import os
+import sqlite3
 import sys
 from pathlib import Path
 from time import sleep
@@ -14,6 +15,7 @@ from app.shared.option_groups import DatabaseOptions, Decoding, spread
 from app.shared.options import Chats
 
 if TYPE_CHECKING:
+    from agent.conversation.archive import Archive
     from ui.page.serve import Serving
     from ui.session.services import GuestRules
     from ui.session.workspace import Workspace
@@ -79,17 +81,32 @@ def _workspace(
     source: DatabaseOptions, decoding: Decoding, rules: "GuestRules", chats: Path | None, knowledge: Path | None
 ) -> "Workspace":
     from agent.assemble import load_model
-    from agent.conversation.archive import Archive
     from agent.prompts.knowledge import Knowledge, read_knowledge
-    from decoding.checkpoints.fetch.cache_folder import cache_root
     from ui.session.workspace import Workspace
 
     source.open().close()  # a wrong path should not wait for a model
     known = read_knowledge(knowledge) if knowledge else Knowledge()
-    archive = Archive(chats or cache_root() / "chats.sqlite")
+    archive = _archive(chats)
     return Workspace(
         decoding.choice(), archive, load_model, source.open, rules, doctor.facts(), audit_trail.open_log(), known
     )
+
+
+def _archive(chats: Path | None) -> "Archive":
+    """In the file that is named, which must be usable; else in the cache, or until the program ends where that is not."""
+    from agent.conversation.archive import Archive
+    from decoding.checkpoints.fetch.cache_folder import cache_root
+    from tools.processes.temporary_folders import spill_folder
+
+    path = chats or cache_root() / "chats.sqlite"
+    try:
+        return Archive(path)
+    except (OSError, sqlite3.Error) as error:
+        trouble = f"{path} cannot be used ({error}): make it writable, or move it away if it is damaged"
+        if chats is not None:
+            raise exit_codes.fail(trouble, exit_codes.USAGE) from error
+        print(f"sqlagent: conversations last until the page is stopped, {trouble}", file=sys.stderr)
+        return Archive(spill_folder() / "chats.sqlite")
 
 
 def _rules(host: str, upload_mb: int) -> "GuestRules":

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 
 import typer
 
+from app.shared.terminal_text import shown
+
 OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL = 0, 1, 2, 3, 4, 5, 6
 INTERRUPTED = 130
 
@@ -34,7 +36,7 @@ def code_of(kind: str | None) -> int:
 
 def fail(message: str, code: int) -> typer.Exit:
     """Print one line and give the exit to raise."""
-    print(f"sqlagent: {message}", file=sys.stderr)
+    print(f"sqlagent: {shown(message)}", file=sys.stderr)
     return typer.Exit(code)
 
 
@@ -87,8 +89,18 @@ def plain_errors() -> Iterator[None]:
         sys.stderr.close()  # the reader of our output has gone: nothing to tell
         raise typer.Exit(FAILED) from error
     except Exception as error:
+        if _is_want_of_memory(error):
+            raise fail(f"there is not enough memory ({str(error) or 'no more is given'})", FAILED) from error
         names = [f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__]
         code = next((_CODES[name] for name in names if name in _CODES), None)
         if code is None:
             raise
         raise fail(str(error), code) from error
+
+
+def _is_want_of_memory(error: Exception) -> bool:
+    """torch and threads raise RuntimeError for it."""
+    told = ("Cannot allocate memory", "can't allocate memory", "can't start new thread")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in told)
+    )

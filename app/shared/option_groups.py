@@ -26,6 +26,9 @@ class DatabaseOptions:
 
     def open(self) -> "Database":
         """Raises OpenError."""
+        from app.shared.address_space import check_address_space
+
+        check_address_space(with_model=False)
         from app.shared.databases import open_named
         from tools.databases.restricted_database import restricted
 
@@ -59,8 +62,16 @@ class Decoding:
     device: options.Device = "auto"
     temperature: options.Temperature = 0.0
 
+    @property
+    def runs_here(self) -> bool:
+        """Whether the model runs on this machine, told without loading what loads models."""
+        return not self.model.startswith(options.REMOTE)
+
     def choice(self) -> "ModelChoice":
         """The names, checked; the decoder is the tuned one where none is named. Raises UnknownMethod, UnknownProfile."""
+        from app.shared.address_space import check_address_space
+
+        check_address_space(with_model=self.runs_here)
         from agent.assemble import ModelChoice, with_tuned_decoder
 
         choice = ModelChoice(

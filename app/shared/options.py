@@ -5,6 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+REMOTE = "openai:"
+"""How the names of models begin that run elsewhere; see `agent.remote`."""
+
 
 def known_engine(name: str) -> str:
     """The name of a kind of database, or auto."""

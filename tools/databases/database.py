@@ -29,6 +29,14 @@ class Database(Protocol):
         """Tables, keys, comments and samples; read once, then remembered."""
         ...
 
+    def hold_to(self, seen: Schema) -> None:
+        """From now on nothing outside `seen`, a part of the schema, may be read: the engine's own lock, where it has one.
+
+        It stands behind the guard's rewriting and does not replace it: `*` still means every column. Called once, before the
+        first query. Raises OpenError.
+        """
+        ...
+
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded, read-only statement. Bad SQL comes back as data, never as an exception."""
         ...

@@ -6,9 +6,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import ClassVar, Self
 
-from tools.guard.guard import guard
+from tools.guard.guard import Judged, judged
 from tools.processes.watchdog import Reason, Watchdog
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
@@ -42,16 +43,19 @@ class GuardedDatabase(ABC):
         """Take over a schema that was read before."""
         self._schema = schema
 
+    def hold_to(self, seen: Schema) -> None:  # noqa: B027
+        """A kind without such a lock does nothing; see `Database.hold_to`."""
+
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query; see `Database.execute`."""
-        return self._objection(sql) or self._run(sql, limits)
+        return self._run_judged(sql, limits, "")
 
     def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
         """Bind without running, where the engine can; elsewhere only guard. See `Database.explain`."""
-        problem = self._objection(sql)
-        if problem is not None or self._explain_prefix is None:
-            return problem
-        outcome = self._run(sql, limits, self._explain_prefix)
+        if self._explain_prefix is None:
+            verdict = self._judged(sql)
+            return verdict if isinstance(verdict, QueryError) else None
+        outcome = self._run_judged(sql, limits, self._explain_prefix)
         return outcome if isinstance(outcome, QueryError) else None
 
     def interrupt(self) -> None:
@@ -82,9 +86,19 @@ class GuardedDatabase(ABC):
     def _run(self, sql: str, limits: Limits, prefix: str = "") -> Result | QueryError:
         """Run `prefix + sql` past the engine's own locks alone."""
 
-    def _objection(self, sql: str) -> QueryError | None:
+    def _run_judged(self, sql: str, limits: Limits, prefix: str) -> Result | QueryError:
+        """Run what was judged of `sql`; places in errors are those of `sql`."""
+        statement = self._judged(sql)
+        if isinstance(statement, QueryError):
+            return statement
+        outcome = self._run(statement.text, limits, prefix)
+        if not isinstance(outcome, QueryError):
+            return outcome
+        return replace(outcome, position=statement.spelling.origin(outcome.position))
+
+    def _judged(self, sql: str) -> Judged | QueryError:
         try:
-            return guard(sql, self.dialect, self.schema())
+            return judged(sql, self.dialect, self.schema())
         except OpenError as error:
             return QueryError("connection", str(error))
 

@@ -4,7 +4,8 @@ import re
 from dataclasses import replace
 
 from tools.databases.database import Database
-from tools.guard.guard import guard
+from tools.guard.guard import judged
+from tools.guard.respell import Respelt
 from tools.guard.visibility import Visibility, narrowed
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import Schema
@@ -19,23 +20,33 @@ class RestrictedDatabase:
         self.name, self.dialect = database.name, database.dialect
         self._database = database
         self._seen = visibility.seen(database.schema())
+        database.hold_to(self._seen)
         self._hidden = _column_and_table_names(database.schema()) - _column_and_table_names(self._seen)
 
     def schema(self) -> Schema:
         """What may be seen of the schema."""
         return self._seen
 
+    def hold_to(self, seen: Schema) -> None:
+        """See less still."""
+        self._database.hold_to(seen)
+        self._seen = seen
+
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query; see `Database.execute`."""
-        text = self._narrowed(sql)
-        outcome = text if isinstance(text, QueryError) else self._database.execute(text, limits)
-        return self._told(outcome, sql) if isinstance(outcome, QueryError) else outcome
+        statement = self._narrowed(sql)
+        if isinstance(statement, QueryError):
+            return self._told(statement, sql)
+        outcome = self._database.execute(statement.text, limits)
+        return self._told(_placed(outcome, statement), sql) if isinstance(outcome, QueryError) else outcome
 
     def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
         """Guard and bind without running; see `Database.explain`."""
-        text = self._narrowed(sql)
-        problem = text if isinstance(text, QueryError) else self._database.explain(text, limits)
-        return self._told(problem, sql) if problem else None
+        statement = self._narrowed(sql)
+        if isinstance(statement, QueryError):
+            return self._told(statement, sql)
+        problem = self._database.explain(statement.text, limits)
+        return self._told(_placed(problem, statement), sql) if problem else None
 
     def interrupt(self) -> None:
         """Stop every query that runs now."""
@@ -45,20 +56,26 @@ class RestrictedDatabase:
         """Close the database behind."""
         self._database.close()
 
-    def _narrowed(self, sql: str) -> str | QueryError:
+    def _narrowed(self, sql: str) -> Respelt | QueryError:
         try:
             whole = self._database.schema()
         except OpenError as error:
             return QueryError("connection", str(error))
-        return guard(sql, self.dialect, self._seen) or narrowed(sql, whole, self._seen)
+        statement = judged(sql, self.dialect, self._seen)
+        return statement if isinstance(statement, QueryError) else narrowed(statement, whole, self._seen)
 
     def _told(self, error: QueryError, sql: str) -> QueryError:
-        """The error without names that the asker may not know; places are those of another text, so none is given."""
+        """The error without names that the asker may not know."""
         said = {word.casefold() for word in re.findall(r"\w+", sql)}
         secret = self._hidden - said
         candidates = tuple(each for each in error.candidates if not _words(each) & self._hidden)
         message = error.message if not _words(error.message) & secret else f"the query does not run ({error.kind})"
-        return replace(error, message=message, candidates=candidates, position=None)
+        return replace(error, message=message, candidates=candidates)
+
+
+def _placed(error: QueryError, statement: Respelt) -> QueryError:
+    """The error with its place in the statement that was given, not in the narrowed one."""
+    return replace(error, position=statement.origin(error.position))
 
 
 def restricted(database: Database, tables: tuple[str, ...], hidden: tuple[str, ...]) -> Database:

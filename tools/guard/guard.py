@@ -6,25 +6,36 @@ position. A function that sqlglot has a class for passes unless it is listed as 
 `unknown_function` with close names, like any misspelt one, and is not run: a list that lags behind an engine costs an
 answer, never a file. Unknown tables are left to the engine, which knows candidates.
 
+What is judged is what runs: the statement is written anew from its words first (`tools/guard/respell.py`), that text is parsed
+and judged, and that text goes to the engine, never the one that was given.
+
 The guard is the first of two locks. It is not the last: each engine repeats it with its own means (read-only file, no
 external access, authorizer, read-only transaction), so that a disagreement between sqlglot's parser and the engine's, or a
-view or macro that lies in a hostile file, meets the second. Neither lock bounds the memory of one long string; see GROWING.
+view or macro that lies in a hostile file, meets the second. What no engine bounds, the length of one text, is bounded here
+alone (`tools/guard/growth.py`).
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokenizer_core import Token
 
-from tools.guard.allowed_functions import GROWING, TABLE_FUNCTIONS, never, ordinary
+from tools.guard.allowed_functions import TABLE_FUNCTIONS, never, ordinary
+from tools.guard.allowed_tables import function_name, refused, table_objection, type_objection
+from tools.guard.growth import growth
+from tools.guard.respell import Respelt, dropped_name, respelt, with_aliases_marked, without_long_lists
 from tools.result import QueryError
 from tools.schema import Schema
 from tools.sql.parse_quietly import parse_quietly
 
 MAX_CHARACTERS = 100_000
-MAX_GROWTH = 1_000_000
+MAX_WORDS = 40_000
+"""Words and signs. Telling them apart takes about 20 microseconds each, so these take a second or two."""
 
 _ROOTS = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 
@@ -50,13 +61,20 @@ _NEVER_CLASSES = (
     exp.Predict, exp.VectorSearch, exp.NetFunc,
 )  # fmt: skip
 
-_SYSTEM_SCHEMAS = {
-    "information_schema", "mysql", "performance_schema", "pg_catalog", "pg_toast", "sys", "system", "temp"
-}  # fmt: skip
-_SYSTEM_TABLES = re.compile(r"^(?:sqlite_|pg_|duckdb_|pragma_|information_schema|(?:dbstat|fts3tokenize|bytecode)$)")
-_OWN_SCHEMAS = {"duckdb": {"main"}, "sqlite": {"main"}, "postgres": {"public"}, "tsql": {"dbo"}}
-_LOOKS_LIKE_A_FILE = re.compile(r"[./\\:*?\[\]~]|^$")
 _EXECUTABLE_COMMENT = re.compile(r"/\*M?!")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A statement that may run: its text as the engine gets it, and the tree of that text."""
+
+    spelling: Respelt
+    tree: exp.Expr
+
+    @property
+    def text(self) -> str:
+        """What the engine gets."""
+        return self.spelling.text
 
 
 def guard(sql: str, dialect: str, schema: Schema | None = None) -> QueryError | None:
@@ -64,18 +82,51 @@ def guard(sql: str, dialect: str, schema: Schema | None = None) -> QueryError | 
 
     With a `schema`, names qualified by a schema or catalogue that it does not have are refused too.
     """
+    verdict = judged(sql, dialect, schema)
+    return verdict if isinstance(verdict, QueryError) else None
+
+
+def judged(sql: str, dialect: str, schema: Schema | None = None) -> Judged | QueryError:
+    """The statement in `sql`, written anew from what was judged, or why it is not run; see `guard`."""
     try:
-        return _unreadable(sql, dialect) or _judge(parse_quietly(sql, dialect), dialect, schema)
-    except ParseError as error:
-        return _syntax_error(error, sql)
+        spelling = _unreadable(sql, dialect) or respelt(sql, dialect)
+        if isinstance(spelling, QueryError):
+            return spelling
+        if len(spelling.tokens) > MAX_WORDS:
+            return refused(f"the statement has more than {MAX_WORDS} words and signs; ask for fewer values at a time")
+        return _judged(spelling, dialect, schema)
     except SqlglotError as error:
         return QueryError("syntax", f"cannot read this SQL: {_one_line(error)}")
     except RecursionError:
-        return _refused("the statement is nested too deeply")
+        return refused("the statement is nested too deeply")
 
 
-def _refused(message: str, name: str | None = None) -> QueryError:
-    return QueryError("refused", f"refused: {message}", name)
+def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> Judged | QueryError:
+    try:
+        statements = _parsed(spelling, dialect)
+    except ParseError as error:
+        return _syntax_error(error, spelling)
+    objection = _judge(statements, spelling.text, dialect, schema)
+    if objection is not None:
+        return objection
+    tables = {table.name.rpartition(".")[2].casefold() for table in schema.tables} if schema else set[str]()
+    if (dropped := dropped_name(spelling, statements[0], tables)) is not None:
+        return _not_understood(dropped, spelling)
+    marked = with_aliases_marked(spelling, statements[0])
+    again = statements if marked is spelling else _parsed(marked, dialect)
+    if again != statements:
+        return refused("an alias without AS can be read in two ways; write AS before it")
+    return Judged(marked, again[0])
+
+
+def _parsed(spelling: Respelt, dialect: str) -> list[exp.Expr]:
+    tokens = spelling.tokens or Dialect.get_or_raise(dialect).tokenize(spelling.text)
+    return parse_quietly(spelling.text, dialect, without_long_lists(tokens))
+
+
+def _not_understood(token: Token, spelling: Respelt) -> QueryError:
+    message = f"the part with {token.text} is not understood; write the query in a more common way"
+    return replace(refused(message), position=spelling.origin(token.start))
 
 
 def _one_line(error: Exception) -> str:
@@ -84,19 +135,20 @@ def _one_line(error: Exception) -> str:
 
 def _unreadable(sql: str, dialect: str) -> QueryError | None:
     if len(sql) > MAX_CHARACTERS:
-        return _refused(f"the statement is longer than {MAX_CHARACTERS} characters")
+        return refused(f"the statement is longer than {MAX_CHARACTERS} characters")
     if not sql.strip():
         return QueryError("syntax", "the statement is empty")
     if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
         return QueryError("syntax", "the statement holds characters that are not text")
     if dialect == "mysql" and _EXECUTABLE_COMMENT.search(sql):
-        return _refused("MySQL runs the text of /*! comments")
+        return refused("MySQL runs the text of /*! comments")
     if dialect == "postgres" and re.search(r"\bU&[\"']", sql, re.IGNORECASE):
-        return _refused("names written in Unicode escapes cannot be checked")
+        return refused("names written in Unicode escapes cannot be checked")
     return None
 
 
-def _syntax_error(error: ParseError, sql: str) -> QueryError:
+def _syntax_error(error: ParseError, spelling: Respelt) -> QueryError:
+    sql = spelling.text
     detail = error.errors[0] if error.errors else {}
     line, column, token = detail.get("line"), detail.get("col"), detail.get("highlight") or ""
     position = None
@@ -106,50 +158,52 @@ def _syntax_error(error: ParseError, sql: str) -> QueryError:
     description = " ".join(str(detail.get("description") or error).split())
     if re.match("Required keyword|Expected .* but got <Token", description):  # sqlglot names its own classes here
         description = "something is missing after it"
-    return QueryError("syntax", f"syntax error at {token!r}: {description}", token or None, position)
+    place = spelling.origin(position)
+    return QueryError("syntax", f"syntax error at {token!r}: {description}", token or None, place)
 
 
-def _judge(statements: list[exp.Expr], dialect: str, schema: Schema | None) -> QueryError | None:
+def _judge(statements: list[exp.Expr], text: str, dialect: str, schema: Schema | None) -> QueryError | None:
     if not statements:
         return QueryError("syntax", "there is no statement here")
     if len(statements) > 1:
-        return _refused(f"only one statement at a time, here are {len(statements)}")
+        return refused(f"only one statement at a time, here are {len(statements)}")
     root = statements[0]
     if not isinstance(root, _ROOTS):
-        return _refused(f"only SELECT queries are run, this is {_what(root)}")
-    return next(_objections(root, dialect, schema), None)
+        return refused(f"only SELECT queries are run, this is {_what(root)}")
+    return next(_objections(root, text, dialect, schema), None)
 
 
 def _what(node: exp.Expr) -> str:
     return str(node.this).upper() if isinstance(node, exp.Command) else type(node).__name__.upper()
 
 
-def _objections(root: exp.Expr, dialect: str, schema: Schema | None) -> Iterator[QueryError]:
-    growth = 1
+def _objections(root: exp.Expr, text: str, dialect: str, schema: Schema | None) -> Iterator[QueryError]:
     for node in root.walk():
         objection = _objection(node, dialect, schema)
         if objection is not None:
             yield objection
-        if isinstance(node, exp.Func) and (name := _function_name(node)) in GROWING:
-            length = _literal_length(node)
-            growth = growth * length if name == "repeat" else max(growth, length)
-            if growth > MAX_GROWTH:
-                yield _refused(f"{name} needs a plain number that keeps texts under {MAX_GROWTH} characters", name)
+        if isinstance(node, exp.Func) and never(written := _written_name(node, text)):
+            yield refused(f"the function {written} is not allowed", written)
+    too_long = growth(root)
+    if too_long is not None:
+        yield refused(too_long)
 
 
 def _objection(node: exp.Expr, dialect: str, schema: Schema | None) -> QueryError | None:
     if isinstance(node, exp.Func):
         return _function_objection(node, dialect)
     if isinstance(node, _NEVER_CLASSES) or not isinstance(node, _CLAUSES):
-        return _refused(f"{_what(node)} has no place in a read-only query")
+        return refused(f"{_what(node)} has no place in a read-only query")
     if isinstance(node, exp.Identifier) and not node.quoted and node.name.startswith(("$", "@", ":")):
-        return _refused(f"there is no value for the parameter {node.name}")
+        return refused(f"there is no value for the parameter {node.name}")
     if isinstance(node, exp.Table):
-        return _table_objection(node, dialect, schema)
+        return table_objection(node, dialect, schema)
+    if isinstance(node, exp.DataType):
+        return type_objection(node, schema)
     if isinstance(node, exp.CTE) and not isinstance(node.this, _ROOTS):
-        return _refused(f"WITH may only name a SELECT, not {_what(node.this)}")
+        return refused(f"WITH may only name a SELECT, not {_what(node.this)}")
     if isinstance(node, exp.Pivot) and _makes_a_type(node):
-        return _refused("PIVOT ... ON needs its values: ON column IN (...)")
+        return refused("PIVOT ... ON needs its values: ON column IN (...)")
     return None
 
 
@@ -159,72 +213,18 @@ def _makes_a_type(pivot: exp.Pivot) -> bool:
     return not all(isinstance(column, exp.In) for column in on)
 
 
-def _function_name(function: exp.Func) -> str:
-    """The name as written where sqlglot has no class for it, else sqlglot's own; lower case."""
-    if isinstance(function, exp.Anonymous | exp.AnonymousAggFunc):
-        return function.name.lower()
-    return function.sql_name().lower()
+def _written_name(function: exp.Func, text: str) -> str:
+    """The name as the engine reads it, which sqlglot may call otherwise: `sqlite_version` has its class CurrentVersion."""
+    start, end = function.meta.get("start"), function.meta.get("end")
+    return "" if start is None or end is None else text[start : end + 1].strip('"`[]').lower()
 
 
 def _function_objection(function: exp.Func, dialect: str) -> QueryError | None:
-    name = _function_name(function)
+    name = function_name(function)
     if isinstance(function, _NEVER_CLASSES) or never(name):
-        return _refused(f"the function {name} is not allowed", name)
+        return refused(f"the function {name} is not allowed", name)
     allowed = ordinary(dialect) | TABLE_FUNCTIONS
     if isinstance(function, exp.Anonymous | exp.AnonymousAggFunc) and name not in allowed:
         close = tuple(get_close_matches(name, allowed, n=3))
         return QueryError("unknown_function", f"no function {name} is known here", name, None, close)
     return None
-
-
-def _literal_length(function: exp.Func) -> int:
-    """The length or count that `function` is given as a literal; more than is allowed when it is no literal."""
-    arguments = function.expressions or [function.args.get("times") or function.args.get("expression") or function.this]
-    length = arguments[min(1, len(arguments) - 1)]
-    if isinstance(length, exp.Literal) and length.name.isdigit():
-        return max(1, int(length.name))
-    return MAX_GROWTH + 1
-
-
-def _table_objection(table: exp.Table, dialect: str, schema: Schema | None) -> QueryError | None:
-    source = table.this
-    if isinstance(source, exp.Func):
-        name = _function_name(source)
-        allowed = isinstance(source, exp.GenerateSeries | exp.Unnest) or name in TABLE_FUNCTIONS
-        return None if allowed else _refused(f"{name} cannot be read like a table", name)
-    if not isinstance(source, exp.Identifier):
-        return _refused("FROM may only name tables")
-    qualifier, name = ".".join(part for part in (table.catalog, table.db) if part), source.name
-    if schema is not None and _in_schema(schema, qualifier, name, dialect):
-        return None
-    return _foreign(qualifier, name, dialect, schema)
-
-
-def _in_schema(schema: Schema, qualifier: str, name: str, dialect: str) -> bool:
-    if not qualifier or qualifier.lower() in _OWN_SCHEMAS.get(dialect, set()):
-        return schema.table(name) is not None
-    return schema.table(f"{qualifier}.{name}") is not None
-
-
-def _foreign(qualifier: str, name: str, dialect: str, schema: Schema | None) -> QueryError | None:
-    """Why a table that the schema does not list may not even be tried; None leaves it to the engine."""
-    if _SYSTEM_TABLES.match(name.lower()) or _SYSTEM_SCHEMAS & set(qualifier.lower().split(".")):
-        return _refused(f"{name} is a system catalogue", name)
-    if _LOOKS_LIKE_A_FILE.search(name):
-        return _refused(f"{name} is no table of this database", name)
-    if qualifier and schema is not None and not _harmless(qualifier, dialect, schema):
-        return _refused(f"{qualifier}.{name} lies outside this database", f"{qualifier}.{name}")
-    return None
-
-
-def _harmless(qualifier: str, dialect: str, schema: Schema) -> bool:
-    """A schema that is known, or that cannot exist: DuckDB and SQLite hold one file here and will say, with candidates,
-    that they do not know `concert_singer.singer`."""
-    if dialect in ("duckdb", "sqlite") and "." not in qualifier:
-        return True
-    return qualifier.lower() in _known_schemas(schema, dialect)
-
-
-def _known_schemas(schema: Schema, dialect: str) -> set[str]:
-    prefixes = {table.name.rpartition(".")[0].lower() for table in schema.tables}
-    return prefixes | _OWN_SCHEMAS.get(dialect, set())

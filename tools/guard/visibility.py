@@ -2,7 +2,8 @@
 
 A table with hidden columns is read through a subquery that names the others, put in its place in the SQL. What is hidden is
 therefore not there, whatever a query says: `*`, a join by common columns, a row taken as one value. A hidden name is answered
-like one that never existed. Not hidden is what a visible view shows: it belongs to whoever wrote it.
+like one that never existed. What is computed from something hidden is hidden with it: a generated column, and a view, unless
+`tables` names that view. A view that is named shows what its author selected.
 """
 
 from collections.abc import Iterator
@@ -10,11 +11,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
+from tools.guard.guard import Judged
+from tools.guard.respell import Respelt, edited
 from tools.result import OpenError, QueryError
-from tools.schema import Schema, Table
-from tools.sql.parse_quietly import parse_quietly
+from tools.schema import Schema, Table, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,10 @@ class Visibility:
         for name in self.hidden:
             if not _is_in(schema, name):
                 raise OpenError(f"there is nothing called {name} to hide; write table or table.column")
-        tables = [self._table(table) for table in schema.tables if self._shows(table.name)]
+        touched = self._touched(schema)
+        tables = [
+            self._table(table) for table in schema.tables if self._shows(table.name) and table.name not in touched
+        ]
         kept = Schema(tuple(table for table in tables if table.columns), schema.dialect)
         if not kept.tables:
             raise OpenError("every table is hidden: nothing is left to ask")
@@ -41,33 +45,43 @@ class Visibility:
     def _shows(self, table: str) -> bool:
         return (not self.tables or _among(table, self.tables)) and not _among(table, self.hidden)
 
+    def _touched(self, schema: Schema) -> set[str]:
+        """The views, not named by `tables`, whose SQL has a name that is hidden, or of which a column is."""
+        secret = {table for name in self.hidden for table in _tables_of(schema, name)}
+        views = {
+            table.name: table.made_of
+            for table in schema.tables
+            if table.made_of and not _among(table.name, self.tables)
+        }
+        touched: set[str] = set()
+        while more := {name for name in views.keys() - touched if _mentions(views[name], secret | touched)}:
+            touched |= more
+        return touched
+
     def _table(self, table: Table) -> Table:
-        columns = [each for each in table.columns if not _among(f"{table.name}.{each.name}", self.hidden)]
-        return replace(table, columns=tuple(columns))
+        """The table without what is hidden and what is computed from it."""
+        gone = {each.name for each in table.columns if _among(f"{table.name}.{each.name}", self.hidden)}
+        while more := {each.name for each in table.columns if each.name not in gone and _mentions(each.made_of, gone)}:
+            gone |= more
+        return replace(table, columns=tuple(each for each in table.columns if each.name not in gone))
 
 
-def narrowed(sql: str, whole: Schema, seen: Schema) -> str | QueryError:
-    """The guarded statement `sql`, with each table that has hidden columns read through a subquery without them."""
-    try:
-        (tree,) = parse_quietly(sql, seen.dialect)
-    except (SqlglotError, RecursionError, ValueError):
-        return QueryError("refused", "refused: the statement cannot be held to the tables that may be read")
-    withs = {each.alias.casefold() for each in tree.find_all(exp.CTE)}
+def narrowed(statement: Judged, whole: Schema, seen: Schema) -> Respelt | QueryError:
+    """The judged statement, with each table that has hidden columns read through a subquery without them."""
+    withs = {each.alias.casefold() for each in statement.tree.find_all(exp.CTE)}
     for name in withs:
         if whole.table(name) is not None:
             return QueryError("refused", f"refused: WITH may not name {name}, for a table is called so", name)
     edits = []
-    for found in _reads(tree, withs, seen.dialect):
+    for found in _reads(statement.tree, withs, seen.dialect):
         table = _table_of(found, seen) if isinstance(found, exp.Table) else None
         if not isinstance(found, exp.Table) or table is None:
             return _unknown(found, seen)
         original = whole.table(table.name)
         if original is None or len(original.columns) > len(table.columns):
             start, end = _span(found)
-            edits.append((start, end, _subquery(sql[start:end], found, table, seen.dialect)))
-    for start, end, text in sorted(edits, reverse=True):
-        sql = sql[:start] + text + sql[end:]
-    return sql
+            edits.append((start, end, _subquery(statement.text[start:end], found, table, seen.dialect)))
+    return edited(statement.spelling, sorted(edits))
 
 
 def _reads(tree: exp.Expr, withs: set[str], dialect: str) -> Iterator[exp.Expr]:
@@ -102,6 +116,17 @@ def _unknown(found: exp.Expr, seen: Schema) -> QueryError:
     return QueryError(
         "unknown_table", f"no such table: {found.name}", found.name, None, tuple(by_key[key] for key in close)
     )
+
+
+def _tables_of(schema: Schema, name: str) -> list[str]:
+    """The table that `name` is, or is a column of."""
+    found = schema.table(name) or schema.table(name.rpartition(".")[0])
+    return [found.name] if found else []
+
+
+def _mentions(made_of: frozenset[str], names: set[str]) -> bool:
+    """Whether the words have one of these names, without its schema, in them."""
+    return any(words_of(name.rpartition(".")[2]) <= made_of for name in names)
 
 
 def _among(name: str, names: tuple[str, ...]) -> bool:

@@ -1,10 +1,11 @@
 """The user's cache folder: where models lie, how two processes share it, how files get there whole or not at all."""
 
+import errno
 import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock
@@ -14,6 +15,9 @@ from decoding.checkpoints.fetch.progress import Progress, silent
 from decoding.errors import ModelUnavailable
 
 _CHUNK_BYTES = 1 << 20
+_STORAGE_ERRORS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EIO,
+}  # fmt: skip
 
 
 def cache_root() -> Path:
@@ -23,6 +27,30 @@ def cache_root() -> Path:
     """
     home = os.environ.get("SQLAGENT_HOME")
     return Path(home).expanduser() if home else user_cache_path("sqlagent", appauthor=False)
+
+
+def made_cache_root() -> Path:
+    """The cache folder, made private to this user where it is not there. Raises OSError.
+
+    One that is there stays as it is where SQLAGENT_HOME names it, for several people may share it.
+    """
+    root = cache_root()
+    root.parent.mkdir(parents=True, exist_ok=True)
+    root.mkdir(mode=0o700, exist_ok=True)
+    if not os.environ.get("SQLAGENT_HOME"):
+        with suppress(OSError):
+            root.chmod(0o700)
+    return root
+
+
+def private_file(path: Path) -> Path:
+    """Make an empty file that only this user can read, or make one that is there so; returns its path. Raises OSError."""
+    if path.parent == cache_root():
+        made_cache_root()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    path.chmod(0o600)
+    return path
 
 
 def models_folder() -> Path:
@@ -40,7 +68,8 @@ def exclusive(name: str) -> Iterator[None]:
     """Let one process at a time work on `name`; others wait. Raises ModelUnavailable where the cache is not writable."""
     locks = cache_root() / "locks"
     try:
-        locks.mkdir(parents=True, exist_ok=True)
+        made_cache_root()
+        locks.mkdir(exist_ok=True)
         lock = FileLock(locks / f"{name}.lock")
         lock.acquire()
     except OSError as error:
@@ -68,6 +97,11 @@ def whole_folder(target: Path) -> Iterator[Path]:
         staging.rename(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def is_storage_trouble(error: BaseException) -> bool:
+    """Whether a file could not be written, and no network has to do with it."""
+    return isinstance(error, OSError) and error.errno in _STORAGE_ERRORS
 
 
 def sha256_of(path: Path, progress: Progress = silent, what: str = "checking") -> str:

@@ -7,7 +7,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from decoding.checkpoints.fetch.cache_folder import sha256_of
+from decoding.checkpoints.fetch.cache_folder import is_storage_trouble, sha256_of
 from decoding.checkpoints.fetch.progress import Progress, silent
 from decoding.errors import ModelUnavailable
 
@@ -34,7 +34,8 @@ def download(
 
     Bytes gather in `<target>.part`, from where a later call goes on, also after a kill; a server that knows no ranges
     starts over. Proxies and certificates: those given, else those of the environment. The caller keeps a second
-    process away. Raises ModelUnavailable (network) or ChecksumMismatch.
+    process away. Raises ModelUnavailable (network), ChecksumMismatch, or OSError where the
+    file cannot be stored.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
@@ -74,6 +75,9 @@ def _fetch(opener: urllib.request.OpenerDirector, url: str, part: Path, progress
                 return
             raise ModelUnavailable(f"the server answered {error.code} {error.reason}") from error
         except (OSError, HTTPException) as error:
+            if is_storage_trouble(error):
+                part.unlink(missing_ok=True)  # it would only keep the disk full
+                raise
             if attempt == _ATTEMPTS:
                 raise ModelUnavailable(f"the connection failed: {error}") from error
         else:

@@ -16,6 +16,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from decoding.checkpoints.fetch.cache_folder import is_storage_trouble
 from decoding.checkpoints.weight_files import weight_files
 from decoding.errors import ModelUnavailable
 
@@ -106,5 +107,7 @@ def _plainly(repo: str, fetch: Callable[[], T]) -> T:
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         raise ModelUnavailable(f"the hub has no model {repo} (or no such revision): check the name") from error
     except Exception as error:  # transport errors belong to the client's own HTTP library
+        if is_storage_trouble(error):
+            raise ModelUnavailable(f"model {repo} cannot be stored ({error}): make room in the hub's cache") from error
         reason = str(error).strip().partition("\n")[0]
         raise ModelUnavailable(f"model {repo} is not in the cache and the hub cannot be reached: {reason}") from error

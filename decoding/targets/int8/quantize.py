@@ -1,8 +1,9 @@
 """A model's matrices as integers of 8 bits, and the file in the user's cache that keeps them, so that they are made once."""
 
 import hashlib
-import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from decoding.checkpoints.fetch.cache_folder import cache_root
+from decoding.checkpoints.fetch.checked_files import CheckedFiles
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.targets.int8.rotation import block_rotation, rotated, rotated_layers
@@ -83,24 +85,29 @@ def _named(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:
 def kept(
     files: Iterable[Path], adapter_sha256: str | None, make: Callable[[], Mapping[str, Tensor]]
 ) -> Mapping[str, Tensor]:
-    """The rounded weights of these files with this adapter, from the cache; else made and left there if it can be written."""
-    path = cache_root() / "int8" / f"{_key(files, adapter_sha256)}.safetensors"
-    try:
-        found = load_file(path)
-        os.utime(path)  # used last
+    """The rounded weights of these files with this adapter, from the cache; else made, and left there.
+
+    Where they cannot be kept (no room, or not ours to write) a line on stderr says so once, and they are used all the same.
+    """
+    cache, key = CheckedFiles(cache_root() / "int8", ".safetensors", _KEPT), _key(files, adapter_sha256)
+    found = _loaded(cache.find(key))
+    if found is not None:
         return found
-    except (OSError, SafetensorError):
-        made = {name: tensor.contiguous() for name, tensor in make().items()}
+    made = {name: tensor.contiguous() for name, tensor in make().items()}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-        save_file(made, unfinished)
-        unfinished.replace(path)
-        for old in sorted(path.parent.glob("*.safetensors"), key=lambda file: -file.stat().st_mtime)[_KEPT:]:
-            old.unlink(missing_ok=True)
-    except OSError:  # no room, or not ours to write: it goes without
-        pass
+        cache.store(key, partial(save_file, made))
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        print(f"sqlagent: the int8 weights cannot be kept in {cache.folder} ({reason}); going on", file=sys.stderr)
     return made
+
+
+def _loaded(path: Path | None) -> Mapping[str, Tensor] | None:
+    """None where there is no file, or another process has removed it."""
+    try:
+        return load_file(path) if path else None
+    except (OSError, SafetensorError):
+        return None
 
 
 def _key(files: Iterable[Path], adapter_sha256: str | None) -> str:

@@ -1,6 +1,7 @@
 """Guards against half a file passing for a whole one, and against starting 98 MB over after every hiccup."""
 
 import hashlib
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,3 +92,17 @@ def test_file_urls_work_too(tmp_path: Path) -> None:
     (tmp_path / "model.bin.part").write_bytes(CONTENT[:1000])
     download((tmp_path / "index" / "model.bin").as_uri(), tmp_path / "model.bin", SHA256)
     assert (tmp_path / "model.bin").read_bytes() == CONTENT
+
+
+def test_a_full_disk_is_told_as_one_and_keeps_nothing(server: FileServer, tmp_path: Path) -> None:
+    """It was told as a failure of the connection, after four attempts, and left what had been written."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))  # no file of this process may grow beyond that
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            fetch(server, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert list(tmp_path.iterdir()) == []
+    assert len(server.fetched(PATH)) == 1
+    assert fetch(server, tmp_path) == CONTENT

@@ -1,5 +1,6 @@
 """int8 weights: near to what they round, and a row's result does not depend on its neighbours, to the bit."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -165,9 +166,40 @@ def test_integers_are_made_once_for_a_model_and_an_adapter(tmp_path: Path, home:
     assert len(list(folder.iterdir())) == 3, "old files go, and nothing unfinished stays"
 
 
-def test_integers_need_no_place_to_be_kept(home: Path) -> None:
+def test_integers_need_no_place_to_be_kept(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home.write_text("a file where the folder should be")
     assert torch.equal(kept([], None, lambda: {"a": torch.ones(2)})["a"], torch.ones(2))
+    said = capsys.readouterr().err
+    assert "cannot be kept" in said and said.count("\n") == 1
+
+
+def test_a_full_disk_costs_a_line_and_no_answer(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """safetensors raises an error of its own, which is no OSError."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # no file of this process may grow beyond that
+    try:
+        found = kept([], None, lambda: {"a": torch.ones(4096)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert torch.equal(found["a"], torch.ones(4096))
+    said = capsys.readouterr().err
+    assert "cannot be kept" in said and "File too large" in said and said.count("\n") == 1
+    assert list((home / "int8").iterdir()) == []
+
+
+def test_damaged_integers_are_made_anew(home: Path) -> None:
+    """A file of a valid shape, in which one weight has changed."""
+
+    def make() -> dict[str, Tensor]:
+        return {"a": torch.ones(4096)}
+
+    kept([], None, make)
+    (path,) = (home / "int8").iterdir()
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    for _ in range(2):
+        assert torch.equal(kept([], None, make)["a"], torch.ones(4096))
 
 
 def test_what_was_kept_is_the_same_model(checkpoint: Path, home: Path) -> None:

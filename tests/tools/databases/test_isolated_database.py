@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.tools.attacks.assault import prepare
 from tools.databases.duckdb.duckdb_database import DuckDBDatabase
+from tools.databases.isolated import query_worker
 from tools.databases.isolated.isolated_database import IsolatedDatabase
 from tools.databases.isolated.messages import packed, unpacked
 from tools.databases.open_database import open_database
@@ -208,3 +209,36 @@ def test_a_vanished_file_is_said_and_its_return_noticed(tmp_path: Path) -> None:
         assert isinstance(error, QueryError) and error.kind == "connection" and "No such file" in error.message
         (tmp_path / "elsewhere").rename(path)
         assert isinstance(opened.execute("SELECT 1"), Result)
+
+
+class _LateProcess:
+    """A process for queries that is told to stop before it knows that time is up, as one that opens its database for long."""
+
+    pid, is_alive = 1, True
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.pipe, self._told, self._answers = self, threading.Event(), 0
+
+    def send(self, _: object) -> None:
+        return
+
+    def recv_bytes(self, *_: int) -> bytes:
+        self._answers += 1
+        if self._answers <= 2:  # it is there; it has taken the request
+            return packed(None)
+        assert self._told.wait(30)
+        return packed(QueryError("interrupted", "stopped on request"))
+
+    def tell(self, _: object) -> None:
+        self._told.set()
+
+    def close(self) -> None:
+        return
+
+
+def test_a_deadline_is_never_told_as_a_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = open_database(folder / "people.duckdb", isolated=True)
+    monkeypatch.setattr(query_worker, "ChildProcess", _LateProcess)
+    with closing(opened):
+        outcome = opened.execute("SELECT 1", Limits(deadline_s=0.1))
+        assert outcome == QueryError("timeout", "stopped after 0.1 s")

@@ -13,7 +13,8 @@ from app.cli import app
 from app.shared import exit_codes
 from tools.databases.open_database import open_database
 from tools.databases.restricted_database import RestrictedDatabase, restricted
-from tools.guard.guard import guard
+from tools.guard.guard import Judged, guard, judged
+from tools.guard.respell import Respelt
 from tools.guard.visibility import Visibility, narrowed
 from tools.result import OpenError, QueryError, Result
 
@@ -133,12 +134,19 @@ def test_a_slip_is_an_error_and_not_a_leak(
 def test_servers_get_the_same_subquery(database: RestrictedDatabase, dialect: str) -> None:
     whole = type(database.schema())(database._database.schema().tables, dialect)
     seen = Visibility((), ("people.wage", "vault")).seen(whole)
-    text = narrowed("SELECT p.* FROM people p JOIN pets ON p.id = owner", whole, seen)
+
+    def held(sql: str) -> Respelt | QueryError:
+        statement = judged(sql, dialect, seen)
+        assert isinstance(statement, Judged)
+        return narrowed(statement, whole, seen)
+
+    statement = held("SELECT p.* FROM people p JOIN pets ON p.id = owner")
+    assert isinstance(statement, Respelt)
     mark = "`" if dialect == "mysql" else '"'
     columns = ", ".join(f"{mark}{name}{mark}" for name in ("id", "name", "boss"))
-    assert text == f"SELECT p.* FROM (SELECT {columns} FROM people) p JOIN pets ON p.id = owner"
-    assert guard(str(text), dialect, whole) is None
-    assert isinstance(narrowed("SELECT 1 FROM vault", whole, seen), QueryError)
+    assert statement.text == f"SELECT p.* FROM (SELECT {columns} FROM people) AS p JOIN pets ON p.id = owner"
+    assert guard(statement.text, dialect, whole) is None
+    assert isinstance(held("SELECT 1 FROM vault"), QueryError)
 
 
 def test_the_options_of_the_command_line(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 The recipe is DuckDB's own for untrusted SQL: read-only file, no external access, no extensions, no Python variables, bounded
 memory and spill, settings locked; and every query gets a fresh cursor and must be, by DuckDB's own parser, one SELECT. That
 last rule is what keeps out the statements which a locked read-only database still runs (CREATE TEMP, SET VARIABLE, PREPARE,
-BEGIN, PRAGMA, CALL, LOAD, several statements at once). It does not read text: that is the guard's part.
+BEGIN, PRAGMA, CALL, LOAD, several statements at once). The same parser says which tables and functions the SELECT names
+(`duckdb_reads.py`).
 """
 
+import re
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -16,6 +18,7 @@ from typing import Self
 
 import duckdb
 
+from tools.databases.duckdb.duckdb_reads import DuckDBReads
 from tools.databases.duckdb.duckdb_schema import read_schema
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.reading.fetch_rows import fetch_rows
@@ -63,9 +66,14 @@ class DuckDBDatabase(GuardedDatabase):
         super().__init__(name, "EXPLAIN ")
         self.path = path
         self._copy = copy
+        self._seen: Schema | None = None
         self._remove_copy = weakref.finalize(self, remove_folder, copy.folder) if copy else None
         self._memory_limit_mb = DEFAULT_LIMITS.memory_limit_mb
         self._connection: duckdb.DuckDBPyConnection | None = _connect(path, self._memory_limit_mb)
+
+    def hold_to(self, seen: Schema) -> None:
+        """DuckDB's own parse of a statement may name nothing else; see `Database.hold_to`."""
+        self._seen = seen
 
     @property
     def location(self) -> str:
@@ -92,11 +100,15 @@ class DuckDBDatabase(GuardedDatabase):
         try:
             with self._cursor(limits) as (cursor, watchdog):
                 try:
-                    return _one_select(cursor, prefix, sql) or _fetch(cursor, prefix + sql, limits, started)
+                    objection = _one_select(cursor, prefix, sql) or self._reads().objection(cursor, sql)
+                    return objection or _fetch(cursor, prefix + sql, limits, started)
                 except (duckdb.Error, MemoryError, OverflowError, ValueError) as error:
                     return self._as_data(error, watchdog, sql, limits, len(prefix.encode()))
         except (OpenError, duckdb.ConnectionException) as error:
             return QueryError("connection", str(error))
+
+    def _reads(self) -> DuckDBReads:
+        return DuckDBReads(self.schema(), self._seen)
 
     def _as_data(self, error: Exception, watchdog: Watchdog, sql: str, limits: Limits, sql_offset: int) -> QueryError:
         stopped = stop_error(watchdog.reason, error, limits)
@@ -146,8 +158,10 @@ def _connect(path: Path, memory_limit_mb: int) -> duckdb.DuckDBPyConnection:
 
 
 def _cannot_open(path: Path, reason: str) -> str:
-    if "lock" in reason.lower():
+    if re.search("could not set lock|conflicting lock", reason, re.IGNORECASE):
         return f"{path} is open for writing in another program; close it there, or copy the file and open the copy"
+    if re.search("corrupt|could not read enough bytes|not a valid duckdb", reason, re.IGNORECASE):
+        return f"{path} is not a DuckDB database, or it is damaged: {reason}"
     return f"cannot open {path} with DuckDB {duckdb.__version__}: {reason}"
 
 

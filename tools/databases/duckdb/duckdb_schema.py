@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from tools.databases.reading.samples import MAX_LENGTH, ROWS_LOOKED_AT, samples
-from tools.schema import Column, ForeignKey, Table
+from tools.schema import Column, ForeignKey, Table, words_of
 
 _COLUMNS = """
 SELECT c.schema_name, c.table_name, c.column_name, c.data_type, c.is_nullable, coalesce(c.comment, ''),
-       coalesce(t.comment, v.comment, ''), t.table_name IS NOT NULL
+       coalesce(t.comment, v.comment, ''), t.table_name IS NOT NULL, c.column_default, v.sql
 FROM duckdb_columns() c
 LEFT JOIN duckdb_tables() t USING (database_name, schema_name, table_name)
 LEFT JOIN duckdb_views() v ON v.database_name = c.database_name AND v.schema_name = c.schema_name
@@ -43,11 +43,12 @@ def read_schema(
         relation = f"{quoted(schema)}.{quoted(name)}"
         values = _samples(cursor, relation, [(row[2], row[3]) for row in rows])
         columns = tuple(
-            Column(row[2], row[3], row[2] in primary, row[4] and row[2] not in primary, row[5], value)
+            Column(row[2], row[3], row[2] in primary, row[4] and row[2] not in primary, row[5], value, words_of(row[8]))
             for row, value in zip(rows, values, strict=True)
         )
         count = _count(cursor, relation) if is_table else None
-        table = Table(name if schema == "main" else f"{schema}.{name}", columns, foreign, comment, count)
+        shown_name = name if schema == "main" else f"{schema}.{name}"
+        table = Table(shown_name, columns, foreign, comment, count, words_of(rows[0][9]))
         tables.append(_with_note(table, notes.get(table.name)))
     places = {name: place for place, name in enumerate(order)}
     return tuple(sorted(tables, key=lambda table: places.get(table.name, len(places))))
@@ -98,9 +99,9 @@ def _with_note(table: Table, note: Table | None) -> Table:
     if note is None:
         return table
     columns = tuple(
-        Column(column.name, column.type, said.primary_key, said.nullable, said.comment, column.samples)
+        Column(column.name, column.type, said.primary_key, said.nullable, said.comment, column.samples, said.made_of)
         if (said := note.column(column.name))
         else column
         for column in table.columns
     )
-    return Table(table.name, columns, note.foreign_keys, note.comment, table.row_count)
+    return Table(table.name, columns, note.foreign_keys, note.comment, table.row_count, note.made_of)

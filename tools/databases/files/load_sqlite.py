@@ -8,7 +8,6 @@ declares none, for SQLite does not enforce foreign keys and its data may break t
 
 import sqlite3
 import threading
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +17,10 @@ from tools.databases.duckdb.duckdb_schema import quoted
 from tools.databases.files.file_kinds import stem
 from tools.databases.files.insert_columns import create_table, insert_columns
 from tools.databases.files.table_names import TableNames, distinct
-from tools.databases.sqlite.sqlite_database import ReadOnlyFile
+from tools.databases.sqlite.read_only_file import ReadOnlyFile
 from tools.processes.watchdog import Watchdog
 from tools.result import OpenError
-from tools.schema import Column, ForeignKey, Table
+from tools.schema import Column, ForeignKey, Table, words_of
 
 BATCH, BATCH_WITH_BLOBS = 8192, 64
 VIEW_DEADLINE_S = 10.0
@@ -48,9 +47,10 @@ def load_sqlite(connection: duckdb.DuckDBPyConnection, path: Path, names: TableN
         tables = file.schema().tables
         called = {table.name: names.keep(table.name, f"{stem(path)}_{table.name}") for table in tables}
         connection.execute("BEGIN")
-        for table in tables:
-            if not _copy(connection, file, table, called[table.name]):
-                del called[table.name]
+        with file.snapshot() as source:
+            for table in tables:
+                if not _copy(source, connection, file, table, called[table.name]):
+                    del called[table.name]
         connection.execute("COMMIT")
     except (sqlite3.Error, duckdb.Error) as error:
         raise OpenError(f"cannot copy {path} into DuckDB: {str(error).splitlines()[0]}") from error
@@ -61,14 +61,17 @@ def load_sqlite(connection: duckdb.DuckDBPyConnection, path: Path, names: TableN
 
 def _renamed(table: Table, called: dict[str, str]) -> Table:
     keys = (replace(key, ref_table=called[key.ref_table]) for key in table.foreign_keys if key.ref_table in called)
-    return replace(table, name=called[table.name], foreign_keys=tuple[ForeignKey, ...](keys))
+    made_of = table.made_of.union(*(words_of(called[name]) for name in called if words_of(name) <= table.made_of))
+    return replace(table, name=called[table.name], foreign_keys=tuple[ForeignKey, ...](keys), made_of=made_of)
 
 
-def _copy(connection: duckdb.DuckDBPyConnection, file: ReadOnlyFile, table: Table, name: str) -> bool:
+def _copy(
+    source: sqlite3.Connection, connection: duckdb.DuckDBPyConnection, file: ReadOnlyFile, table: Table, name: str
+) -> bool:
     """Whether the table could be copied; one that holds its own rows and could not raises sqlite3.Error."""
     is_stored = table.name not in file.views and table.name not in file.virtual_tables
     deadline_s = threading.TIMEOUT_MAX if is_stored else VIEW_DEADLINE_S
-    with closing(file.connect()) as source, Watchdog(deadline_s, source.interrupt):
+    with Watchdog(deadline_s, source.interrupt):
         try:
             _copy_rows(source, connection, table, name)
         except sqlite3.OperationalError:

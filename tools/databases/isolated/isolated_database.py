@@ -32,6 +32,16 @@ class IsolatedDatabase:
         self._idle: list[QueryWorker] = []
         self._busy: list[QueryWorker] = []
         self._closed = False
+        self._seen: Schema | None = None
+
+    def hold_to(self, seen: Schema) -> None:
+        """In the processes that are started from now on, too; see `Database.hold_to`."""
+        self._database.hold_to(seen)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy)
+            self._seen = seen
+            for worker in self._idle:
+                worker.close()
 
     def schema(self) -> Schema:
         """See `Database.schema`."""
@@ -98,4 +108,4 @@ class IsolatedDatabase:
     def _opening(self) -> Opening:
         kind, schema = type(self._database), self._database.schema()
         place = f"{kind.__module__}:{kind.__qualname__}"
-        return Opening(place, self._database.location, self.name, schema, kind.needs_environment)
+        return Opening(place, self._database.location, self.name, schema, kind.needs_environment, self._seen)

@@ -38,6 +38,7 @@ IDLE_S = 300.0
 class Opening:
     """How the database is opened there: the place of its class, "module:Class", and what its `reopened` takes. The schema
     travels with it, so that it is read once. `needs_environment`: as the class has it.
+    `seen`: what may be read of it; None for all.
     """
 
     place: str
@@ -45,6 +46,7 @@ class Opening:
     name: str
     schema: Schema
     needs_environment: bool
+    seen: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class _Server:
     def _reopened(self) -> GuardedDatabase:
         database = self._class.reopened(self._opening.location, self._opening.name)
         database.know(self._opening.schema)
+        if self._opening.seen is not None:
+            database.hold_to(self._opening.seen)
         return database
 
     def interrupt(self) -> None:

@@ -50,7 +50,8 @@ class QueryWorker:
             try:
                 process.pipe.send(request)
                 is_taken = unpacked(process.pipe.recv_bytes()) is None
-                return unpacked(process.pipe.recv_bytes(request.limits.memory_limit_mb << 20))
+                outcome = unpacked(process.pipe.recv_bytes(request.limits.memory_limit_mb << 20))
+                return _told(watchdog, outcome, request.limits)
             except (EOFError, OSError, ValueError):
                 cause = process.cause_of_death()
         self.close()
@@ -123,6 +124,13 @@ class _Ending:
             self._process.tell(STOP)
         elif monotonic() - self._told_s > GRACE_S:
             self._process.kill()
+
+
+def _told(watchdog: Watchdog, outcome: Result | QueryError | None, limits: Limits) -> Result | QueryError | None:
+    """The outcome. A process that was late, and was told to stop at the deadline, knows of a request only."""
+    if watchdog.reason == "timeout" and isinstance(outcome, QueryError) and outcome.kind == "interrupted":
+        return QueryError("timeout", f"stopped after {limits.deadline_s:g} s")
+    return outcome
 
 
 def _loss(watchdog: Watchdog, cause: str, limits: Limits) -> QueryError:

@@ -75,7 +75,7 @@ _SERVER: _Patterns = (
     (r"[Cc]olumn (?:reference )?['\"](?P<name>[^'\"]+)['\"](?: in .*)? is ambiguous", "ambiguous_column"),
     (r'syntax error at or near "(?P<name>[^"]*)"|syntax error at end of input|error in your SQL syntax', "syntax"),
     (r"invalid input syntax|operator does not exist|cannot cast|must be type|Truncated incorrect|out of range", "type"),
-    (r"out of memory|memory limit", "memory"),
+    (r"out of memory|memory limit|max-session-mem-used|temp_file_limit", "memory"),
     (
         r"could not connect|connection .*(?:refused|failed|closed|lost)|server closed|Lost connection|gone away",
         "connection",

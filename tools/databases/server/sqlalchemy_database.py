@@ -11,7 +11,7 @@ SQL goes through `exec_driver_sql` without parameters, so that a colon or a perc
 import datetime
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, Self
@@ -22,12 +22,17 @@ from sqlglot.dialects.dialect import Dialect
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.reading.fetch_rows import fetch_rows
 from tools.databases.reading.query_errors import query_error
+from tools.databases.server.mysql_modes import hold_modes
+from tools.databases.server.postgresql_reads import OWN_SCHEMA_ALONE, PostgreSQLReads
 from tools.databases.server.sqlalchemy_schema import read_schema
+from tools.databases.server.stop_query import StopQuery
 from tools.processes.watchdog import Watchdog
 from tools.result import Limits, OpenError, QueryError, Result
 from tools.schema import Schema
 
 CONNECT_TIMEOUT_S = 10
+SPILL_PER_MEMORY = 4
+_NO_PARAMETERS = {"no_parameters": True}  # a percent sign means itself
 SCHEMA_LIMITS = Limits(deadline_s=120.0, max_rows=2**31)
 
 # A superuser reads files and ends others' queries even where nothing may be written: while we read, it is a role that reads
@@ -35,12 +40,23 @@ SCHEMA_LIMITS = Limits(deadline_s=120.0, max_rows=2**31)
 _WITHOUT_POWERS = """SELECT set_config('search_path', (SELECT string_agg(quote_ident(name), ',') FROM
 unnest(current_schemas(false)) name), true), set_config('row_security', 'off', true), set_config('role', reader.rolname, true)
 FROM pg_roles reader, pg_roles own WHERE reader.rolname = 'pg_read_all_data' AND own.rolname = current_user AND own.rolsuper"""
+
+# What a server's own administrator allows is lowered and never raised. Disk only a superuser may bound. A server on Linux looks
+# every half second whether we are still there: a query whose process was killed ends with it.
+_BOUNDED = """SELECT
+set_config('work_mem', least(pg_size_bytes(current_setting('work_mem')), {sort_memory}) / 1024 || 'kB', true),
+CASE WHEN own.rolsuper AND current_setting('temp_file_limit') = '-1'
+    THEN set_config('temp_file_limit', {disk} / 1024 || 'kB', true) END,
+CASE WHEN version() LIKE '%linux%' AND current_setting('client_connection_check_interval', true) IS NOT NULL
+    THEN set_config('client_connection_check_interval', '500', true) END FROM pg_roles own WHERE own.rolname = current_user"""
 _SQLGLOT_NAMES = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}
 _SESSION = {
     "postgresql": (
         "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
         "SET TRANSACTION READ ONLY",
         "SET LOCAL statement_timeout = {ms}",
+        _BOUNDED,
+        "SET LOCAL standard_conforming_strings = on",
         _WITHOUT_POWERS,
     ),
     "mysql": (
@@ -52,11 +68,12 @@ _SESSION = {
     "mariadb": (
         "SET SESSION TRANSACTION READ ONLY",
         "SET SESSION max_statement_time = {s}",
+        "SET SESSION max_session_mem_used = LEAST(@@GLOBAL.max_session_mem_used, {memory})",
         "SET SESSION sql_select_limit = {rows}",  # rows past the cap would be sent, and read when the cursor is closed
         "START TRANSACTION READ ONLY",
     ),
     "oracle": ("SET TRANSACTION READ ONLY",),
-    "mssql": ("SET LOCK_TIMEOUT {ms}",),
+    "mssql": ("SET LOCK_TIMEOUT {ms}", "SET QUOTED_IDENTIFIER ON"),
     "sqlite": ("PRAGMA query_only = ON",),
 }
 _EXPLAIN = {"postgresql": "EXPLAIN ", "mysql": "EXPLAIN ", "mariadb": "EXPLAIN ", "sqlite": "EXPLAIN QUERY PLAN "}
@@ -94,6 +111,18 @@ class SQLAlchemyDatabase(GuardedDatabase):
         wanted = _SQLGLOT_NAMES.get(sqlalchemy_name, sqlalchemy_name)
         self.dialect = wanted if Dialect.get(wanted) else ""
         self._engine = engine
+        self._reads: PostgreSQLReads | None = None
+        self._is_held = False
+
+    def hold_to(self, seen: Schema) -> None:
+        """PostgreSQL says which tables a statement reads; other servers have no such lock. See `Database.hold_to`."""
+        self._is_held = True
+        if self.dialect == "postgres":
+            try:
+                with self._reading(SCHEMA_LIMITS) as connection:
+                    self._reads = PostgreSQLReads(connection, seen)
+            except sa.exc.SQLAlchemyError as error:
+                raise OpenError(f"cannot look at the tables of {self.name}: {_one_line(error)}") from error
 
     @property
     def location(self) -> str:
@@ -112,12 +141,11 @@ class SQLAlchemyDatabase(GuardedDatabase):
         """Run `prefix + sql` past the server's own locks alone."""
         started, watchdog = time.perf_counter(), None
         try:
-            with (
-                self._reading(limits) as connection,
-                self._registered(Watchdog(limits.deadline_s, self._stopper(connection))) as watchdog,
-                watchdog,
-            ):
-                options = {"no_parameters": True, "stream_results": not prefix}
+            with self._reading(limits) as connection, self._watched(connection, limits) as watchdog:
+                objection = self._reads.objection(connection, sql) if self._reads else None
+                if objection is not None:
+                    return objection
+                options = _NO_PARAMETERS | {"stream_results": not prefix}
                 result = connection.exec_driver_sql(prefix + sql, execution_options=options)
                 rows, truncated = fetch_rows(result.fetchmany, limits)
                 columns = tuple(result.keys())
@@ -125,6 +153,19 @@ class SQLAlchemyDatabase(GuardedDatabase):
             return Result(columns, _types(rows, len(columns)), rows, truncated, wall_ms)
         except (sa.exc.SQLAlchemyError, OSError, MemoryError, ValueError) as error:
             return self._as_data(error, watchdog, prefix + sql, limits)
+
+    @contextmanager
+    def _watched(self, connection: sa.Connection, limits: Limits) -> Iterator[Watchdog]:
+        """A watchdog for one query. A connection whose query was stopped is not used again: a late cancellation would meet the
+        next one.
+        """
+        watchdog = Watchdog(limits.deadline_s, StopQuery(self._engine, connection))
+        try:
+            with self._registered(watchdog), watchdog:
+                yield watchdog
+        finally:
+            if watchdog.reason is not None:
+                connection.invalidate()
 
     def _as_data(self, error: Exception, watchdog: Watchdog | None, sql: str, limits: Limits) -> QueryError:
         found = query_error(_reason(error), sql, self.schema())
@@ -139,6 +180,7 @@ class SQLAlchemyDatabase(GuardedDatabase):
     def _read_schema(self) -> Schema:
         try:
             with self._reading(SCHEMA_LIMITS) as connection:
+                self._look_in_own_schema(connection)
                 return Schema(read_schema(connection), self.dialect)
         except sa.exc.SQLAlchemyError as error:
             raise OpenError(f"cannot read the tables of {self.name}: {_one_line(error)}") from error
@@ -146,28 +188,22 @@ class SQLAlchemyDatabase(GuardedDatabase):
     @contextmanager
     def _reading(self, limits: Limits) -> Iterator[sa.Connection]:
         """A connection in a transaction that may only read, and that is rolled back."""
+        memory = limits.memory_limit_mb << 20
         units = {"ms": max(1, int(limits.deadline_s * 1000)), "s": limits.deadline_s, "rows": limits.max_rows + 1}
+        units |= {"memory": memory, "sort_memory": memory // 8, "disk": SPILL_PER_MEMORY * memory}
         with self._engine.connect() as connection:
             try:
                 for statement in _SESSION.get(_backend(self._engine), ()):
-                    connection.exec_driver_sql(statement.format(**units))
+                    connection.exec_driver_sql(statement.format(**units), execution_options=_NO_PARAMETERS)
+                if self._is_held:
+                    self._look_in_own_schema(connection)
                 yield connection
             finally:
                 connection.rollback()
 
-    def _stopper(self, connection: sa.Connection) -> Callable[[], object]:
-        """What stops the query that runs on `connection`, from another thread; nothing where only the server can."""
-        driver: Any = connection.connection.driver_connection
-        for verb in ("cancel", "interrupt"):
-            if hasattr(driver, verb):
-                return getattr(driver, verb)  # type: ignore[no-any-return]
-        if hasattr(driver, "thread_id"):
-            return lambda: self._kill(driver.thread_id())
-        return lambda: None
-
-    def _kill(self, thread_id: int) -> None:
-        with self._engine.connect() as connection:
-            connection.exec_driver_sql(f"KILL QUERY {int(thread_id)}")
+    def _look_in_own_schema(self, connection: sa.Connection) -> None:
+        if self.dialect == "postgres":
+            connection.exec_driver_sql(OWN_SCHEMA_ALONE)
 
 
 def _backend(engine: sa.Engine) -> str:
@@ -217,7 +253,7 @@ def _engine(url: sa.URL) -> sa.Engine:
         timeout = _CONNECT_TIMEOUT_NAMES.get(candidate)
         arguments: dict[str, Any] = {timeout: CONNECT_TIMEOUT_S} if timeout and timeout not in url.query else {}
         try:
-            return sa.create_engine(url.set(drivername=name), connect_args=arguments, pool_pre_ping=True)
+            return hold_modes(sa.create_engine(url.set(drivername=name), connect_args=arguments, pool_pre_ping=True))
         except ModuleNotFoundError:
             continue
         except sa.exc.NoSuchModuleError as error:

@@ -8,10 +8,16 @@ from sqlalchemy.engine.reflection import Inspector, ObjectKind
 
 from tools.databases.server.mysql_views import view_columns
 from tools.databases.server.sqlalchemy_contents import read_contents
-from tools.schema import Column, ForeignKey, Table
+from tools.schema import Column, ForeignKey, Table, words_of
 
 _MANY_SCHEMAS = {"postgresql", "mssql"}
 _SYSTEM_SCHEMA = ("information_schema", "pg_", "sys", "db_", "guest", "INFORMATION_SCHEMA")
+_VIEWS = {
+    "postgresql": "SELECT schemaname, viewname, definition FROM pg_views UNION ALL"
+    " SELECT schemaname, matviewname, definition FROM pg_matviews",
+    "mysql": "SELECT table_schema, table_name, view_definition FROM information_schema.views",
+    "mariadb": "SELECT table_schema, table_name, view_definition FROM information_schema.views",
+}
 _Key = tuple[str | None, str]
 
 
@@ -40,6 +46,7 @@ def _tables(connection: sa.Connection, inspector: Inspector, schema: str | None)
     foreign = inspector.get_multi_foreign_keys(schema=schema)
     comments = _comments(inspector, schema, told)
     stored = set(inspector.get_table_names(schema=schema))
+    views = _views(connection)
     contents = read_contents(connection, {key: columns[key] for key in columns if key[1] in stored}, stored=True)
     contents |= read_contents(connection, {key: columns[key] for key in columns if key not in contents}, stored=False)
     for key in sorted(columns, key=lambda key: (key[1] not in stored, key[1])):
@@ -50,6 +57,7 @@ def _tables(connection: sa.Connection, inspector: Inspector, schema: str | None)
             tuple(_foreign_key(entry) for entry in foreign.get(key, ())),
             comments.get(key) or "",
             contents[key].row_count,
+            frozenset() if key[1] in stored else words_of(views.get((key[0] or inspector.default_schema_name, key[1]))),
         )
 
 
@@ -64,6 +72,13 @@ def _all_columns(
             raise
         tables = inspector.get_multi_columns(schema=schema)
         return {**tables, **view_columns(connection)}, ObjectKind.TABLE
+
+
+def _views(connection: sa.Connection) -> dict[_Key, str]:
+    """The SQL of the views, by schema and name, of which the server tells this account; empty for other kinds of servers."""
+    query = _VIEWS.get(connection.dialect.name)
+    rows = connection.exec_driver_sql(query).all() if query else []
+    return {(schema, name): definition or "" for schema, name, definition in rows}
 
 
 def _comments(inspector: Inspector, schema: str | None, kind: ObjectKind) -> dict[Any, str | None]:
@@ -89,7 +104,8 @@ def _columns(
     for entry, values in zip(entries, samples, strict=True):
         name, is_key = entry["name"], entry["name"] in in_key
         nullable = bool(entry.get("nullable", True)) and not is_key
-        yield Column(name, _type_name(connection, entry["type"]), is_key, nullable, entry.get("comment") or "", values)
+        comment, made_of = entry.get("comment") or "", words_of((entry.get("computed") or {}).get("sqltext"))
+        yield Column(name, _type_name(connection, entry["type"]), is_key, nullable, comment, values, made_of)
 
 
 def _type_name(connection: sa.Connection, type_: sa.types.TypeEngine[Any]) -> str:

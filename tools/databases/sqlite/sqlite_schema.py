@@ -8,7 +8,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tools.databases.reading.samples import MAX_LENGTH, ROWS_LOOKED_AT, samples
-from tools.schema import Column, ForeignKey, Table
+from tools.schema import Column, ForeignKey, Table, words_of
 from tools.sql.parse_quietly import parse_quietly
 
 COUNTED_ROWS = 1_000_000
@@ -20,6 +20,7 @@ WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
 ORDER BY type, rowid
 """
 _VIRTUAL = "CREATE VIRTUAL"
+_COMPUTED = (2, 3)  # what `PRAGMA table_xinfo` says of generated columns
 
 
 def read_schema(connection: sqlite3.Connection) -> tuple[Table, ...]:
@@ -47,13 +48,23 @@ def _table(connection: sqlite3.Connection, name: str, is_table: bool, sql: str) 
     if not info:
         raise sqlite3.OperationalError(f"{name} has no columns")
     comment, column_comments = _comments(sql)
+    computed = {row[1] for row in info if row[6] in _COMPUTED}
     values = _samples(connection, name, [row[1] for row in info])
     columns = tuple(
-        Column(column, type_, key > 0, not (not_null or key), column_comments.get(column.lower(), ""), found)
+        Column(
+            column,
+            type_,
+            key > 0,
+            not (not_null or key),
+            column_comments.get(column.lower(), ""),
+            found,
+            words_of(_expression(sql, column)) if column in computed else frozenset(),
+        )
         for (_, column, type_, not_null, _, key, _), found in zip(info, values, strict=True)
     )
     count = _count(connection, name) if is_table else None
-    return Table(name, columns, _foreign_keys(connection, name), comment, count)
+    made_of = frozenset[str]() if is_table else words_of(sql)
+    return Table(name, columns, _foreign_keys(connection, name), comment, count, made_of)
 
 
 def _foreign_keys(connection: sqlite3.Connection, name: str) -> tuple[ForeignKey, ...]:
@@ -100,6 +111,17 @@ def _samples(connection: sqlite3.Connection, name: str, columns: list[str]) -> l
     )
     rows = connection.execute(f"SELECT {short} FROM {quoted(name)} LIMIT {ROWS_LOOKED_AT}").fetchall()
     return samples(rows, len(columns))
+
+
+def _expression(sql: str, column: str) -> str:
+    """What computes the generated column, by the table's DDL; all of the DDL where it cannot be told apart."""
+    try:
+        definitions = parse_quietly(sql, "sqlite")[0].find_all(exp.ColumnDef)
+        definition = next(each for each in definitions if each.name.casefold() == column.casefold())
+    except (SqlglotError, RecursionError, LookupError, StopIteration):
+        return sql
+    computed = definition.find(exp.ComputedColumnConstraint, exp.GeneratedAsIdentityColumnConstraint)
+    return sql if computed is None else " ".join(each.name for each in computed.find_all(exp.Identifier))
 
 
 def _comments(sql: str) -> tuple[str, dict[str, str]]:

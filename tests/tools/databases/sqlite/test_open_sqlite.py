@@ -15,7 +15,7 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import QueryError
 
-SPIDER = Path(__file__).parents[3].parent / "shared" / "data" / "spider" / "database"
+SPIDER = Path(__file__).parents[4].parent / "shared" / "data" / "spider" / "database"
 
 
 def _rows(database: Database, sql: str) -> list[tuple[Any, ...]]:

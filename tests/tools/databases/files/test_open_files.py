@@ -14,12 +14,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.tools.databases.workbook import write_workbook
+from tests.tools.databases.files.workbook import write_workbook
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Limits, OpenError, QueryError
 
-SPIDER = Path(__file__).parents[3].parent / "shared" / "data" / "spider" / "database"
+SPIDER = Path(__file__).parents[4].parent / "shared" / "data" / "spider" / "database"
 
 
 def _rows(database: Database, sql: str) -> list[tuple[Any, ...]]:
@@ -266,8 +266,18 @@ def test_spilling_stays_out_of_the_users_folder(tmp_path: Path) -> None:
         tmp_path / "x.duckdb", "CREATE TABLE t AS SELECT range AS i, md5(range::VARCHAR) AS h FROM range(300000)"
     )
     database, small = open_database(path), Limits(max_rows=5, memory_limit_mb=64)
-    setting = database._run("SELECT current_setting('temp_directory')", small)  # type: ignore[attr-defined]
-    assert str(tmp_path) not in setting.rows[0][0]
+    cursor = database._connection.cursor()  # type: ignore[attr-defined]
+    assert str(tmp_path) not in cursor.execute("SELECT current_setting('temp_directory')").fetchone()[0]
     outcome = database.execute("SELECT h FROM t ORDER BY h, i", small)
     assert not isinstance(outcome, QueryError) or outcome.kind == "memory"
     assert os.listdir(tmp_path) == ["x.duckdb"]
+
+
+@pytest.mark.parametrize("length", [0, 5000])
+def test_a_junk_duckdb_file_is_told_as_one(tmp_path: Path, length: int) -> None:
+    """DuckDB speaks of a block, which was taken for a lock of another program."""
+    path = tmp_path / "junk.duckdb"
+    path.write_bytes(b"\x00" * 8 + b"DUCK" + bytes(range(256)) * (length // 256))
+    with pytest.raises(OpenError, match="is not a DuckDB database, or it is damaged") as caught:
+        open_database(path)
+    assert "another program" not in str(caught.value) and "\n" not in str(caught.value)

@@ -1,0 +1,289 @@
+"""Hidden tables and columns against two readers of SQL: the statements that came through, and each engine's own lock alone."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import duckdb
+import pytest
+import sqlalchemy as sa
+
+from tests.tools.databases.servers import Server
+from tests.tools.guard.differential import CANARIES, WHOLE
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
+from tools.databases.restricted_database import RestrictedDatabase, restricted
+from tools.guard.visibility import Visibility
+from tools.result import Limits, QueryError, Result
+
+HIDDEN = Visibility(("people", "pets"), ("people.wage",))
+NESTED = (
+    "SELECT 1 /*/* */ , ' */ , (SELECT max(wage) FROM people) --'",
+    "SELECT 1 /*/* */ , $z$ */ , (SELECT max(wage) FROM people) --$z$",
+    "SELECT 1 /*/* */ , $z$ */ , (SELECT max(v) FROM secret) --$z$",
+)
+FOUND = {
+    "sqlite": NESTED[:1],
+    "duckdb": (*NESTED, "SELECT '' AS x\u200bUNION\u200bSELECT\u200bv\u200bFROM\u200bsecret", "FROM people VALUES (wage)"),
+    "postgresql": (
+        *NESTED,
+        r"SELECT 'a\' , ' , (SELECT max(wage) FROM people) --'",
+        r"SELECT 'a\'' , (SELECT v FROM secret) --'",
+    ),
+    "mariadb": (
+        "SELECT 1 --\u00a0c, (SELECT max(wage) FROM people)\nFROM (SELECT 2 AS \u00a0c) t",
+        "SELECT 5, {#\nd '2020-01-01'}, (SELECT max(wage) FROM people), #}\n 1",
+        r"SELECT 'a\' , (SELECT max(wage) FROM people) , ' '",
+        r"SELECT 'a\', (SELECT v FROM secret) --'",
+        "SELECT \"a' , (SELECT v FROM secret) , '\"",
+    ),
+}  # fmt: skip
+
+
+@contextmanager
+def made(kind: str, folder: Path, statements: tuple[str, ...] = WHOLE) -> Iterator[Database]:
+    """A file with these tables."""
+    path = folder / f"firm.{kind}"
+    path.unlink(missing_ok=True)
+    with closing((sqlite3 if kind == "sqlite" else duckdb).connect(str(path))) as connection:  # type: ignore[attr-defined]
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    with closing(open_database(path, engine="sqlite" if kind == "sqlite" else "auto")) as database:
+        yield database
+
+
+@contextmanager
+def at(server: Server, name: str, statements: tuple[str, ...] = WHOLE, settings: str = "") -> Iterator[Database]:
+    """A database of its own at the server, opened as its superuser. `settings`: what its administrator set."""
+    _run(server.url, f"CREATE DATABASE {name}", *([settings.format(name=name)] if settings else []))
+    try:
+        _run(server.url_of(server.superuser, name), *statements)
+        with closing(open_database(server.url_of(server.superuser, name))) as database:
+            yield database
+    finally:
+        _run(server.url, f"DROP DATABASE {name}")
+
+
+def _run(url: str, *statements: str) -> None:
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def held(database: Database, statements: tuple[str, ...]) -> None:
+    seen = RestrictedDatabase(database, HIDDEN)
+    for sql in statements:
+        shown = repr(seen.execute(sql))
+        assert not any(canary in shown for canary in CANARIES), (sql, shown)
+    good = seen.execute("SELECT * FROM people AS p /* all */ WHERE p.name <> 'a--b' ORDER BY id")
+    assert isinstance(good, Result) and good.rows == ((1, "ann", "x"), (2, "bob", "y"), (3, "eve", "x"))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_statements_that_came_through_on_files(kind: str, tmp_path: Path) -> None:
+    with made(kind, tmp_path) as database:
+        held(database, FOUND[kind])
+
+
+@pytest.mark.parametrize("setting", ["", "ALTER DATABASE {name} SET standard_conforming_strings = off"])
+def test_statements_that_came_through_on_postgresql(postgresql: Server, setting: str) -> None:
+    with at(postgresql, "found", settings=setting) as database:
+        held(database, FOUND["postgresql"])
+
+
+@pytest.mark.parametrize("modes", ["", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES,PIPES_AS_CONCAT", "ORACLE"])
+def test_statements_that_came_through_on_mariadb(mariadb: Server, modes: str) -> None:
+    _run(mariadb.url, f"SET GLOBAL sql_mode = 'STRICT_TRANS_TABLES,{modes}'")
+    try:
+        with at(mariadb, "found") as database:
+            held(database, FOUND["mariadb"])
+            with database._reading(Limits()) as connection:  # type: ignore[attr-defined]
+                assert connection.exec_driver_sql("SELECT @@sql_mode").scalar() == "STRICT_TRANS_TABLES"
+    finally:
+        _run(mariadb.url, "SET GLOBAL sql_mode = DEFAULT")
+
+
+READS = (
+    "SELECT max(wage) FROM people",
+    "SELECT name FROM people ORDER BY wage",
+    "SELECT * FROM people",
+    "SELECT * FROM (SELECT * FROM people)",
+    "SELECT v FROM secret",
+    "SELECT count(*) FROM secret",
+    "SELECT (SELECT v FROM secret)",
+    "SELECT p.name FROM pets p, people q WHERE q.wage > 1",
+    "WITH people AS (SELECT * FROM secret) SELECT * FROM people",
+)
+MAY = (
+    "SELECT id, name FROM people",
+    "SELECT count(*) FROM (SELECT id, dept FROM people) p, pets",
+    "WITH x AS (SELECT id FROM people) SELECT count(*) FROM x",
+)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_the_engine_alone_reads_nothing_hidden(kind: str, tmp_path: Path) -> None:
+    """Past the guard and the rewriting: guards against a second lock that works because the first stands before it."""
+    with made(kind, tmp_path) as database:
+        database.hold_to(HIDDEN.seen(database.schema()))
+        run = database._run  # type: ignore[attr-defined]
+        for sql in (*READS, *(("SELECT rowid FROM people", "SELECT 1 IN secret") if kind == "sqlite" else ())):
+            outcome = run(sql, Limits())
+            assert isinstance(outcome, QueryError) and outcome.kind == "refused", (sql, outcome)
+        for sql in MAY:
+            assert isinstance(run(sql, Limits()), Result), sql
+
+
+def test_duckdb_alone_calls_no_function_that_reads_elsewhere(tmp_path: Path) -> None:
+    with made("duckdb", tmp_path) as database:
+        for call in ("getvariable('x')", "current_setting('threads')", "(SELECT count(*) FROM duckdb_settings())"):
+            outcome = database._run(f"SELECT {call}", Limits())  # type: ignore[attr-defined]
+            assert isinstance(outcome, QueryError) and outcome.kind == "refused", (call, outcome)
+        for source in ("query('SELECT 1')", "read_text('x')", "pragma_version()", "(DESCRIBE people)", "(SHOW TABLES)"):
+            outcome = database._run(f"SELECT * FROM {source}", Limits())  # type: ignore[attr-defined]
+            assert isinstance(outcome, QueryError) and outcome.kind == "refused", (source, outcome)
+
+
+def test_postgresql_alone_reads_no_hidden_table(postgresql: Server) -> None:
+    """Of columns it does not know, and what a view reads that is named may be read by itself, too; see SECURITY.md."""
+    views = ("CREATE VIEW shown AS SELECT name FROM pets", "CREATE VIEW unseen AS SELECT v FROM secret")
+    with at(postgresql, "locked", (*WHOLE, *views)) as database:
+        database.hold_to(Visibility(("people", "pets", "shown"), ("people.wage",)).seen(database.schema()))
+        run = database._run  # type: ignore[attr-defined]
+        for sql in ("SELECT v FROM secret", "SELECT count(*) FROM unseen", "TABLE secret"):
+            outcome = run(sql, Limits())
+            assert isinstance(outcome, QueryError) and outcome.kind == "refused", (sql, outcome)
+        for sql in ("SELECT name FROM shown", *(f"{sql} AS x" if sql.endswith("p") else sql for sql in MAY[::2])):
+            assert isinstance(run(sql, Limits()), Result), sql
+
+
+TWO_SCHEMAS = (
+    *WHOLE,
+    "CREATE SCHEMA hr",
+    "CREATE TABLE hr.payroll (wage INTEGER)",
+    "INSERT INTO hr.payroll VALUES (777001)",
+)
+
+
+def test_tables_of_another_schema_are_other_tables(postgresql: Server) -> None:
+    """A search path made `payroll` and `hr.payroll` two names of one table, of which one was hidden."""
+    with at(postgresql, "paths", TWO_SCHEMAS, "ALTER DATABASE {name} SET search_path = public, hr") as database:
+        assert [table.name for table in database.schema().tables] == ["people", "pets", "secret", "hr.payroll"]
+        assert isinstance(database.execute("SELECT * FROM payroll"), Result)  # the path holds where nothing is hidden
+        seen = restricted(database, (), ("hr.payroll",))
+        for sql in ("SELECT * FROM payroll", "SELECT * FROM hr.payroll", "SELECT (SELECT max(wage) FROM payroll)"):
+            assert isinstance(seen.execute(sql), QueryError), sql
+        assert isinstance(seen.execute("SELECT * FROM public.people"), Result)
+
+
+def test_types_that_know_hidden_names_are_refused(postgresql: Server) -> None:
+    with at(postgresql, "types") as database:
+        seen = RestrictedDatabase(database, HIDDEN)
+        for sql in (
+            "SELECT row_to_json(json_populate_record(null::people,'{}'))",
+            "SELECT row_to_json(null::public._people)",
+            "SELECT null::secret",
+            "SELECT * FROM json_to_record('{}') AS x(a people)",
+            "SELECT 'secret'::regclass",
+            "SELECT CAST('secret' AS regclass[])",
+        ):
+            outcome = seen.execute(sql)
+            assert isinstance(outcome, QueryError) and "wage" not in outcome.message, (sql, outcome)
+        assert isinstance(seen.execute("SELECT '[1,2)'::int4range, name::text FROM people"), Result)
+
+
+COMPUTED = (
+    "CREATE TABLE people (id INTEGER, wage INTEGER, twice INTEGER GENERATED ALWAYS AS (wage * 2){stored},"
+    " next INTEGER GENERATED ALWAYS AS (id + 1){stored})",
+    "CREATE VIEW rich AS SELECT id FROM people WHERE wage > 1",
+    "CREATE VIEW richer AS SELECT id FROM rich",
+    "CREATE VIEW other AS SELECT 1 AS one",
+)
+
+
+def computed(database: Database) -> None:
+    seen = Visibility((), ("people.wage",)).seen(database.schema())
+    assert {table.name: [column.name for column in table.columns] for table in seen.tables} == {
+        "people": ["id", "next"], "other": ["one"],
+    }  # fmt: skip
+    named = Visibility(("people", "rich"), ("people.wage",)).seen(database.schema())
+    assert [table.name for table in named.tables] == ["people", "rich"]
+    held_to = restricted(database, (), ("people.wage",))
+    for sql in ("SELECT twice FROM people", "SELECT * FROM rich", "SELECT * FROM richer"):
+        assert isinstance(held_to.execute(sql), QueryError), sql
+    assert isinstance(held_to.execute("SELECT next FROM people"), Result)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_what_is_computed_from_something_hidden_is_hidden(kind: str, tmp_path: Path) -> None:
+    with made(kind, tmp_path, tuple(sql.replace("{stored}", "") for sql in COMPUTED)) as database:
+        computed(database)
+
+
+def test_what_is_computed_is_hidden_on_servers(postgresql: Server, mariadb: Server) -> None:
+    for server in (postgresql, mariadb):
+        with at(server, "computed", tuple(sql.replace("{stored}", " STORED") for sql in COMPUTED)) as database:
+            computed(database)
+
+
+def test_an_error_points_into_what_the_person_wrote(tmp_path: Path) -> None:
+    sql = "SELECT /* each */ p.name,\n  wagee FROM people p"
+    for kind in ("sqlite", "duckdb"):
+        with made(kind, tmp_path) as database:
+            for visibility in ((), ("people.wage",)):
+                outcome = restricted(database, (), visibility).execute(sql)
+                assert isinstance(outcome, QueryError) and outcome.position == sql.index("wagee"), (kind, outcome)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_the_lock_goes_with_the_queries_to_their_process(kind: str, tmp_path: Path) -> None:
+    """There the guard knows the whole schema and lets this pass: what refuses it is the engine's lock alone."""
+    with made(kind, tmp_path) as own:
+        own.close()
+        opened = open_database(
+            tmp_path / f"firm.{kind}", engine="sqlite" if kind == "sqlite" else "auto", isolated=True
+        )
+        with closing(opened) as database:
+            assert isinstance(database.execute("SELECT v FROM secret"), Result)
+            seen = RestrictedDatabase(database, HIDDEN)
+            outcome = database.execute("SELECT v FROM secret")
+            assert isinstance(outcome, QueryError) and outcome.kind == "refused"
+            assert isinstance(seen.execute("SELECT * FROM people"), Result)
+
+
+NARROW = {
+    "postgresql": (
+        "CREATE ROLE narrow LOGIN",
+        "CREATE VIEW staff AS SELECT name FROM pets",
+        "GRANT SELECT (id, name, dept) ON people TO narrow",
+    ),
+    "mariadb": (
+        "CREATE USER narrow@localhost",
+        "CREATE VIEW staff AS SELECT id, name, dept FROM people",
+        "GRANT SELECT ON narrowed.staff TO narrow@localhost",
+    ),
+}
+UNDONE = {"postgresql": ("DROP OWNED BY narrow", "DROP ROLE narrow"), "mariadb": ("DROP USER narrow@localhost",)}
+
+
+@pytest.mark.parametrize(("kind", "table"), [("postgresql", "people"), ("mariadb", "staff")])
+def test_an_account_that_may_read_less_is_a_lock(kind: str, table: str, request: pytest.FixtureRequest) -> None:
+    """What SECURITY.md asks for where the server is to lock columns: grants on columns, on MariaDB on a view."""
+    server: Server = request.getfixturevalue(kind)
+    with at(server, "narrowed"):
+        superuser = server.url_of(server.superuser, "narrowed")
+        _run(superuser, *NARROW[kind])
+        try:
+            with closing(open_database(server.url_of("narrow", "narrowed"))) as database:
+                for sql in ("SELECT max(wage) FROM people", "SELECT v FROM secret"):
+                    assert isinstance(database._run(sql, Limits()), QueryError)  # type: ignore[attr-defined]
+                is_listed = database.schema().table("people") is not None
+                seen = restricted(database, (table,), ("people.wage",) if is_listed else ())
+                outcome = seen.execute(f"SELECT * FROM {table} ORDER BY id LIMIT 1")
+                assert isinstance(outcome, Result) and outcome.rows == ((1, "ann", "x"),), outcome
+        finally:
+            _run(superuser, *UNDONE[kind])
