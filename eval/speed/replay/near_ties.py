@@ -1,7 +1,8 @@
 """What losslessness means where sums are rounded: a text parts from plain decoding's at near-ties of the target only.
 
-In bf16 and int8 a forward's rounding depends on how many rows it has, and so do the last bits of its logits (in fp32 no text
-parts, which is a test). A parting is harmless where the target itself ranks the two tokens next to each other.
+In bf16, and in int8 on torch's operators, a forward's rounding depends on how many rows it has, and so do the last bits
+of its logits (in fp32 no text parts, which is a test). A parting is harmless where the target itself ranks the two
+tokens next to each other.
 """
 
 from itertools import zip_longest
