@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +12,7 @@ import numba
 
 import kernels.cpu
 from decoding.checkpoints.fetch.cache_folder import cache_root
+from decoding.targets.int8.packed_model import keep_newest
 from kernels.cpu import forward as source
 from kernels.cpu.emit import kernel
 
@@ -18,6 +20,8 @@ from kernels.cpu.emit import kernel
 @cache
 def compiled_forward() -> Callable[..., None]:
     """`forward`, which compiles itself at its first call unless the cache has it for this processor."""
+    with suppress(OSError):
+        keep_newest(_folder().parent)
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, str(_folder())  # read when a function is decorated
     function: Any = source.forward

@@ -202,7 +202,7 @@ def kept_packed(files: Iterable[Path], adapter_sha256: str | None, make: Callabl
         with exclusive("packed"), whole_folder(folder) as unfinished:
             for name, array in made.items():
                 np.save(unfinished / f"{name}.npy", array)
-        _forget_old(folder.parent)
+        keep_newest(folder.parent)
     except (OSError, ModelUnavailable):  # no room, or not ours to write: it goes without
         return made
     return _mapped(folder) or made
@@ -217,7 +217,8 @@ def _mapped(folder: Path) -> Arrays | None:
     return found
 
 
-def _forget_old(parent: Path) -> None:
+def keep_newest(parent: Path) -> None:
+    """Remove all folders in `parent` but those that were used last."""
     folders = sorted((each for each in parent.iterdir() if each.is_dir()), key=lambda each: -each.stat().st_mtime)
     for old in folders[_KEPT:]:
         shutil.rmtree(old, ignore_errors=True)

@@ -13,16 +13,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from decoding.checkpoints.model_config import load_config
+from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores, Work
+from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
+from decoding.serving import load
+from decoding.serving.load import load_text_decoder
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8.cpu_model import CpuModel
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
+from decoding.targets.int8.packed_model import packed_model
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.random_heads import ready_method
@@ -257,3 +263,31 @@ def test_misuse_is_refused() -> None:
     target.close(sequence)  # a second time does nothing
     with pytest.raises(ValueError, match="closed"):
         target.score([Work(sequence, PROMPT, Draft())])
+
+
+def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path))
+    folder = str(checkpoint("llama"))
+    _, want = fed(fresh(cache_bytes=0), LONG, TREE)
+    for _ in range(2):
+        target = load_text_decoder(folder, dtype="int8").target
+        assert isinstance(target, CpuTarget)
+        assert torch.equal(fed(target, LONG, TREE)[1].logits, want.logits)
+        assert target.model.embedding.shape == (320, 32)
+    (packed,) = (tmp_path / "packed").iterdir()
+    (packed / "matrices.npy").write_bytes(b"damaged")
+    again = load_text_decoder(folder, dtype="int8").target
+    assert isinstance(again, CpuTarget)
+    assert torch.equal(fed(again, LONG, TREE)[1].logits, want.logits)
+    monkeypatch.setattr(load, "runs_cpu_kernels", lambda: False)
+    assert isinstance(load_text_decoder(folder, dtype="int8").target, FastTarget)
+
+
+def test_weights_that_do_not_fit_are_refused_in_a_line() -> None:
+    weights, config = dict(read_weights(checkpoint("llama"))), load_config(checkpoint("llama"))
+    norm = "model.layers.0.input_layernorm.weight"
+    for wrong in (weights | {norm: torch.ones(31)}, {name: tensor for name, tensor in weights.items() if name != norm}):
+        with pytest.raises(UnsupportedModel, match=r"config.json and weights do not match"):
+            packed_model(config, wrong.items())
