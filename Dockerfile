@@ -4,7 +4,7 @@
 #   docker build -t sqlagent:cuda --target cuda .     for NVIDIA GPUs; run it with --gpus all
 #
 #   docker run --rm -v sqlagent:/home/sqlagent/.cache -v "$PWD:/data:ro" sqlagent ask --db /data/shop.sqlite "How many orders?"
-#   docker run --rm -v sqlagent:/home/sqlagent/.cache -p 127.0.0.1:7860:7860 sqlagent          the web chat
+#   docker run --rm -v sqlagent:/home/sqlagent/.cache -p 127.0.0.1:7860:7860 sqlagent          the web chat; open the printed address
 #
 # The volume keeps the model, which is fetched once, and the conversations.
 

@@ -2,7 +2,7 @@
 #
 #   make ask                                  a default question on the bundled database
 #   make ask Q="Who sold most?" DB=shop.db    your question, your database (file, folder or URL)
-#   make ui                                   the web chat on DB (default: the bundled database), at 127.0.0.1
+#   make ui                                   the web chat on DB (default: the bundled database); open the address that it prints
 #   make test                                 the tests        make check     ruff, mypy, import-linter
 #   make test-ui                              the chat in a headless browser; installs Chromium where it can
 #   make screenshots OUT=folder               pictures of the chat's main states

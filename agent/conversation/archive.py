@@ -9,7 +9,7 @@ from time import time
 from typing import Any
 from uuid import uuid4
 
-from agent.observe.event_json import from_json, to_json
+from agent.observe.event_json import read_events, to_json
 from agent.observe.events import Asked, Event
 
 _TABLES = """
@@ -67,11 +67,11 @@ class Archive:
             connection.execute(change, (time(), title, conversation))
 
     def events(self, owner: str, conversation: str) -> list[Event]:
-        """All its events; none when there is no such conversation of this owner's."""
+        """All its events that can be read; none when there is no such conversation of this owner's."""
         if self.entry(owner, conversation) is None:
             return []
         lines = "SELECT line FROM events WHERE conversation = ? ORDER BY position"
-        return [from_json(line) for (line,) in self._do(lines, conversation)]
+        return list(read_events(line for (line,) in self._do(lines, conversation)))
 
     def every(self, source: str) -> Iterator[list[Event]]:
         """The events of each conversation on `source`, whoever had it: for the keeper of the file, not for those who ask."""
@@ -98,6 +98,10 @@ class Archive:
         self._do("DELETE FROM events WHERE conversation = ?", conversation)
         self._do("DELETE FROM conversations WHERE id = ?", conversation)
         return True
+
+    def hand_over(self, owner: str, to: str) -> None:
+        """All conversations of one owner become another's."""
+        self._do("UPDATE conversations SET owner = ? WHERE owner = ?", to, owner)
 
     def close(self) -> None:
         with self._lock:

@@ -17,6 +17,8 @@ from tools.databases.database import Database
 from tools.result import Limits, QueryError, Result
 
 ASKED, RUNNING, OK = "asked", "running", "ok"
+LONGEST_TEXT = 64 << 10
+"""Characters that a question, statement or message has in the log at most: it should not fill the disk."""
 _TABLE = """
 CREATE TABLE IF NOT EXISTS entries (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, who TEXT NOT NULL, way TEXT NOT NULL,
     source TEXT NOT NULL, question TEXT NOT NULL, sql TEXT, outcome TEXT NOT NULL, message TEXT NOT NULL, row_count INTEGER,
@@ -148,5 +150,8 @@ def run_sql(trail: Trail | None, database: Database, sql: str, limits: Limits) -
 
 
 def _writable(value: object) -> object:
-    """SQLite takes no half characters."""
-    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+    """A long text is cut, and says how long it was; SQLite takes no half characters."""
+    if not isinstance(value, str):
+        return value
+    kept = value[:LONGEST_TEXT].encode(errors="replace").decode()
+    return kept if len(value) <= LONGEST_TEXT else f"{kept} … ({len(value):,} characters)"

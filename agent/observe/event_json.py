@@ -1,15 +1,21 @@
-"""Events as lines of a `.jsonl` file: the one place where they become JSON, and events again. Keeps no file itself."""
+"""Events as lines of a `.jsonl` file: the one place where they become JSON, and events again. Keeps no file itself.
+
+A line may come from a stranger's file, so every field is checked for its type before it becomes an event: what is read here
+can be shown without further checks.
+"""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
-from agent.observe.events import Event, Ran
-from agent.observe.node_notes import Note
-from decoding.engine.records.rounds import Round
+from pydantic import TypeAdapter
+from pydantic_core import from_json as parsed
 
-_KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in Event.__args__}
+from agent.observe.event_shapes import check_answer, check_error, check_round, check_rows, check_step
+from agent.observe.events import Answered, Event, Finished, Ran, Wrote
+
+_KINDS: dict[str, TypeAdapter[Any]] = {kind.__name__.lower(): TypeAdapter(kind) for kind in Event.__args__}
 
 
 class EventError(ValueError):
@@ -25,28 +31,33 @@ def to_json(event: Event) -> str:
 def from_json(line: str) -> Event:
     """The event of a line. Raises EventError."""
     try:
-        body = json.loads(line)
-        kind = _KINDS[body.pop("event")]
-        known = {field.name for field in fields(kind)}
-        values = {key: _read(kind, key, value) for key, value in body.items() if key in known}
-        return kind(**values)  # type: ignore[no-any-return]
+        body = parsed(line)
+        event: Event = _KINDS[body.pop("event")].validate_python(body)
+        return _checked(event)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise EventError(f"not an event of a conversation: {line[:60]!r} ({type(error).__name__})") from error
 
 
-def _read(kind: type[Any], key: str, value: Any) -> Any:
-    if key == "rounds":
-        return tuple(_read_round(each) for each in value)
-    if key == "notes":
-        return tuple(Note(**each) for each in value)
-    if key == "spelling" and value is not None:
-        return {int(token): str(text) for token, text in value.items()}
-    if kind is Ran and isinstance(value, list):
-        return tuple(tuple(each) if isinstance(each, list) else each for each in value)
-    return value
+def read_events(lines: Iterator[str]) -> Iterator[Event]:
+    """The events of lines that this program stored; a line that is damaged is left out."""
+    for line in lines:
+        try:
+            yield from_json(line)
+        except EventError:
+            continue
 
 
-def _read_round(record: Mapping[str, Any]) -> Round:
-    """JSON has lists in the place of tuples."""
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
-    return Round(**values)
+def _checked(event: Event) -> Event:
+    """The event with the parts of it checked that its own type leaves open. Raises ValueError."""
+    match event:
+        case Finished():
+            return replace(event, record=check_step(event.record))
+        case Answered():
+            return replace(event, answer=check_answer(event.answer))
+        case Ran():
+            check_rows(event.columns, event.rows)
+            return replace(event, error=event.error and check_error(event.error))
+        case Wrote():
+            for each in event.rounds:
+                check_round(each)
+    return event

@@ -3,14 +3,13 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from decoding.serving.text_decoder import Settings
 
-LONGEST_BODY = 4 << 20  # bytes
 DEFAULT_MAX_TOKENS = 512
 
 
@@ -22,17 +21,19 @@ class BadRequest(Exception):
         self.status = status
 
 
+class TextPart(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
 class Message(BaseModel):
     role: Literal["system", "user", "assistant"]
-    content: str
+    content: str | list[TextPart]  # newer clients send a list of parts; only those of text can be read
 
-    @field_validator("content", mode="before")
-    @classmethod
-    def _joined(cls, content: object) -> object:
-        """Newer clients send a list of parts; only those of text can be read."""
-        if not isinstance(content, list):
-            return content
-        return "".join(str(part["text"]) for part in content if isinstance(part, dict) and part.get("type") == "text")
+    def model_post_init(self, context: object) -> None:
+        """The parts become one text."""
+        if not isinstance(self.content, str):
+            self.content = "".join(part.text for part in self.content)
 
 
 class StreamOptions(BaseModel):
@@ -73,13 +74,8 @@ class ChatRequest(BaseModel):
 
 async def read_request(request: "Request", served: str) -> ChatRequest:
     """The body, checked. Raises BadRequest."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LONGEST_BODY:
-            raise BadRequest(f"the request is longer than {LONGEST_BODY >> 20} MiB", 413)
     try:
-        asked = ChatRequest.model_validate_json(body)
+        asked = ChatRequest.model_validate_json(await request.body())
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -1,9 +1,9 @@
-"""What the servers share: where they listen, and who may come in. Plain ASGI."""
+"""What the servers share: where they listen, and who may come in. Plain ASGI; the doors themselves are `ui.doors`."""
 
 import hmac
 import json
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +13,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Host = Annotated[
     str, typer.Option("--host", help="Address to listen on; any but the default can be reached from other machines.")
 ]
@@ -22,6 +21,32 @@ ApiKey = Annotated[
     str | None,
     typer.Option("--api-key", envvar="SQLAGENT_API_KEY", help="Callers must send it: Authorization: Bearer KEY."),
 ]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", help="Another host name to answer to, such as that of a proxy; can be repeated."),
+]
+
+
+def behind_doors(app: App, api_key: str | None, host: str, allow_host: Sequence[str] = ()) -> App:
+    """`app` for callers who name this machine, `host` or a name in `allow_host`, who are no page of another site, who send the
+    key, and who send JSON."""
+    from ui.doors.headers import SafeHeaders
+    from ui.doors.hosts import trusted
+
+    return SafeHeaders(trusted(guarded(json_only(app), api_key), host, allow_host))
+
+
+def json_only(app: App) -> App:
+    """`app` for requests whose body says that it is JSON, 415 for others: a form of any page on the web can send text."""
+
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        kind = dict(scope.get("headers", ())).get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if scope["type"] == "http" and scope["method"] == "POST" and kind != b"application/json":
+            await refuse(send, 415, "send JSON: content-type: application/json", "invalid_request_error")
+        else:
+            await app(scope, receive, send)
+
+    return checked
 
 
 def guarded(app: App, api_key: str | None) -> App:
@@ -55,8 +80,9 @@ def listen(app: App, host: str, port: int, path: str, api_key: str | None) -> No
     import uvicorn
 
     from app.shared import exit_codes
+    from ui.doors.hosts import LOOPBACK
 
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False)
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, proxy_headers=False)
     try:
         listener = config.bind_socket()
     except SystemExit as error:

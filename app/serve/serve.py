@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.serve.chat_request import BadRequest, ChatRequest, read_request
-from app.serve.listening import ApiKey, App, Host, Port, guarded, listen, openai_error
+from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen, openai_error
 from app.shared import exit_codes
 from app.shared.option_groups import Decoding, spread
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 
 CHAT = "/v1/chat/completions"
+LONGEST_BODY = 4 << 20  # bytes
+BODY_DEADLINE_S = 15.0
 CLIENT_GONE = 499  # nginx's word for it; nobody reads it but a log
 Queue = Annotated[int, typer.Option("--queue", min=1, help="Requests under way at once; more are refused with 429.")]
 
@@ -30,6 +32,7 @@ def serve(
     decoding: Decoding = Decoding(),
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    allow_host: AllowHost = None,
     api_key: ApiKey = None,
     queue: Queue = 64,
 ) -> None:
@@ -42,17 +45,18 @@ def serve(
         choice = decoding.choice()
         settings = Settings(choice.decoder_name, choice.decoder_options, choice.temperature)
         app = app_of(load_model(choice).decoder, settings, queue)
-        listen(guarded(app, api_key), host, port, "/v1", api_key)
+        listen(behind_doors(app, api_key, host, allow_host or ()), host, port, "/v1", api_key)
 
 
 def app_of(decoder: "TextDecoder", settings: "Settings", queue: int) -> App:
-    """The service. `settings` hold where a request does not say otherwise."""
+    """The service. `settings` hold where a request does not say otherwise. A request takes a place once its body has come."""
     from anyio.to_thread import current_default_thread_limiter
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
     from decoding.serving.model_queue import QueueFull
+    from ui.doors.bodies import WholeBody
 
     async def models(request: "Request") -> "Response":
         entry = {"id": decoder.name, "object": "model", "created": 0, "owned_by": "sqlagent"}
@@ -75,7 +79,7 @@ def app_of(decoder: "TextDecoder", settings: "Settings", queue: int) -> App:
 
     routes = [Route("/v1/models", models), Route(CHAT, chat, methods=["POST"])]
     decoder.queue.most_callers = queue
-    return Starlette(routes=routes, lifespan=threads)
+    return WholeBody(Starlette(routes=routes, lifespan=threads), LONGEST_BODY, BODY_DEADLINE_S)
 
 
 async def _completion(decoder: "TextDecoder", defaults: "Settings", request: "Request") -> "Response":

@@ -3,13 +3,17 @@
 import os
 import sqlite3
 import sys
+import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
+from secrets import token_urlsafe
 from time import sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.machine import doctor
+from app.serve.listening import AllowHost
 from app.shared import audit_trail, exit_codes, options
 from app.shared.option_groups import DatabaseOptions, Decoding, spread
 from app.shared.options import Chats
@@ -30,6 +34,19 @@ Auth = Annotated[
         "--auth", help="File of name:password lines; only these people may log in.", exists=True, dir_okay=False
     ),
 ]
+Token = Annotated[
+    bool,
+    typer.Option(
+        "--token/--no-token", help="Let in only those who open the printed address, or everybody on this machine."
+    ),
+]
+AllowOpen = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-open/--no-allow-open",
+        help="Let visitors open databases by URL and load other models; by default only when just this machine is served.",
+    ),
+]
 Upload = Annotated[int, typer.Option("--upload-limit", min=1, help="MiB of files that one person may open.")]
 Waiting = Annotated[
     int, typer.Option("--queue", min=1, help="Questions in progress or waiting at once; more are turned away.")
@@ -43,7 +60,10 @@ def ui(
     decoding: Decoding = Decoding(),
     host: Host = "127.0.0.1",
     port: Port = None,
+    allow_host: AllowHost = None,
     auth: Auth = None,
+    token: Token = True,
+    allow_open: AllowOpen = None,
     upload_limit: Upload = 200,
     queue: Waiting = 64,
     chats: Chats = None,
@@ -53,22 +73,19 @@ def ui(
     """Chat with a database in the browser. Nothing leaves this machine."""
     with exit_codes.plain_errors():
         private_and_quiet()
-        workspace = _workspace(source, decoding, _rules(host, upload_limit), chats, knowledge)
+        serving = _serving(host, port, allow_host or [], auth, token, queue)
+        workspace = _workspace(source, decoding, _rules(serving, allow_open, upload_limit), chats, knowledge)
         try:
             workspace.warm()
-            _serve(workspace, _serving(host, port, auth, queue, browser))
+            _serve(workspace, serving, browser)
         finally:
             workspace.close()
 
 
 def private_and_quiet() -> None:
-    """Before gradio is imported: no analytics, and uploads in a folder that only this user can read."""
+    """Before gradio is imported: no analytics."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    if "GRADIO_TEMP_DIR" not in os.environ:
-        from tools.processes.temporary_folders import spill_folder
-
-        os.environ["GRADIO_TEMP_DIR"] = str(spill_folder() / "uploads")
     try:
         import gradio  # noqa: F401
     except ImportError as error:
@@ -109,19 +126,29 @@ def _archive(chats: Path | None) -> "Archive":
         return Archive(spill_folder() / "chats.sqlite")
 
 
-def _rules(host: str, upload_mb: int) -> "GuestRules":
-    """Who reaches the page from another machine may not open this machine's files by URL, nor load other models."""
-    from ui.page.serve import LOOPBACK
+def _rules(serving: "Serving", allow_open: bool | None, upload_mb: int) -> "GuestRules":
+    """Unless it was said, only who sits at this machine may open databases by URL and load other models."""
+    from ui.doors.hosts import LOOPBACK
     from ui.session.services import GuestRules
 
-    here = host in LOOPBACK
-    return GuestRules(upload_mb=upload_mb, urls=here, models=here)
+    alone = serving.host in LOOPBACK and not serving.hosts
+    may_open = alone if allow_open is None else allow_open
+    return GuestRules(upload_mb=upload_mb, urls=may_open, models=may_open)
 
 
-def _serving(host: str, port: int | None, auth: Path | None, queue: int, browser: bool) -> "Serving":
+def _serving(
+    host: str, port: int | None, hosts: Sequence[str], auth: Path | None, token: bool, queue: int
+) -> "Serving":
+    """Raises typer.Exit where nothing would keep strangers out."""
+    from ui.doors.hosts import LOOPBACK
     from ui.page.serve import Serving
 
-    return Serving(host, port, _users(auth) if auth else (), queue, browser)
+    if not token and not auth and (host not in LOOPBACK or hosts):
+        raise exit_codes.fail(
+            "--no-token is for this machine alone; elsewhere name people with --auth", exit_codes.USAGE
+        )
+    secret = os.environ.get("SQLAGENT_TOKEN") or token_urlsafe(24) if token and not auth else None
+    return Serving(host, port, _users(auth) if auth else (), secret, hosts, queue)
 
 
 def _users(path: Path) -> list[tuple[str, str]]:
@@ -132,16 +159,16 @@ def _users(path: Path) -> list[tuple[str, str]]:
     return [(name, password) for name, _, password in pairs]
 
 
-def _serve(workspace: "Workspace", serving: "Serving") -> None:
-    from ui.page.serve import LOOPBACK, serve
+def _serve(workspace: "Workspace", serving: "Serving", browser: bool) -> None:
+    from ui.page.serve import serve
 
     try:
         address, close = serve(workspace, serving)
     except OSError as error:
         raise exit_codes.fail(f"cannot listen on {serving.host}: {_reason(error)}", exit_codes.USAGE) from error
-    print(f"The chat is at {address} (stop: Ctrl+C)", file=sys.stderr)
-    if serving.host not in LOOPBACK and not serving.users:
-        print("Everybody who reaches this address may ask; --auth FILE lets in whom you name.", file=sys.stderr)
+    print(f"The chat is at {address} (stop: Ctrl+C)", file=sys.stderr, flush=True)
+    if browser:
+        webbrowser.open(address)
     try:
         while True:
             sleep(3600)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -42,10 +43,10 @@ def open_browser() -> Iterator[Any]:
 
 @contextmanager
 def served(workspace: Any, **serving: Any) -> Iterator[str]:
-    """The address of a running server."""
+    """The address of a running server, with a token unless one is given or people sign in."""
     from ui.page.serve import Serving, serve
 
-    address, close = serve(workspace, Serving(**serving))
+    address, close = serve(workspace, Serving(**{"token": None if "users" in serving else token_urlsafe()} | serving))
     try:
         yield address
     finally:

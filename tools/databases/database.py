@@ -60,14 +60,20 @@ class DatabaseKind:
 
     recognises: whether sources are of this kind, where nobody named one. open: the place, "module:function", of what opens
     them, imported when it is needed; it returns a `tools.databases.guarded_database.GuardedDatabase` or raises OpenError.
+    open_apart: the same where files are to be read in a process of their own; None: `open`.
     """
 
     recognises: Callable[[Sequence[str]], bool]
     open: str
+    open_apart: str | None = None
 
 
 DATABASE_KINDS: dict[str, DatabaseKind] = {
-    "duckdb": DatabaseKind(lambda sources: True, "tools.databases.files.open_files:open_files"),
+    "duckdb": DatabaseKind(
+        lambda sources: True,
+        "tools.databases.files.open_files:open_files",
+        "tools.databases.files.open_files:open_files_apart",
+    ),
     "server": DatabaseKind(
         lambda sources: is_url(sources[0]) and not names_a_file(sources[0]),
         "tools.databases.server.sqlalchemy_database:open_server",

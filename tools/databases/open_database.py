@@ -18,8 +18,8 @@ def open_database(
 
     `engine` is the name of a kind in `DATABASE_KINDS`. "auto" takes the kind that recognises the source: it opens a DuckDB file
     as it is, copies every other file into a private DuckDB database, and reaches a URL in its own dialect. "duckdb" takes files
-    only; "sqlite" takes one SQLite file and runs SQLite's dialect on it. `isolated`: the queries run in processes of their own,
-    which can be killed.
+    only; "sqlite" takes one SQLite file and runs SQLite's dialect on it. `isolated`: files are copied and queries run in
+    processes of their own, which can be killed.
     Raises OpenError, whose one line says what to do.
     """
     given = [str(source)] if isinstance(source, str | Path) else [str(each) for each in source]
@@ -27,7 +27,8 @@ def open_database(
         raise OpenError("no database given: name a file, a folder or a URL")
     if len(given) > 1 and any(map(is_url, given)):
         raise OpenError("a database URL stands alone: give one URL, or files")
-    opened = _opened(_kind_of(given, engine), given)
+    kind = _kind_of(given, engine)
+    opened = _opened((kind.open_apart if isolated else None) or kind.open, given)
     return IsolatedDatabase(opened) if isolated else opened
 
 
@@ -39,12 +40,12 @@ def _kind_of(given: Sequence[str], engine: str) -> DatabaseKind:
     return DATABASE_KINDS[engine]
 
 
-def _opened(kind: DatabaseKind, given: Sequence[str]) -> GuardedDatabase:
+def _opened(place: str, given: Sequence[str]) -> GuardedDatabase:
     try:
-        opener = resolve_name(kind.open)
+        opener = resolve_name(place)
     except (ImportError, AttributeError, ValueError) as error:
-        raise OpenError(f"{kind.open}, which opens {given[0]}, cannot be imported: {error}") from error
+        raise OpenError(f"{place}, which opens {given[0]}, cannot be imported: {error}") from error
     opened = opener(given)
     if not isinstance(opened, GuardedDatabase):
-        raise OpenError(f"{kind.open} opened a {type(opened).__name__}, which is no GuardedDatabase: nothing guards it")
+        raise OpenError(f"{place} opened a {type(opened).__name__}, which is no GuardedDatabase: nothing guards it")
     return opened

@@ -14,6 +14,7 @@ from ui.page.wiring import Controller
 from ui.session.session import Busy, Session
 from ui.views.messages import AS_IT_STANDS, ASK_AFRESH, message_turn, messages, turn_messages
 
+LONGEST_QUESTION = 8000  # characters, evidence included
 PAUSE_S = 0.1  # between two updates of the chat while text is written: a page with a long conversation keeps up
 ASKERS = 32  # questions that are answered at a time; their steps take turns at the model
 
@@ -78,6 +79,8 @@ class Asking:
         return {self._page.question: gr.update(submit_btn=True, stop_btn=False)}
 
     def _stream(self, session: Session, question: str, evidence: str = "", **how: Unpack[How]) -> Iterator[Updates]:
+        if len(question) + len(evidence) > LONGEST_QUESTION:
+            raise gr.Error(f"A question may have {LONGEST_QUESTION:,} characters, what was said of it included.")
         page, before = self._page, messages(session.view.turns)
         number = len(session.view.turns)
         yield {page.question: gr.update(value="", submit_btn=False, stop_btn=True)}

@@ -1,6 +1,7 @@
 """Opening things: data, conversations, settings. What each changes on the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,21 @@ class Opening:
         session = self._find(request)
         if not paths:
             return {}
-        self._try(lambda: session.open_files([Path(path) for path in paths]))
+        with self._own(session, paths) as files:
+            self._try(lambda: session.open_files(files))
         return self.everything(session) | {self._page.side.files: None}
+
+    @contextmanager
+    def _own(self, session: Session, paths: list[str]) -> Iterator[list[Path]]:
+        """Uploaded files, which are removed afterwards. Raises gr.Error for any that this session's owner did not upload."""
+        files, own = [Path(path) for path in paths], self._workspace.files
+        if not all(own.owns(session.owner, file) for file in files):
+            raise gr.Error("These files are gone, or were not uploaded here: upload them again.")
+        try:
+            yield files
+        finally:
+            for file in files:
+                own.discard(session.owner, file)
 
     def url(self, url: str, request: gr.Request) -> Updates:
         session = self._find(request)
@@ -99,7 +113,8 @@ class Opening:
 
     def replay(self, path: str, request: gr.Request) -> Updates:
         session = self._find(request)
-        self._try(lambda: session.replay(Path(path)))
+        with self._own(session, [path]) as (file,):
+            self._try(lambda: session.replay(file))
         return self.conversation(session)
 
     def settings(self, values: dict[Any, Any], request: gr.Request) -> str:

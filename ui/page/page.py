@@ -17,7 +17,7 @@ PLACEHOLDER = "## Ask your data a question\nThe SQL is written on this machine; 
 @dataclass(slots=True, eq=False)
 class Page:
     blocks: gr.Blocks
-    owner: gr.BrowserState
+    former: gr.BrowserState
     side: Sidebar
     chat: gr.Chatbot
     question: gr.Textbox
@@ -27,7 +27,7 @@ class Page:
 def build_page(workspace: Workspace) -> Page:
     """All components, not yet wired."""
     with gr.Blocks(title="sqlagent", analytics_enabled=False, fill_width=True, delete_cache=CACHE_S) as blocks:
-        owner = gr.BrowserState(None, storage_key="sqlagent-owner", secret="sqlagent")
+        former = gr.BrowserState(None, storage_key="sqlagent-owner", secret="sqlagent")
         with gr.Sidebar(width=340, label="Data, chats, settings", elem_id="sidebar"):
             gr.HTML(_BRAND)
             side = build_sidebar(workspace)
@@ -47,7 +47,7 @@ def build_page(workspace: Workspace) -> Page:
                 )
             with gr.Column(scale=5, min_width=330, elem_id="panel"):
                 panel = build_panel()
-    return Page(blocks, owner, side, chat, question, panel)
+    return Page(blocks, former, side, chat, question, panel)
 
 
 def _build_chat() -> gr.Chatbot:

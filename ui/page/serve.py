@@ -2,60 +2,114 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import gradio as gr
+from fastapi import FastAPI
+from starlette.types import ASGIApp
 
+from ui.doors.bodies import WholeBody
+from ui.doors.entrance import Cookies, Entrance
+from ui.doors.headers import SafeHeaders
+from ui.doors.hosts import trusted
+from ui.doors.logins import Logins
+from ui.doors.sessions import UPLOAD, OwnSessions
 from ui.page.asking import Asking
-from ui.page.page import FOLDER, build_page
+from ui.page.files import file_routes
+from ui.page.listening import listener, serve_in_background
+from ui.page.page import FOLDER, Page, build_page
 from ui.page.wiring import wire
 from ui.session.workspace import Workspace
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LONGEST_EVENT = 4 << 20  # bytes; a statement in the editor may be long
+EVENT_DEADLINE_S = 15.0
 _POLICY = (
     "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
-    "style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; img-src 'self' data: blob:; font-src 'self' data:"
+    "style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; img-src 'self' data: blob:; font-src 'self' data:; "
+    "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )  # nothing is ever loaded from elsewhere, whatever a question, a cell or a shared file says
-
-
 SPARE_THREADS = 32  # for clicks, while each question that waits for the model holds a thread
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """`users`: (name, password) pairs; none lets everybody in who can reach the address."""
+    """`users`: (name, password) pairs, who sign in. `token`: without it nobody comes in; it is a part of the address that
+    `serve` returns. With neither, everybody is let in who can reach the address. `hosts`: names that the server answers to,
+    beside this machine's own and `host`."""
 
     host: str = "127.0.0.1"
     port: int | None = None  # None: the first free one from 7860 on
     users: Sequence[tuple[str, str]] = ()
+    token: str | None = None
+    hosts: Sequence[str] = ()
     waiting: int = 64  # questions under way at once; more are turned away
-    inbrowser: bool = False
 
 
 def serve(workspace: Workspace, serving: Serving) -> tuple[str, Callable[[], None]]:
     """Start the server in the background. Returns its address and what stops it. Raises OSError when the port is taken."""
+    listening = listener(serving.host, serving.port)
+    port = listening.getsockname()[1]
     page = build_page(workspace)
     controller = wire(workspace, page)
     Asking(controller, page).wire()
     page.blocks.queue(max_size=serving.waiting, api_open=False, default_concurrency_limit=serving.waiting)
-    _, address, _ = page.blocks.launch(
-        server_name=serving.host,
-        server_port=serving.port,
-        auth=list(serving.users) or None,
-        max_file_size=f"{workspace.rules.upload_mb}mb",
-        prevent_thread_lock=True,
-        inbrowser=serving.inbrowser,
-        share=False,
+    stop = serve_in_background(_behind_doors(_mounted(page, workspace, serving), workspace, serving, port), listening)
+
+    def close() -> None:
+        page.blocks.close(verbose=False)
+        stop()
+
+    return _address(serving, port), close
+
+
+def _address(serving: Serving, port: int) -> str:
+    host = "localhost" if serving.host in ("0.0.0.0", "::") else serving.host
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}/" + (f"?token={serving.token}" if serving.token else "")
+
+
+def _mounted(page: Page, workspace: Workspace, serving: Serving) -> FastAPI:
+    """The page as an application, with routes of our own for its files."""
+    app = FastAPI(routes=[*file_routes(workspace)], docs_url=None, redoc_url=None, openapi_url=None)
+    page.blocks.max_threads = page.blocks._queue.max_thread_count = (
+        serving.waiting + SPARE_THREADS
+    )  # as `launch` sets them
+    gr.mount_gradio_app(
+        app,
+        page.blocks,
+        path="",
+        auth=Logins(serving.users) if serving.users else None,
         ssr_mode=False,
-        quiet=True,
         footer_links=[],
         run_history=False,
-        max_threads=serving.waiting + SPARE_THREADS,
+        show_error=False,
+        enable_monitoring=False,
         theme=_theme(),
         css_paths=[FOLDER / "style.css"],
         head=_head(),
     )
-    return address, partial(page.blocks.close, verbose=False)
+    page.blocks.has_launched = True  # from now on Gradio looks at the paths that a request names
+    return app
+
+
+def _behind_doors(app: FastAPI, workspace: Workspace, serving: Serving, port: int) -> ASGIApp:
+    """The application for those who may use it; the outermost door comes last."""
+    signed_in = _signed_in(app) if serving.users else None
+    token = None if serving.users else serving.token
+    inner = OwnSessions(app, workspace.page_open)
+    read = WholeBody(inner, LONGEST_EVENT, EVENT_DEADLINE_S, streamed=(UPLOAD,))
+    return SafeHeaders(trusted(Entrance(read, token, port, signed_in), serving.host, serving.hosts), _POLICY)
+
+
+def _signed_in(app: FastAPI) -> Callable[[Cookies], str | None]:
+    """Who signed in, by Gradio's cookies."""
+    inside = app.routes[-1].app  # type: ignore[attr-defined]  # what was mounted last
+
+    def user(cookies: Cookies) -> str | None:
+        name = f"access-token-unsecure-{inside.cookie_id}"
+        found: str | None = inside.tokens.get(cookies.get(name, ""))
+        return found
+
+    return user
 
 
 def _theme() -> gr.themes.Base:
@@ -75,7 +129,4 @@ def _theme() -> gr.themes.Base:
 
 def _head() -> str:
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
-    return (
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><script>{script}</script>'
-    )
+    return f'<meta name="viewport" content="width=device-width, initial-scale=1"><script>{script}</script>'

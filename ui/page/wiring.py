@@ -1,7 +1,6 @@
 """What the components do: every handler finds its session, calls it, and returns updates. Asking is in `ui.page.asking`."""
 
 from collections.abc import Callable
-from secrets import token_hex
 from typing import Any
 
 import gradio as gr
@@ -13,7 +12,7 @@ from ui.page import panel as panels
 from ui.page.opening import Opening
 from ui.page.page import Page
 from ui.session.session import Busy, Session
-from ui.session.workspace import Full, Workspace
+from ui.session.workspace import Full, NotYours, Workspace
 from ui.views.decoding_html import decoding_html, race_html
 from ui.views.messages import message_turn
 
@@ -28,27 +27,31 @@ class Controller:
         self.opening = Opening(workspace, page, self.session)
 
     def session(self, request: gr.Request) -> Session:
-        """The session of a page that was loaded from this server."""
-        found = self.workspace.find(request.session_hash or "")
+        """The session of a page that was loaded from this server, by the one who asks."""
+        found = self.workspace.find(request.session_hash or "", request.state.owner)
         if found is None:
-            raise gr.Error("The server was started anew: reload the page.")
+            raise gr.Error("This page was idle for long, or the server was started anew: reload the page.")
         return found
 
-    def load(self, owner: str | None, request: gr.Request) -> Updates:
-        """A page comes: who signed in, or this browser, owns what is asked here."""
-        secret = owner if isinstance(owner, str) and len(owner) == 32 else token_hex(16)
-        name = f"user:{request.username}" if request.username else f"browser:{secret}"
+    def load(self, former: str | None, request: gr.Request) -> Updates:
+        """A page comes: who signed in, or this browser, owns what is asked here. `former`: the browser's name from an older
+        version; what was asked under it is its own again."""
+        owner = request.state.owner
         try:
-            session = self.workspace.session(request.session_hash or "", name)
-        except Full as error:
+            session = self.workspace.session(request.session_hash or "", owner)
+            session.database.schema()
+        except (Full, NotYours, OpenError) as error:
             raise gr.Error(str(error)) from error
-        newest = self.workspace.archive.search(name, most=1)
+        if isinstance(former, str) and len(former) == 32 and owner.startswith("browser:"):
+            self.workspace.archive.hand_over(f"browser:{former}", owner)
+        newest = self.workspace.archive.search(owner, most=1)
         if newest and not session.view.turns:
             session.resume(newest[0].id)
-        return {self.page.owner: secret} | self.opening.everything(session)
+        return {self.page.former: None} | self.opening.everything(session)
 
     def unload(self, request: gr.Request) -> None:
-        self.workspace.leave(request.session_hash or "")
+        if self.workspace.find(request.session_hash or "", request.state.owner):
+            self.workspace.leave(request.session_hash or "")
 
     def judge(self, data: gr.LikeData, request: gr.Request) -> None:
         """`data.liked` is True, False, or an empty text where it is taken back."""
@@ -109,7 +112,7 @@ def wire(workspace: Workspace, page: Page) -> Controller:
     """Connect everything but asking."""
     c, panel = Controller(workspace, page), page.panel
     with page.blocks:
-        page.blocks.load(c.load, [page.owner], [page.owner, *c.opening.everywhere], api_visibility="private")
+        page.blocks.load(c.load, [page.former], [page.former, *c.opening.everywhere], api_visibility="private")
         page.blocks.unload(c.unload)
         page.chat.like(c.judge, None, None, api_visibility="private")
         _on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)

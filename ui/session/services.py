@@ -8,26 +8,30 @@ from agent.graph.toolbox import Toolbox
 from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
 from tools.databases.database import Database
+from ui.session.own_files import OwnFiles
 from ui.session.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class GuestRules:
-    """What guests may do. upload_mb: most that one person's files may weigh together."""
+    """What guests may do. upload_mb, export_mb: most that one person's files and exports may weigh together."""
 
     upload_mb: int = 200
+    export_mb: int = 200
     urls: bool = True  # open databases by URL
     models: bool = True  # load other models
     most_rows: int = 1_000_000  # that an export may have
     most_deadline_s: float = 120.0  # of one query
     question_s: float = 300.0  # then a question is stopped
     most_sessions: int = 200
+    most_sessions_each: int = 20  # tabs of one owner
 
 
 class Services(Protocol):
     """The workspace as a session sees it."""
 
     archive: Archive
+    files: OwnFiles
     rules: GuestRules
     log: AuditLog | None
     knowledge: Knowledge

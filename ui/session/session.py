@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from time import monotonic
 
 from agent.conversation.conversation import Again, Conversation
 from agent.conversation.json_values import plain_rows
@@ -17,7 +18,6 @@ from agent.graph.readings import entity_of
 from agent.graph.stop_signal import StopSignal
 from agent.graph.toolbox import Toolbox
 from agent.observe.audit import Trail, run_sql
-from agent.observe.event_json import EventError, from_json, to_json
 from agent.observe.events import Asked, Event, Failed, Judged, Ran
 from agent.state import Reading
 from decoding.engine.loop import PromptTooLong
@@ -29,10 +29,13 @@ from tools.databases.files.export import Format, export
 from tools.databases.open_database import open_database
 from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
+from ui.session.own_files import EXPORTS, remove_files
 from ui.session.retry import Retry, remembered, retry_of
 from ui.session.services import Services
+from ui.session.shared_file import first_turns, read_shared, write_shared
 
 STORED_ROWS = 200  # of a result, in the archive and in a shared file
+LONGEST_SQL = 256_000  # characters of a statement that is run by hand
 EXAMPLE = "example"
 
 
@@ -45,13 +48,14 @@ class Session:
 
     def __init__(self, workspace: Services, owner: str, folder: Path) -> None:
         self.workspace, self.owner, self.folder = workspace, owner, folder
+        self.used_s = monotonic()
         self.settings = workspace.default_settings()
         self.database: Database = workspace.open_default()
         self.source = EXAMPLE
         self.conversation: str | None = None
         self.view = ConversationView()
         self.results: dict[int, Result] = {}  # the newest turn's result, whole
-        self._files: list[Path] = []
+        self._data, self._files = folder / "data", list[Path]()
         self._stop = StopSignal()
         self._recall = Recall()
         self._toolbox: Toolbox | None = None
@@ -118,13 +122,20 @@ class Session:
             stopped = isinstance(error, Stopped)
             yield Failed("Stopped." if stopped else f"{error}", stopped)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a question is being answered, or a race is on."""
+        return self._busy.locked()
+
     def stop(self) -> None:
         """Stop decoder and query; what runs ends soon after."""
         self._stop.stop()
         self.database.interrupt()
 
     def run_sql(self, sql: str, turn: int) -> Ran:
-        """Run SQL by hand under the same guard and limits as the model's."""
+        """Run SQL by hand under the same guard and limits as the model's. A statement that is too long is not kept."""
+        if len(sql) > LONGEST_SQL:
+            return Ran(turn, "", error=asdict(QueryError("refused", f"refused: more than {LONGEST_SQL:,} characters")))
         outcome = run_sql(self._trail, self.database, sql, self.settings.limits())
         if isinstance(outcome, QueryError):
             ran = Ran(turn, sql, error=asdict(outcome))
@@ -143,13 +154,18 @@ class Session:
         self._store([judged])
 
     def export(self, sql: str, kind: Format) -> Path:
-        """Every row of the query as a file. Raises OpenError, ExportError."""
+        """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
+        if len(sql) > LONGEST_SQL:
+            raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
+        folder = self.folder / EXPORTS
+        remove_files(folder.iterdir())
+        left = (self.workspace.rules.export_mb << 20) - self.workspace.files.exported(self.owner)
         limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
         outcome = run_sql(self._trail, self.database, sql, limits)
         if isinstance(outcome, QueryError):
             raise OpenError(outcome.message)
-        path = self.folder / f"result.{kind}"
-        export(outcome, path, kind)
+        path = folder / f"result.{kind}"
+        export(outcome, path, kind, left)
         return path
 
     def race(self, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:
@@ -161,15 +177,20 @@ class Session:
 
     def open_files(self, paths: Sequence[Path]) -> None:
         """Open files beside those that are open already. Raises OpenError, and then nothing has changed."""
-        copies = [self.folder / path.name for path in paths]
+        copies = [self._data / path.name for path in paths]
         total = sum(path.stat().st_size for path in [*paths, *self._files])
         if total > self.workspace.rules.upload_mb << 20:
             raise OpenError(f"these files are more than the {self.workspace.rules.upload_mb} MiB allowed here")
+        self._data.mkdir(exist_ok=True)
         for path, copy in zip(paths, copies, strict=True):
             shutil.copyfile(path, copy)
         files = list(dict.fromkeys([*self._files, *copies]))
-        self._opened(open_database(list(files), isolated=True), "files: " + ", ".join(path.name for path in files))
-        self._files = files
+        try:
+            names = ", ".join(path.name for path in files)
+            self._opened(open_database(list(files), isolated=True), f"files: {names}", files)
+        except OpenError:
+            remove_files(copy for copy in copies if copy not in self._files)
+            raise
 
     def open_url(self, url: str) -> None:
         """Raises OpenError."""
@@ -181,13 +202,12 @@ class Session:
             )
         database = open_database(url, isolated=True)
         self._opened(database, f"url: {database.name}")
-        self._files = []
 
     def open_example(self) -> None:
         self._opened(self.workspace.open_default(), EXAMPLE)
-        self._files = []
 
-    def _opened(self, database: Database, source: str) -> None:
+    def _opened(self, database: Database, source: str, files: Sequence[Path] = ()) -> None:
+        """From now on this database, which reads these files; others of this session go."""
         try:
             database.schema()
         except OpenError:
@@ -196,6 +216,8 @@ class Session:
         self.stop()
         self.database.close()
         self.database, self.source = database, source
+        remove_files(set(self._files) - set(files))
+        self._files = list(files)
         self._recall, self._toolbox = Recall(), None
         self.begin()
 
@@ -220,7 +242,7 @@ class Session:
         """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is."""
         kept: list[Event] = []
         if self.conversation is not None:
-            kept = _first_turns(self.workspace.archive.events(self.owner, self.conversation), turns)
+            kept = first_turns(self.workspace.archive.events(self.owner, self.conversation), turns)
         self.begin()
         for event in kept:
             self.view.apply(event)
@@ -234,19 +256,13 @@ class Session:
     def share(self) -> Path:
         """The conversation as a file of events, one a line."""
         events = self.workspace.archive.events(self.owner, self.conversation) if self.conversation else []
-        path = self.folder / "conversation.jsonl"
-        path.write_text("".join(to_json(event) + "\n" for event in events), encoding="utf-8")
+        path = self.folder / EXPORTS / "conversation.jsonl"
+        write_shared(events, path)
         return path
 
     def replay(self, path: Path) -> None:
         """Show a shared file as a new conversation of one's own. Raises EventError."""
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeError) as error:
-            raise EventError(f"cannot read {path.name}: it is not a text file") from error
-        events = [from_json(line) for line in lines if line.strip()]
-        if not any(isinstance(event, Asked) for event in events):
-            raise EventError(f"{path.name} holds no conversation")
+        events = read_shared(path)
         self.begin()
         for event in events:
             self.view.apply(event)
@@ -281,15 +297,3 @@ class Session:
             self.workspace.archive.add(self.owner, self.conversation, events)
         except sqlite3.Error as error:
             print(f"sqlagent: a conversation cannot be stored ({error})", file=sys.stderr)
-
-
-def _first_turns(events: Sequence[Event], turns: int) -> list[Event]:
-    """The events of the first turns, with what was later said of them."""
-    kept: list[Event] = []
-    turn = -1
-    for event in events:
-        turn += isinstance(event, Asked)
-        late = isinstance(event, Judged | Ran)
-        if (event.turn if isinstance(event, Judged | Ran) else turn) < turns and (late or turn < turns):
-            kept.append(event)
-    return kept

@@ -51,6 +51,17 @@ def test_a_question_and_every_statement_of_its_answer(talk: Talk, log: AuditLog)
     assert [entry.id for entry in log.entries(ALL, after=1)] == [2, 3]
 
 
+def test_a_long_statement_is_cut_and_says_so(talk: Talk, log: AuditLog) -> None:
+    statement = f"SELECT '{'x' * 5_000_000}' FROM nowhere"
+    trail = Trail(log, "ada", "ui")
+    trail.asked("y" * 5_000_000, "singers")
+    trail.run(talk("plan").toolbox.database, statement, Limits())
+    asked, ran = log.entries(ALL)
+    assert len(asked.question) < 70_000 and asked.question.endswith("(5,000,000 characters)")
+    assert ran.sql is not None and len(ran.sql) < 70_000 and ran.sql.endswith(f"({len(statement):,} characters)")
+    assert statement.startswith(ran.sql[:60_000])
+
+
 def test_a_killed_program_has_said_what_it_was_doing(singers: Path, tmp_path: Path) -> None:
     """Guards against a log that is written afterwards: the query during which the program dies is what one looks for."""
     code = f"""

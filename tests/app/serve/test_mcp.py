@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -13,8 +14,7 @@ from agent.assemble import ModelChoice
 from agent.assistant import Assistant
 from agent.graph.toolbox import Toolbox
 from agent.prompts.profiles import load_profile
-from app.serve.listening import guarded
-from app.serve.mcp import server_of
+from app.serve.mcp import http_app, server_of
 from tests.agent.conftest import ScriptedModel
 from tests.app.serve.serving import serving
 from tools.databases.database import Database
@@ -68,16 +68,29 @@ def test_in_process(assistant: Assistant) -> None:
 
 
 def test_over_http(assistant: Assistant) -> None:
-    with serving(guarded(server_of(assistant).streamable_http_app(), None)) as url:
+    with serving(http_app(server_of(assistant), None, "127.0.0.1")) as url:
         anyio.run(_tour, f"{url}/mcp")
 
 
 def test_over_http_with_a_wrong_key(assistant: Assistant) -> None:
     with (
-        serving(guarded(server_of(assistant).streamable_http_app(), "secret")) as url,
+        serving(http_app(server_of(assistant), "secret", "127.0.0.1")) as url,
         pytest.raises(BaseExceptionGroup),
     ):
         anyio.run(_tour, f"{url}/mcp")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({"host": "evil.example"}, 400), ({"origin": "https://evil.example"}, 403), ({"content-type": "text/plain"}, 415)],
+)
+def test_web_pages_and_foreign_names_are_refused(assistant: Assistant, headers: dict[str, str], status: int) -> None:
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    with serving(http_app(server_of(assistant), None, "127.0.0.1", ["db.example"])) as url:
+        sent = {"content-type": "application/json"} | headers
+        assert httpx.post(f"{url}/mcp", content=json.dumps(begin), headers=sent).status_code == status
+        named = httpx.post(f"{url}/mcp", json=begin, headers={"host": "db.example"})
+        assert named.status_code not in (400, 403, 415, 421) or "host" not in named.text.lower()
 
 
 def test_on_stdio(singers: Path) -> None:

@@ -1,7 +1,10 @@
 """The OpenAI-compatible endpoint as OpenAI's own client sees it, and the agent with such an endpoint for a model."""
 
+import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Barrier
 
@@ -14,7 +17,8 @@ from agent.conversation.conversation import Conversation
 from agent.graph.toolbox import AgentOptions
 from agent.prompts.profiles import UnknownProfile
 from agent.remote import any_model
-from app.serve.listening import guarded
+from app.serve import serve
+from app.serve.listening import behind_doors
 from app.serve.serve import app_of
 from decoding.errors import ModelUnavailable
 from decoding.serving.load import load_text_decoder
@@ -24,6 +28,7 @@ from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
 
 QUEUE = 8
+HEADERS = {"authorization": "Bearer secret", "content-type": "application/json"}
 ASKED = [{"role": "system", "content": "Count."}, {"role": "user", "content": "one two"}]
 
 
@@ -35,7 +40,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
 
 @pytest.fixture(scope="module")
 def url(decoder: TextDecoder) -> Iterator[str]:
-    with serving(guarded(app_of(decoder, Settings("prompt_lookup"), QUEUE), "secret")) as address:
+    with serving(behind_doors(app_of(decoder, Settings("prompt_lookup"), QUEUE), "secret", "127.0.0.1")) as address:
         yield f"{address}/v1"
 
 
@@ -100,8 +105,72 @@ def test_what_cannot_be_served_is_said(
 def test_a_wrong_key_and_a_broken_body(url: str) -> None:
     with pytest.raises(openai.AuthenticationError, match="API key"):
         openai.OpenAI(base_url=url, api_key="guess").models.list()
-    broken = httpx.post(f"{url}/chat/completions", content=b"{", headers={"authorization": "Bearer secret"})
+    broken = httpx.post(f"{url}/chat/completions", content=b"{", headers=HEADERS)
     assert (broken.status_code, broken.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "text"}], [{"type": "text", "text": 3}], [{"type": "image_url", "image_url": {"url": "x"}}], ["x"],
+        {"type": "text", "text": "x"}, None, 3, [[]],
+    ],
+)  # fmt: skip
+def test_content_of_another_shape_is_a_bad_request(url: str, decoder: TextDecoder, content: object) -> None:
+    body = {"model": decoder.name, "messages": [{"role": "user", "content": content}], "max_tokens": 2}
+    answer = httpx.post(f"{url}/chat/completions", json=body, headers=HEADERS)
+    assert answer.status_code == 400 and "messages" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"[" * 200_000,
+        b'{"model": "\xff"}',
+        b'{"messages": 1e999}',
+        b'{"seed": ' + b"9" * 5000 + b"}",
+    ],
+)
+def test_no_body_is_an_internal_error(url: str, body: bytes) -> None:
+    assert httpx.post(f"{url}/chat/completions", content=body, headers=HEADERS).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 400),
+        ({"origin": "https://evil.example"}, 403),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+    ],
+)
+def test_web_pages_and_foreign_names_are_refused(
+    url: str, decoder: TextDecoder, headers: dict[str, str], status: int
+) -> None:
+    body = json.dumps({"model": decoder.name, "messages": ASKED, "max_tokens": 2})
+    assert httpx.post(f"{url}/chat/completions", content=body, headers=HEADERS | headers).status_code == status
+
+
+def test_callers_who_send_their_bodies_slowly_take_no_place(
+    decoder: TextDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "BODY_DEADLINE_S", 3.0)
+    app = behind_doors(app_of(decoder, Settings("prompt_lookup"), QUEUE), None, "127.0.0.1")
+    with serving(app) as address, ExitStack() as lines:
+        host, port = address.removeprefix("http://").split(":")
+        head = f"POST {serve.CHAT} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{{"
+        slow = [
+            lines.enter_context(closing(socket.create_connection((host, int(port)), timeout=30))) for _ in range(20)
+        ]
+        for line in slow:
+            line.sendall(head.encode())
+        asked = {"model": decoder.name, "messages": ASKED, "max_tokens": 2}
+        assert httpx.post(f"{address}{serve.CHAT}", json=asked, timeout=60).status_code == 200
+        assert all(b" 408 " in line.recv(100) for line in slow)
 
 
 def test_a_full_queue_refuses_and_then_serves_again(client: openai.OpenAI, decoder: TextDecoder) -> None:

@@ -1,8 +1,6 @@
 """Guards the page without a browser: every handler updates what it is wired to, and the server loads nothing from elsewhere."""
 
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +10,13 @@ import gradio as gr
 import pytest
 import typer
 
-from app.serve.ui import _rules, _users
+from app.serve.ui import _rules, _serving, _users
 from tests.ui.browser import served
+from tests.ui.page.visitor import Visitor
 from tests.ui.workspaces import scripted_workspace
 from ui.page.asking import Asking
 from ui.page.page import Page, build_page
+from ui.page.serve import Serving
 from ui.page.wiring import Controller, wire
 from ui.session.services import GuestRules
 from ui.session.workspace import Workspace
@@ -35,8 +35,8 @@ class Site:
         self.asking.wire()
 
     def visitor(self, name: str, owner: str | None = None) -> Any:
-        request = SimpleNamespace(session_hash=name, username=None)
-        self.loaded = self.controller.load(owner, request)  # type: ignore[arg-type]
+        request = asked_by(name, owner or f"browser:{name}")
+        self.loaded = self.controller.load(None, request)
         return request
 
     def ask(self, request: Any, question: str) -> list[dict[Any, Any]]:
@@ -45,6 +45,11 @@ class Site:
     def outputs(self) -> list[Any]:
         page: Page = self.page
         return [page.question, page.chat, page.side.conversations, *page.panel.of_a_turn]
+
+
+def asked_by(session: str, owner: str) -> Any:
+    """A request as gradio hands it to a handler."""
+    return SimpleNamespace(session_hash=session, state=SimpleNamespace(owner=owner))
 
 
 @pytest.fixture
@@ -78,6 +83,19 @@ def test_sql_by_hand_changes_the_rows_or_says_why_not(site: Site) -> None:
     assert panel.table not in refused
 
 
+def test_what_is_too_long_is_neither_asked_nor_kept(site: Site) -> None:
+    visitor = site.visitor("a")
+    with pytest.raises(gr.Error, match="characters"):
+        site.ask(visitor, "x" * 10_000)
+    site.ask(visitor, NAMES)
+    refused = site.controller.run_sql("SELECT '" + "x" * 300_000 + "'", 0, visitor)
+    assert "256,000 characters" in refused[site.page.panel.trouble]
+    with pytest.raises(gr.Error, match="256,000"):
+        site.controller.export("SELECT '" + "x" * 300_000 + "'", "csv", visitor)
+    session = site.controller.session(visitor)
+    assert len(session.share().read_text()) < 100_000
+
+
 def test_an_export_is_offered_for_download(site: Site) -> None:
     visitor = site.visitor("a")
     site.ask(visitor, NAMES)
@@ -89,8 +107,7 @@ def test_an_export_is_offered_for_download(site: Site) -> None:
 
 def test_a_browser_finds_its_conversation_again_and_another_does_not(site: Site) -> None:
     site.ask(site.visitor("a"), NAMES)
-    owner = site.loaded[site.page.owner]
-    site.visitor("b", owner)
+    site.visitor("b", "browser:a")
     assert site.loaded[site.page.chat]["value"][0]["content"] == NAMES
     site.visitor("c")
     assert site.loaded[site.page.chat]["value"] == []
@@ -112,7 +129,7 @@ def test_settings_are_taken_when_they_are_sound(site: Site) -> None:
 
 def test_a_visitor_of_an_earlier_server_is_told_to_reload(site: Site) -> None:
     with pytest.raises(gr.Error, match="reload"):
-        site.ask(SimpleNamespace(session_hash="gone", username=None), NAMES)
+        site.ask(asked_by("gone", "browser:a"), NAMES)
 
 
 def test_nobody_comes_in_when_the_house_is_full(tmp_path: Path) -> None:
@@ -121,7 +138,10 @@ def test_nobody_comes_in_when_the_house_is_full(tmp_path: Path) -> None:
     site.visitor("a")
     with pytest.raises(gr.Error, match="too many"):
         site.visitor("b")
-    site.controller.unload(SimpleNamespace(session_hash="a"))  # type: ignore[arg-type]
+    site.controller.unload(asked_by("a", "browser:b"))
+    with pytest.raises(gr.Error, match="too many"):
+        site.visitor("b")
+    site.controller.unload(asked_by("a", "browser:a"))
     site.visitor("b")
     workspace.close()
 
@@ -129,17 +149,11 @@ def test_nobody_comes_in_when_the_house_is_full(tmp_path: Path) -> None:
 def test_the_page_names_no_other_machine_and_forbids_them(tmp_path: Path) -> None:
     with served(scripted_workspace(tmp_path, SCRIPT)) as address:
         assert address.startswith("http://127.0.0.1:")
-        page = urllib.request.urlopen(address).read().decode()
-    assert "Content-Security-Policy" in page
+        visitor = Visitor(address)
+    page, policy = visitor.came.text, visitor.came.headers["content-security-policy"]
+    assert policy.startswith("default-src 'self' data: blob:;") and "http" not in policy
     assert re.findall(r'<(?:script|img)[^>]+src="https?:[^"]+', page) == []
     assert re.findall(r'<link[^>]+rel="stylesheet"[^>]+href="https?:[^"]+', page) == []
-
-
-def test_whoever_is_not_named_stays_outside(tmp_path: Path) -> None:
-    workspace = scripted_workspace(tmp_path, SCRIPT)
-    with served(workspace, users=(("ada", "secret"),)) as address, pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"{address}config")
-    assert refused.value.code == 401
 
 
 def test_names_and_passwords_come_from_a_file(tmp_path: Path) -> None:
@@ -152,5 +166,32 @@ def test_names_and_passwords_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_who_reaches_the_page_from_elsewhere_opens_no_url_and_no_model() -> None:
-    assert _rules("127.0.0.1", 5) == GuestRules(upload_mb=5)
-    assert _rules("0.0.0.0", 5) == GuestRules(upload_mb=5, urls=False, models=False)
+    closed = GuestRules(upload_mb=5, urls=False, models=False)
+    assert _rules(Serving(), None, 5) == GuestRules(upload_mb=5)
+    assert _rules(Serving("0.0.0.0"), None, 5) == closed
+    assert _rules(Serving(hosts=["chat.example"]), None, 5) == closed  # a proxy stands before this machine
+    assert _rules(Serving(), False, 5) == closed
+    assert _rules(Serving("0.0.0.0"), True, 5) == GuestRules(upload_mb=5)
+
+
+def test_a_token_is_there_unless_it_is_refused_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SQLAGENT_TOKEN", raising=False)
+    first, second = (_serving("127.0.0.1", None, [], None, True, 1).token for _ in range(2))
+    assert first and second and first != second and len(first) == 32
+    assert _serving("127.0.0.1", None, [], None, False, 1).token is None
+    (tmp_path / "users").write_text("ada:x")
+    assert _serving("0.0.0.0", None, [], tmp_path / "users", True, 1).token is None
+    for host, names in (("0.0.0.0", []), ("127.0.0.1", ["chat.example"])):
+        with pytest.raises(typer.Exit):
+            _serving(host, None, names, None, False, 1)
+    monkeypatch.setenv("SQLAGENT_TOKEN", "own")
+    assert _serving("127.0.0.1", None, [], None, True, 1).token == "own"
+
+
+def test_what_was_asked_under_a_name_of_an_older_version_is_found_again(site: Site) -> None:
+    former = "0123456789abcdef" * 2
+    workspace = site.workspace
+    list(workspace.session("old", f"browser:{former}").ask(NAMES))
+    loaded = site.controller.load(former, asked_by("new", "browser:a"))
+    assert loaded[site.page.chat]["value"][0]["content"] == NAMES
+    assert workspace.archive.search(f"browser:{former}") == []

@@ -1,7 +1,13 @@
-"""A result as a file that other programs read: CSV, Parquet or an Excel workbook."""
+"""A result as a file that other programs read: CSV, Parquet or an Excel workbook.
+
+A spreadsheet computes a text that begins like a formula, and whoever filled the database may have written one. In CSV such a
+text gets an apostrophe before it, in a workbook it is marked as text; numbers stay as they are.
+"""
 
 import csv
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,30 +21,60 @@ from tools.result import Result
 Format = Literal["csv", "parquet", "xlsx"]
 EXCEL_ROWS = 1_048_575  # below the header
 EXCEL_CELL = 32_767  # characters
+_FORMULA = re.compile(r"[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 class ExportError(ValueError):
     """The result does not fit into the format; the message says what to do."""
 
 
-def export(result: Result, path: Path, kind: Format) -> None:
-    """Write every row of `result` to `path`. Raises ExportError."""
-    _WRITERS[kind](result, path)
+def export(result: Result, path: Path, kind: Format, most_bytes: int | None = None) -> None:
+    """Write every row of `result` to `path`. Raises ExportError, also where its cells are more than `most_bytes` of text;
+    then there is no file."""
+    rows = result.rows if most_bytes is None else _bounded(result.rows, most_bytes)
+    try:
+        _WRITERS[kind](replace(result, rows=rows), path)
+    except ExportError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _bounded(rows: Sequence[tuple[Any, ...]], most_bytes: int) -> tuple[tuple[Any, ...], ...]:
+    """The rows, if their cells spelt out take no more."""
+    left = most_bytes
+    for row in rows:
+        left -= sum(len(cell) if isinstance(cell, str | bytes) else len(str(cell)) for cell in row)
+        if left < 0:
+            most_mb = most_bytes / 2**20
+            raise ExportError(f"these rows take more than the {most_mb:.1f} MiB left for exports; select fewer of them")
+    return tuple(rows)
+
+
+def is_formula(cell: object) -> bool:
+    """Whether a spreadsheet might compute this text: it begins like a formula and is no number."""
+    return isinstance(cell, str) and _FORMULA.match(cell) is not None and _NUMBER.fullmatch(cell) is None
 
 
 def _csv(result: Result, path: Path) -> None:
+    _write_csv(path, (map(_inert, row) for row in (result.columns, *result.rows)))
+
+
+def _inert(cell: Any) -> Any:
+    return f"'{cell}" if is_formula(cell) else cell
+
+
+def _write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(result.columns)
-        writer.writerows(result.rows)
+        csv.writer(file).writerows(rows)
 
 
 def _parquet(result: Result, path: Path) -> None:
     """DuckDB writes it, from a CSV beside it: its own types are kept, other engines' are guessed from the text."""
     beside = path.with_suffix(".csv.part")
-    _csv(result, beside)
     names = _unique(result.columns)
     try:
+        _write_csv(beside, (result.columns, *result.rows))
         with duckdb.connect() as connection:
             for types in (dict(zip(names, result.types, strict=True)), None, dict.fromkeys(names, "VARCHAR")):
                 if _copied(connection, beside, path, names, types):
@@ -74,11 +110,12 @@ def _xlsx(result: Result, path: Path) -> None:
         )
     options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
     with xlsxwriter.Workbook(str(path), options | {"default_date_format": "yyyy-mm-dd hh:mm:ss"}) as book:
-        sheet, bold = book.add_worksheet("result"), book.add_format({"bold": True})
+        sheet, bold = book.add_worksheet("result"), book.add_format({"bold": True, "quote_prefix": True})
+        text = book.add_format({"quote_prefix": True})
         sheet.write_row(0, 0, result.columns, bold)
         for number, row in enumerate(result.rows, 1):
             for column, cell in enumerate(row):
-                sheet.write(number, column, _excel_cell(cell))
+                sheet.write(number, column, _excel_cell(cell), text if is_formula(cell) else None)
         sheet.freeze_panes(1, 0)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 from python_calamine import CalamineError, CalamineWorkbook
 
+from tools.databases.files.dimensions import check_columns, check_workbook
 from tools.databases.files.file_kinds import stem
 from tools.databases.files.insert_columns import create_table, insert_columns
 from tools.databases.files.table_names import TableNames, distinct
@@ -20,6 +21,7 @@ EXACT_INTEGER = 2**53
 
 def load_excel(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
     """One table per sheet that holds anything; a workbook with one sheet is called by its file. Raises OpenError."""
+    check_workbook(path)
     try:
         workbook = CalamineWorkbook.from_path(str(path))
         sheets = {name: workbook.get_sheet_by_name(name).to_python() for name in workbook.sheet_names}
@@ -30,16 +32,17 @@ def load_excel(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNa
         raise OpenError(f"{path} has no sheet with anything in it")
     for sheet, rows in filled.items():
         wanted = stem(path) if len(filled) == 1 else sheet
-        _load_sheet(connection, names.take(wanted, f"{stem(path)}_{sheet}"), rows)
+        _load_sheet(connection, path, names.take(wanted, f"{stem(path)}_{sheet}"), rows)
     return {}
 
 
-def _load_sheet(connection: duckdb.DuckDBPyConnection, table: str, rows: list[list[Any]]) -> None:
+def _load_sheet(connection: duckdb.DuckDBPyConnection, path: Path, table: str, rows: list[list[Any]]) -> None:
     has_header = any(isinstance(cell, str) and cell.strip() for cell in rows[0])
     header = [_shown(cell) for cell in rows[0]] if has_header else [""] * len(rows[0])
     columns = [list(column) for column in zip(*rows[has_header:], strict=True)] or [[] for _ in header]
     used = [index for index, column in enumerate(columns) if header[index].strip() or any(map(_given, column))]
     columns = [[cell if _given(cell) else None for cell in columns[index]] for index in used]
+    check_columns(path, len(used))
     types = [_type(column) for column in columns]
     create_table(connection, table, distinct([header[index] for index in used]), types)
     columns = [_cells(column, type_) for column, type_ in zip(columns, types, strict=True)]

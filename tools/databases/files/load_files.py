@@ -6,12 +6,14 @@ this user, never beside a source.
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from tools.databases.duckdb.duckdb_database import Copy, DuckDBDatabase
 from tools.databases.duckdb.duckdb_schema import quoted
+from tools.databases.files.dimensions import check_csv
 from tools.databases.files.file_kinds import FileKind, stem
 from tools.databases.files.load_excel import load_excel
 from tools.databases.files.load_sqlite import load_sqlite
@@ -36,35 +38,57 @@ _JSON_ATTEMPTS = ("", ", sample_size = -1, maximum_object_size = 1073741824")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def load_files(files: Sequence[tuple[Path, FileKind]], name: str) -> DuckDBDatabase:
-    """A database of all tables of `files`. Raises OpenError, naming the file at fault."""
-    folder = new_folder()
-    path, names, notes = folder / "data.duckdb", TableNames(), dict[str, Table]()
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Tables that were copied, first come first, and what their sources said of them (name -> table)."""
+
+    names: tuple[str, ...]
+    notes: dict[str, Table]
+
+
+Copier = Callable[[Sequence[tuple[Path, FileKind]], Path], Copied]
+
+
+def copy_files(files: Sequence[tuple[Path, FileKind]], copy: Path, memory_mb: int | None = None) -> Copied:
+    """Copy all tables of `files` into a new DuckDB file. Raises OpenError, naming the file at fault."""
+    names, notes = TableNames(), dict[str, Table]()
     try:
-        with duckdb.connect(str(path), config=_loading_config()) as connection:
+        with duckdb.connect(str(copy), config=_loading_config(memory_mb)) as connection:
             for file, kind in files:
                 notes |= LOADERS[kind](connection, file, names)
-        return DuckDBDatabase(path, name, Copy(folder, names.in_order, notes))
-    except BaseException as error:
+    except duckdb.Error as error:  # the copy itself: no room for it, most likely
+        reason = str(error).strip().splitlines()[0]
+        raise OpenError(f"cannot write to {copy.parent}, where temporary files go: {reason}") from error
+    return Copied(names.in_order, notes)
+
+
+def load_files(files: Sequence[tuple[Path, FileKind]], name: str, copy: Copier = copy_files) -> DuckDBDatabase:
+    """A database of all tables of `files`. Raises OpenError, naming the file at fault."""
+    folder = new_folder()
+    path = folder / "data.duckdb"
+    try:
+        copied = copy(files, path)
+        return DuckDBDatabase(path, name, Copy(folder, copied.names, copied.notes))
+    except BaseException:
         remove_folder(folder)
-        if isinstance(error, duckdb.Error):  # the copy itself: no room for it, most likely
-            reason = str(error).strip().splitlines()[0]
-            raise OpenError(f"cannot copy {name} to {folder.parent}, where temporary files go: {reason}") from error
         raise
 
 
-def _loading_config() -> dict[str, str | bool | int | float | list[str]]:
+def _loading_config(memory_mb: int | None) -> dict[str, str | bool | int | float | list[str]]:
+    bound = {"memory_limit": f"{memory_mb}MiB"} if memory_mb else {}
     return {
         "autoload_known_extensions": "false",
         "autoinstall_known_extensions": "false",
         "allow_community_extensions": "false",
         "python_enable_replacements": "false",
         "temp_directory": str(spill_folder()),
+        **bound,
     }
 
 
 def load_csv(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
     """One table from CSV, TSV or a gzipped one. Raises OpenError."""
+    check_csv(path)
     tabs = path.name.removesuffix(".gz").lower().endswith((".tsv", ".tab"))
     fixed = ", skip = 0, delim = '\t'" if tabs else ", skip = 0"
     with path.open("rb") as file:
@@ -119,6 +143,8 @@ def _load_by(
     for options in attempts:
         try:
             connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM {reader}({source}{options})")
+        except duckdb.OutOfMemoryException as error:
+            raise OpenError(f"{path} takes too much memory to load; load a part of it") from error
         except duckdb.Error as error:
             errors.append(str(error).strip().splitlines()[0])
             continue

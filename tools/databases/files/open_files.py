@@ -4,14 +4,21 @@ from collections.abc import Sequence
 
 from tools.databases.duckdb.duckdb_database import DuckDBDatabase
 from tools.databases.files.file_kinds import files_of, is_url, name_of, names_a_file
-from tools.databases.files.load_files import load_files
+from tools.databases.files.load_files import Copier, copy_files, load_files
 from tools.result import OpenError
 
 
-def open_files(sources: Sequence[str]) -> DuckDBDatabase:
+def open_files_apart(sources: Sequence[str]) -> DuckDBDatabase:
+    """As `open_files`, with the files copied by a process of their own, which is bounded and can be killed."""
+    from tools.databases.isolated.copy_apart import copy_apart
+
+    return open_files(sources, copy_apart)
+
+
+def open_files(sources: Sequence[str], copy: Copier = copy_files) -> DuckDBDatabase:
     """A DuckDB file as it is, all others copied into a private one. Raises OpenError."""
     if is_url(sources[0]) and not names_a_file(sources[0]):
         raise OpenError("the duckdb engine opens files; open a URL with engine auto")
     files, name = files_of(sources), name_of(sources)
     path, kind = files[0]
-    return DuckDBDatabase(path, name) if len(files) == 1 and kind == "duckdb" else load_files(files, name)
+    return DuckDBDatabase(path, name) if len(files) == 1 and kind == "duckdb" else load_files(files, name, copy)

@@ -1,5 +1,5 @@
 """A database whose queries run in processes of their own, which can be killed: a query that hangs, eats memory or crashes its
-engine costs that query alone. Files are opened and the schema is read in this process.
+engine costs that query alone. The schema is read in this process; files that are copied are read in another (`copy_apart`).
 
 Each process is started when it is first needed, and kept. What it answers is read as plain data
 (`tools/databases/isolated/messages.py`). There the engines' own classes run unchanged, so that the results are theirs.

@@ -65,7 +65,7 @@ class _Server:
         self._opening = opening
         self._class: type[GuardedDatabase] = resolve_name(opening.place)
         self._database: GuardedDatabase | None = None
-        self._bounds = _Bounds()
+        self._bounds = Bounds()
 
     def answer(self, request: Request) -> Result | QueryError | None:
         """The outcome. A database that could not be opened is tried again with the next request."""
@@ -137,7 +137,7 @@ def _too_much(limits: Limits) -> QueryError:
     )
 
 
-class _Bounds:
+class Bounds:
     """The kernel's limits on this process, set anew for each query, and counted from what the process has used before."""
 
     def __init__(self) -> None:
@@ -148,12 +148,12 @@ class _Bounds:
         used = resource.getrusage(resource.RUSAGE_SELF)
         cpu_s = used.ru_utime + used.ru_stime + limits.deadline_s * self._cores + CPU_GRACE_S
         room_mb = self._at_rest_mb + ROOM_MB + ROOM_PER_CORE_MB * self._cores
-        _lower(resource.RLIMIT_CPU, math.ceil(cpu_s))
-        _lower(resource.RLIMIT_DATA, (room_mb + 2 * limits.memory_limit_mb) << 20)
-        _lower(resource.RLIMIT_FSIZE, SPILL_PER_MEMORY * limits.memory_limit_mb << 20)
+        lower(resource.RLIMIT_CPU, math.ceil(cpu_s))
+        lower(resource.RLIMIT_DATA, (room_mb + 2 * limits.memory_limit_mb) << 20)
+        lower(resource.RLIMIT_FSIZE, SPILL_PER_MEMORY * limits.memory_limit_mb << 20)
 
 
-def _lower(what: int, most: int) -> None:
+def lower(what: int, most: int) -> None:
     """Set the soft limit, at most as high as the hard one, which stays: the next query may need more."""
     _, hard = resource.getrlimit(what)
     with suppress(ValueError, OSError):  # macOS does not take them all; deadline and engine still hold there

@@ -16,7 +16,7 @@ from tools.result import Limits, QueryError, Result
 START_S = 120.0
 GRACE_S = 0.5
 """What an engine gets to stop by itself: past its deadline, and again once it was told."""
-_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 _INTERRUPTED = QueryError("interrupted", "stopped on request")
 
 
@@ -107,7 +107,7 @@ class QueryWorker:
 
     def _environment(self, opening: Opening) -> Mapping[str, str]:
         """A file's reader gets none of this program's passwords and keys; a server's driver may need them."""
-        own = {name: value for name, value in os.environ.items() if opening.needs_environment or name in _KEPT}
+        own = {name: value for name, value in os.environ.items() if opening.needs_environment or name in KEPT}
         return own | {"TMPDIR": str(self._folder), "SQLITE_TMPDIR": str(self._folder)}
 
 

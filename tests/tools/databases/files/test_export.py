@@ -1,6 +1,8 @@
 """Guards exported files: every row, every value, readable by those who read such files."""
 
 import csv
+import re
+import zipfile
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -63,3 +65,44 @@ def test_a_sheet_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_no_rows_make_a_file_too(tmp_path: Path, kind: exports.Format) -> None:
     export(Result(("a",), ("INTEGER",), (), False, 1.0), tmp_path / "r", kind)
     assert (tmp_path / "r").stat().st_size > 0
+
+
+FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-1+cmd", "@SUM(A1)", "\t=1", "\r=1")
+NUMBERS = ("-12.5", "+49", "1e-3", "-.5")
+
+
+def _of_texts(*texts: str) -> Result:
+    return Result(("=name",), ("VARCHAR",), tuple((text,) for text in texts), False, 1.0)
+
+
+def test_a_text_that_begins_like_a_formula_is_inert_in_csv(tmp_path: Path) -> None:
+    export(_of_texts(*FORMULAS, *NUMBERS, "a=b"), tmp_path / "r.csv", "csv")
+    with (tmp_path / "r.csv").open(newline="", encoding="utf-8") as file:
+        cells = [row[0] for row in csv.reader(file)]
+    assert cells == ["'=name", *(f"'{text}" for text in FORMULAS), *NUMBERS, "a=b"]
+
+
+def test_numbers_below_nought_stay_numbers(tmp_path: Path) -> None:
+    export(RESULT, tmp_path / "r.csv", "csv")
+    assert "-7.25" in (tmp_path / "r.csv").read_text().splitlines()[-1].split(",")
+
+
+def test_a_text_that_begins_like_a_formula_is_marked_as_text_in_a_workbook(tmp_path: Path) -> None:
+    export(_of_texts("=1+1", "plain"), tmp_path / "r.xlsx", "xlsx")
+    with zipfile.ZipFile(tmp_path / "r.xlsx") as book:
+        sheet, styles = book.read("xl/worksheets/sheet1.xml").decode(), book.read("xl/styles.xml").decode()
+    assert "<f>" not in sheet
+    assert 'quotePrefix="1"' in styles
+    assert re.search(r'<c r="A2" s="\d+"', sheet) and not re.search(r'<c r="A3" s=', sheet)
+
+
+def test_parquet_keeps_texts_that_begin_like_formulas(tmp_path: Path) -> None:
+    export(_of_texts("=1+1"), tmp_path / "r.parquet", "parquet")
+    assert duckdb.sql(f"SELECT * FROM '{tmp_path}/r.parquet'").fetchall() == [("=1+1",)]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_export_ends_at_its_quota(tmp_path: Path, kind: exports.Format) -> None:
+    with pytest.raises(ExportError, match="left for exports"):
+        export(_of_texts("x" * 600_000, "x" * 600_000), tmp_path / "r", kind, most_bytes=1 << 20)
+    assert list(tmp_path.iterdir()) == []

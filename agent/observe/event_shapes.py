@@ -1,0 +1,109 @@
+"""What the dicts and rounds inside events must look like, so that whoever shows them finds what it expects."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from typing import Any
+
+from pydantic import FiniteFloat, TypeAdapter
+
+from decoding.engine.draft import ROOT
+from decoding.engine.records.rounds import Round
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """`agent.observe.step_record.Step`."""
+
+    name: str
+    wall_ms: FiniteFloat
+    plain_ms: FiniteFloat | None = None
+    plain_ms_source: str | None = None
+    decoder: str | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    new_tokens: int = 0
+    target_forwards: int = 0
+    tokens_per_forward: FiniteFloat | None = None
+    forced_tokens: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Error:
+    """`tools.result.QueryError`, or what the agent says in its place."""
+
+    kind: str
+    message: str
+    name: str | None = None
+    position: int | None = None
+    candidates: list[str] | None = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """`agent.state.Attempt`."""
+
+    sql: str
+    repaired: bool = False
+    error: _Error | None = None
+    row_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """`agent.conversation.conversation.Answer`; what an older program left out is filled in."""
+
+    sql: str | None
+    error: _Error | None
+    question: str = ""
+    dialect: str = ""
+    columns: list[str] = field(default_factory=list)
+    rows: list[list[Any]] = field(default_factory=list)
+    truncated: bool = False
+    answer: str = ""
+    attempts: list[_Attempt] = field(default_factory=list)
+    steps: list[_Step] = field(default_factory=list)
+    total_ms: FiniteFloat = 0.0
+    plain_total_ms: FiniteFloat | None = None
+    continues: int | None = None
+
+
+_STEP, _ERROR, _ANSWER = TypeAdapter(_Step), TypeAdapter(_Error), TypeAdapter(_Answer)
+
+
+def check_step(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A step's record, with every field. Raises ValueError."""
+    return asdict(_STEP.validate_python(record))
+
+
+def check_error(error: Mapping[str, Any]) -> dict[str, Any]:
+    """A query's error, with every field. Raises ValueError."""
+    return asdict(_ERROR.validate_python(error))
+
+
+def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer, with every field. Raises ValueError."""
+    checked = _ANSWER.validate_python(answer)
+    check_rows(checked.columns, checked.rows)
+    return asdict(checked)
+
+
+def check_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Raise ValueError unless every row has a cell for every column."""
+    if any(len(row) != len(columns) for row in rows):
+        raise ValueError("a row has more or fewer cells than there are columns")
+
+
+def check_round(each: Round) -> None:
+    """Raise ValueError unless the round's draft is a tree and its figures are ones that can be drawn."""
+    nodes = range(len(each.draft_tokens))
+    is_tree = len(each.draft_parents) == len(nodes) and all(
+        ROOT <= parent < node for node, parent in enumerate(each.draft_parents)
+    )
+    if not is_tree or not all(node in nodes for node in each.accepted):
+        raise ValueError("the draft of a round is no tree")
+    if not each.committed or each.batch < 1:
+        raise ValueError("a round commits a token at least")
+    if not all(map(isfinite, (each.draft_ms, each.target_ms, each.verify_ms))):
+        raise ValueError("a time of a round is no number")

@@ -1,0 +1,145 @@
+"""Guards the house: who has left makes room, nobody fills it alone, and files have a quota. No page, no browser."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from decoding.errors import ModelError
+from tests.ui.workspaces import scripted_workspace
+from tools.databases.files.export import ExportError
+from tools.result import OpenError
+from ui.session import workspace as workspaces
+from ui.session.services import GuestRules
+from ui.session.workspace import Full, NotYours, Workspace
+
+COUNT = "How many albums?"
+SCRIPT = {COUNT: "SELECT COUNT(*) FROM albums"}
+RULES = GuestRules(upload_mb=1, export_mb=1, models=False, most_sessions=4, most_sessions_each=2)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    made = scripted_workspace(tmp_path, SCRIPT, rules=RULES)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which the test moves on."""
+    now = [1000.0]
+    monkeypatch.setattr(workspaces, "monotonic", lambda: now[0])
+    monkeypatch.setattr("ui.session.session.monotonic", lambda: now[0])
+    return now
+
+
+def test_sessions_without_a_page_make_room(workspace: Workspace, clock: list[float]) -> None:
+    for number in range(4):
+        workspace.session(f"s{number}", f"owner {number}")
+    with pytest.raises(Full):
+        workspace.session("s4", "late")
+    clock[0] += workspaces.NO_PAGE_S + 1
+    workspace.session("s4", "late")
+    assert workspace.find("s0", "owner 0") is None and workspace.find("s1", "owner 1") is not None
+    clock[0] += workspaces.GONE_S + 1
+    workspace.session("s5", "later")
+    assert [name for name in ("s1", "s2", "s3", "s4") if workspace.find(name, "late" if name == "s4" else "")] == []
+
+
+def test_a_session_whose_page_is_open_stays_until_it_was_idle_for_long(
+    workspace: Workspace, clock: list[float]
+) -> None:
+    with ExitStack() as pages:
+        for number in range(4):
+            pages.enter_context(workspace.page_open(f"s{number}"))
+            workspace.session(f"s{number}", f"owner {number}")
+        clock[0] += workspaces.GONE_S + 1
+        with pytest.raises(Full):
+            workspace.session("s4", "late")
+        clock[0] += workspaces.IDLE_S
+        workspace.session("s4", "late")
+        assert workspace.find("s0", "owner 0") is None and workspace.find("s1", "owner 1") is not None
+
+
+def test_nobody_fills_the_house_alone(workspace: Workspace) -> None:
+    with ExitStack() as pages:
+        for number in range(6):
+            pages.enter_context(workspace.page_open(f"s{number}"))
+            workspace.session(f"s{number}", "eve")
+        assert [name for name in (f"s{i}" for i in range(6)) if workspace.find(name, "eve")] == ["s4", "s5"]
+        workspace.session("other", "ada")
+
+
+def test_a_session_that_answers_is_not_closed(workspace: Workspace, clock: list[float]) -> None:
+    events = workspace.session("busy", "ada").ask(COUNT)
+    next(events)
+    clock[0] += workspaces.AWAY_S + 1
+    workspace.session("new", "bo")
+    assert workspace.find("busy", "ada") is not None
+    events.close()  # type: ignore[attr-defined]
+
+
+def test_a_session_is_found_by_its_owner_alone(workspace: Workspace) -> None:
+    workspace.session("one", "ada")
+    assert workspace.find("one", "bo") is None
+    with pytest.raises(NotYours):
+        workspace.session("one", "bo")
+
+
+def test_no_other_model_is_loaded_whatever_the_settings_say(workspace: Workspace) -> None:
+    from dataclasses import replace
+
+    session = workspace.session("one", "ada")
+    session.settings = replace(session.settings, model="/tmp")
+    with pytest.raises(ModelError, match="no other model"):
+        workspace.toolbox(session.settings, session.database)
+    list(session.ask(COUNT))
+    failure = session.view.turns[-1].failure
+    assert failure is not None and "no other model" in failure.message
+
+
+def test_exports_have_a_quota_for_all_tabs_together(workspace: Workspace) -> None:
+    first, second = workspace.session("one", "ada"), workspace.session("two", "ada")
+    large, small = "SELECT repeat('x', 700000) AS x", "SELECT repeat('x', 300000) AS x"
+    path = first.export(large, "csv")
+    with pytest.raises(ExportError, match="MiB"):
+        second.export(large, "csv")
+    assert first.export(small, "csv") == path
+    assert [file.name for file in path.parent.iterdir()] == ["result.csv"]
+    workspace.leave("one")
+    assert second.export(large, "csv").exists() and not path.exists()
+
+
+def test_files_have_a_quota_and_leave_with_their_owner(workspace: Workspace) -> None:
+    files = workspace.files
+    workspace.session("one", "ada")
+    (files.new_folder("ada") / "a.csv").write_bytes(b"x" * 600_000)
+    with pytest.raises(OpenError, match="more than the 1 MiB"), files.room("ada", 600_000):
+        pass
+    with files.room("bo", 600_000), pytest.raises(OpenError), files.room("bo", 600_000):
+        pass
+    workspace.leave("one")
+    assert files.used("ada") == 0
+
+
+def test_all_owners_together_have_a_quota(workspace: Workspace) -> None:
+    with ExitStack() as coming:
+        for number in range(20):
+            coming.enter_context(workspace.files.room(f"owner {number}", 1 << 20))
+        with pytest.raises(OpenError, match="this server keeps"):
+            coming.enter_context(workspace.files.room("one more", 1))
+
+
+def test_files_that_are_no_longer_open_are_gone(workspace: Workspace, tmp_path: Path) -> None:
+    session = workspace.session("one", "ada")
+    (tmp_path / "good.csv").write_text("a\n1\n")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
+    session.open_files([tmp_path / "good.csv"])
+    before = workspace.files.used("ada")
+    with pytest.raises(OpenError):
+        session.open_files([tmp_path / "bad.parquet"])
+    assert workspace.files.used("ada") == before > 0
+    session.open_example()
+    assert workspace.files.used("ada") == 0

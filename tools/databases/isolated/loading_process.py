@@ -1,0 +1,49 @@
+"""The process in which files are copied into a database: reads what strangers made, under the kernel's limits, and ends."""
+
+import os
+import resource
+import signal
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import ormsgpack
+
+from tools.databases.files.file_kinds import FileKind
+from tools.databases.files.load_files import copy_files
+from tools.databases.isolated.query_process import Bounds, lower
+from tools.result import Limits, OpenError
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What is to be copied where, with how much time, memory and room on disk."""
+
+    files: tuple[tuple[Path, FileKind], ...]
+    copy: Path
+    deadline_s: float
+    memory_mb: int
+    disk_mb: int
+
+
+def serve(descriptor: int) -> None:
+    """Take one `Loading`, answer, and end. The answer is MessagePack: names and notes, or an error's one line."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole terminal; the owner decides
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump would hold the data
+    pipe = Connection(descriptor)
+    loading: Loading = pipe.recv()
+    Bounds().hold(Limits(deadline_s=loading.deadline_s, memory_limit_mb=loading.memory_mb))
+    lower(resource.RLIMIT_FSIZE, loading.disk_mb << 20)
+    pipe.send_bytes(_answer(loading))
+    os._exit(0)  # without the leave-taking of libraries, which would be read on stderr
+
+
+def _answer(loading: Loading) -> bytes:
+    try:
+        copied = copy_files(loading.files, loading.copy, loading.memory_mb)
+        notes = {name: asdict(table) for name, table in copied.notes.items()}
+        return ormsgpack.packb({"names": copied.names, "notes": notes})
+    except OpenError as error:
+        return ormsgpack.packb({"error": str(error)}, option=ormsgpack.OPT_REPLACE_SURROGATES)
+    except MemoryError:
+        return ormsgpack.packb({"error": ""})
