@@ -66,7 +66,7 @@ def measure_cost(
     for tables in SCHEMAS:
         say(f"schema of {tables} tables")
         points.append(_schema(loaded, folder, tables))
-    return points + rows
+    return rows + points  # a terminal shows the first lines
 
 
 def _rows(targets: Mapping[str, AnyTarget], repeats: int) -> Iterator[Point]:
