@@ -1,7 +1,7 @@
 """The model being accelerated, and the sole owner of its KV cache.
 
-Two implementations: `decoding.targets.hf_target` (any transformers causal LM; the reference) and
-`decoding.targets.fast_target`.
+Three implementations: `decoding.targets.hf_target` (any transformers causal LM; the reference),
+`decoding.targets.fast_target`, and `decoding.targets.int8.cpu_target`, which is exact in eight bits.
 """
 
 from collections.abc import Callable, Sequence

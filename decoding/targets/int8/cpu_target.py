@@ -17,6 +17,7 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores, Work
+from decoding.targets.fast_target import FORWARD_ROWS, batches
 from decoding.targets.int8.buffers import Keys, Part
 from decoding.targets.int8.cpu_model import CpuModel, HeadRows
 from decoding.targets.int8.packed_model import packed_model
@@ -24,7 +25,6 @@ from decoding.targets.int8.pages import Pages
 from decoding.targets.kv_cache import TokenTable
 from decoding.targets.prefix_cache import Entry, PrefixCache, longest_prefix
 
-FORWARD_ROWS = 512  # more go in several forwards, which bounds their memory
 _EMPTY = Draft()
 _CACHE_BYTES = 1 << 30
 
@@ -62,13 +62,12 @@ class _Fed:
     draft: Draft = _EMPTY
     is_last: bool = True
 
-    @property
-    def rows(self) -> int:
+    def __len__(self) -> int:
         return len(self.pending) + len(self.draft)
 
     def part(self) -> Part:
         root = len(self.pending) - 1
-        heads = range(root, self.rows) if self.is_last else range(0)
+        heads = range(root, len(self)) if self.is_last else range(0)
         return Part(self.sequence.pages, self.before, [*self.pending, *self.draft.tokens], self._own(), heads)
 
     def _own(self) -> list[list[int]] | None:
@@ -138,7 +137,7 @@ class CpuTarget:
     @torch.inference_mode()
     def score(self, work: Sequence[Work[CpuSequence]]) -> list[Scores]:
         fed = [rows for each in work for rows in self._staged(each)]
-        return [scores for batch in _batches(fed) for scores in self._forward(batch)]
+        return [scores for batch in batches(fed) for scores in self._forward(batch)]
 
     @torch.inference_mode()
     def commit(self, sequence: CpuSequence, path: Sequence[int]) -> None:
@@ -212,12 +211,12 @@ class CpuTarget:
         for rows in fed:
             states = None
             if hidden is not None and rows.sequence.taps:
-                states = hidden[[taps.index(tap) for tap in rows.sequence.taps], start : start + rows.rows]
-                rows.sequence.states.data[:, rows.before : rows.before + rows.rows] = states
+                states = hidden[[taps.index(tap) for tap in rows.sequence.taps], start : start + len(rows)]
+                rows.sequence.states.data[:, rows.before : rows.before + len(rows)] = states
             if rows.is_last:
                 yield _scores(rows, head_rows, first, choices)
                 first += 1 + len(rows.draft)
-            start += rows.rows
+            start += len(rows)
 
 
 def _keys(fed: Iterable[_Fed]) -> Keys:
@@ -235,7 +234,7 @@ def _keys(fed: Iterable[_Fed]) -> Keys:
 
 
 def _scores(rows: _Fed, head_rows: HeadRows, first: int, choices: Sequence[int]) -> Scores:
-    sequence, end = rows.sequence, rows.before + rows.rows
+    sequence, end = rows.sequence, rows.before + len(rows)
     states = sequence.states.data[:, sequence.cached : end].transpose(0, 1).clone() if sequence.taps else None
     root = first + 1
     return Scores(
@@ -244,15 +243,3 @@ def _scores(rows: _Fed, head_rows: HeadRows, first: int, choices: Sequence[int])
         lambda node: choices[root + node],
         len(rows.draft),
     )
-
-
-def _batches(fed: Iterable[_Fed]) -> Iterator[list[_Fed]]:
-    """In order, as many rows at a time as a forward takes."""
-    batch: list[_Fed] = []
-    for rows in fed:
-        if batch and sum(each.rows for each in batch) + rows.rows > FORWARD_ROWS:
-            yield batch
-            batch = []
-        batch.append(rows)
-    if batch:
-        yield batch
