@@ -52,8 +52,8 @@ test: $(VENV)/.ready-dev
 
 fuzz: $(VENV)/.ready-dev
 	@half=$$(awk 'BEGIN { print $(or $(minutes),10) / 2 }'); export OMP_NUM_THREADS=1; \
-		$(BIN)/python -m tests.tools.guard.differential $$half && \
-		$(BIN)/python -m tests.tools.guard.guided_fuzz $$half out/fuzz
+		$(BIN)/python -m tests.tools.guard.fuzzing.differential $$half && \
+		$(BIN)/python -m tests.tools.guard.fuzzing.guided_fuzz $$half out/fuzz
 
 soak: $(VENV)/.ready-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.ui.soak $(or $(questions),2000) $(MODEL)

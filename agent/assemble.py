@@ -1,4 +1,4 @@
-"""Putting an agent together from names: model, decoder, database, profile. The one place where defaults are chosen."""
+"""Assembles an agent from names: model, decoder, database, profile. Defaults are chosen here and nowhere else."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,9 +28,10 @@ DEFAULT_DECODER = "jacobi_forcing"
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """decoder None: the default one. profile None: compact for the embedded model, chat for every other.
+    """Which model to load, and how. decoder None: the default decoder. profile None: compact for the embedded model, chat
+    for every other.
 
-    adapter: "auto" (what is shipped for the embedded model), "none", or a folder.
+    adapter: "auto" (the adapter shipped with the embedded model), "none", or a folder.
     """
 
     model: str = "embedded"
@@ -60,14 +61,14 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model ready for any number of toolboxes, in as many threads."""
+    """A loaded model, which any number of toolboxes can share, each in its own thread."""
 
     choice: ModelChoice
     decoder: TextDecoder
     plain_cost: PlainCost
 
     def with_choice(self, choice: ModelChoice) -> "LoadedModel":
-        """The same model under another choice of decoder, profile and temperature."""
+        """The same model with another choice of decoder, profile and temperature."""
         return replace(self, choice=choice)
 
     def toolbox(
@@ -109,14 +110,13 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
 
 
 def tuned_key(choice: ModelChoice) -> str:
-    """What `sqlagent tune` keeps its result under. Raises ValueError for an unknown dtype."""
+    """The key under which `sqlagent tune` stores its result. Raises ValueError for an unknown dtype."""
     return would_run_as(f"{choice.model} {choice.adapter}", choice.dtype, choice.device)
 
 
 def with_tuned_decoder(choice: ModelChoice) -> ModelChoice:
-    """Where no decoder is named: the one tuned for this machine, in fp32 and int8 alone, where it cannot change the text.
-
-    Raises ValueError for an unknown dtype.
+    """The choice with the decoder that was tuned for this machine, if none is named. Only in fp32 and int8, where the
+    decoder cannot change the text. Raises ValueError for an unknown dtype.
     """
     is_exact = chosen_dtype(choice.dtype, choice.device, choice.model)[0] in (torch.float32, torch.int8)
     tuned = load_tuned(tuned_key(choice)) if is_exact and not (choice.decoder or choice.decoder_options) else None
@@ -124,7 +124,7 @@ def with_tuned_decoder(choice: ModelChoice) -> ModelChoice:
 
 
 def _check_prompts(choice: ModelChoice, adapter: About | None) -> None:
-    """Raise AdapterMismatch where an adapter learnt other prompts than the compact profile writes."""
+    """Raise AdapterMismatch if the adapter was trained on other prompts than the compact profile writes."""
     learnt = adapter.prompt_version if adapter else None
     if choice.profile_name == "compact" and learnt is not None and learnt != PROMPT_VERSION:
         raise AdapterMismatch(

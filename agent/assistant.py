@@ -6,8 +6,8 @@
         answer = shop.ask("How many customers are there?")
         print(answer.answer, answer.sql, answer.rows)
 
-`ask` takes a question by itself; `conversation().ask` also knows what came before. `sql` and `schema` need no model, which is
-loaded with the first question. Every call may come from any thread.
+`ask` takes each question by itself; `conversation().ask` also knows what came before. The model is loaded with the first
+question; `sql` and `schema` do not need it. Every method may be called from any thread.
 """
 
 import threading
@@ -28,7 +28,7 @@ from tools.schema import Schema
 
 
 class Assistant:
-    """A database and who answers questions about it. Owns the database; `close` ends it."""
+    """A database together with the agent that answers questions about it. Owns the database; `close` closes it."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Assistant:
         limits: Limits = DEFAULT_LIMITS,
         trail: Callable[[], Trail | None] = lambda: None,
     ) -> None:
-        """`trail`: gives each asker a way to the log. Raises UnknownMethod and UnknownProfile for what cannot be had."""
+        """`trail` makes each asker's access to the audit log. Raises UnknownMethod and UnknownProfile for unknown names."""
         choice.check()
         self.database, self.limits = database, limits
         self._choice, self._options, self._trail = choice, options or AgentOptions(), trail
@@ -53,7 +53,7 @@ class Assistant:
         options: AgentOptions | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Self:
-        """From a file, files, a folder or a URL, and a model's name as `--model` takes it. Raises OpenError."""
+        """Open a file, files, a folder or a URL, with a model named as for `--model`. Raises OpenError."""
         return cls(open_database(source, isolated=True), ModelChoice(model=model), options, limits)
 
     def ask(self, question: str, evidence: str = "") -> Answer:
@@ -67,7 +67,7 @@ class Assistant:
         return Conversation(toolbox)
 
     def sql(self, statement: str) -> Result | QueryError:
-        """Run one read-only statement by hand. Bad SQL comes back as data."""
+        """Run one read-only statement without the model. Errors in the SQL are returned, not raised."""
         return run_sql(self._trail(), self.database, statement, self.limits)
 
     def schema(self) -> Schema:
@@ -75,7 +75,7 @@ class Assistant:
         return self.database.schema()
 
     def close(self) -> None:
-        """Leave the database."""
+        """Close the database."""
         self.database.close()
 
     def __enter__(self) -> Self:

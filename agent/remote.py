@@ -1,6 +1,6 @@
-"""A model behind an OpenAI-compatible endpoint (vLLM, SGLang, `sqlagent serve`) in place of the one that runs here.
+"""A model behind an OpenAI-compatible endpoint (vLLM, SGLang, `sqlagent serve`) instead of one that runs here.
 
-Its name is `openai:http://host:port/v1#model`. The key, where one is asked for, is in OPENAI_API_KEY.
+Its name is `openai:http://host:port/v1#model`. If the endpoint wants a key, it is read from OPENAI_API_KEY.
 """
 
 import os
@@ -21,7 +21,7 @@ HELLO_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteModel:
-    """An endpoint that answered. Which decoder it runs, and how many forwards it takes, only it knows."""
+    """An endpoint that has answered. Its decoder and its number of forwards are unknown here."""
 
     choice: ModelChoice
     chat: Any  # langchain's ChatOpenAI
@@ -34,7 +34,7 @@ class RemoteModel:
 
 
 def any_model(choice: ModelChoice) -> LoadedModel | RemoteModel:
-    """The model of that name, here or elsewhere. Raises as `load_model`."""
+    """The local or remote model that `choice` names. Raises the same errors as `load_model`."""
     if not choice.model.startswith(SCHEME):
         return load_model(choice)
     if choice.profile_name != "chat":
@@ -43,7 +43,7 @@ def any_model(choice: ModelChoice) -> LoadedModel | RemoteModel:
 
 
 def _connected(choice: ModelChoice) -> Any:
-    """Raises ModelUnavailable where nobody answers, or not with that model."""
+    """A connected chat model. Raises ModelUnavailable if the endpoint does not answer or does not serve that model."""
     url, _, name = choice.model.removeprefix(SCHEME).partition("#")
     try:
         import openai

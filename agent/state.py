@@ -1,14 +1,12 @@
-"""What the graph carries from node to node: plain lists, dicts and strings, so that a checkpointer can store them.
+"""What the graph passes from node to node: plain lists, dicts and strings, so that a checkpointer can store them.
 
-Result rows never enter the state beyond a preview; the whole result lies in the toolbox.
+Only a preview of the result's rows enters the state; the whole result is in the toolbox.
 """
 
 from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
-Reading = Literal[
-    "standalone", "follow_up"
-]  # how a question is understood: by itself, or as going on from an earlier one
+Reading = Literal["standalone", "follow_up"]  # how a question is understood: by itself, or as continuing an earlier one
 
 
 class Turn(TypedDict):
@@ -16,28 +14,24 @@ class Turn(TypedDict):
 
     question: str
     sql: str
-    number: NotRequired[
-        int
-    ]  # of the question in the conversation, from 1; conversations stored by old releases lack it
-    entity: NotRequired[
-        str | None
-    ]  # what the answer names, where it is one thing: later questions call it "that artist"
+    number: NotRequired[int]  # of the question in the conversation, from 1; absent if stored by an old release
+    entity: NotRequired[str | None]  # the one thing that the answer names, if any: "that artist" means it
 
 
 class Attempt(TypedDict):
-    """One SQL that was tried, and what came of it."""
+    """One SQL statement that was tried, and its outcome."""
 
     sql: str
     repaired: bool  # written by the deterministic repair, not by the model
     error: dict[str, Any] | None  # a `tools.result.QueryError` as a dict
-    row_count: int | None  # None: did not run
+    row_count: int | None  # None if it did not run
 
 
 class DrawnPlan(TypedDict):
-    """A plan that the model may go by."""
+    """A plan that the model may follow."""
 
     text: str
-    drawn: int  # samples that say so
+    drawn: int  # how many samples gave it
     log_likelihood: float
     reading: Reading
 
@@ -51,17 +45,17 @@ class State(TypedDict):
     refused: list[str]  # SQL that the asker has seen and does not want again
     readings: list[Reading]  # to be decoded, the likelier first
     reading: Reading  # the one that the candidate follows
-    resolved: str  # the follow-up written out as a question that stands by itself; empty where no rule could
+    resolved: str  # the follow-up rewritten as a self-contained question; empty if no rule was sure
     leans_on: int | None  # index of the turn that a follow-up continues; None: the newest
-    started_over: bool  # the asker said so and asked nothing
+    started_over: bool  # the asker started over and asked nothing
     values: list[dict[str, Any]]  # `tools.linking.match_values.ValueMatch`
     links: list[dict[str, Any]]  # `tools.linking.link_schema.Link`, best first
     plan: str
     plans: list[DrawnPlan]  # the greedy one first; more than one where candidates vote
-    unclear: dict[str, str]  # what the asker is to choose from: what it is called -> the evidence that it makes
+    unclear: dict[str, str]  # what the asker can choose from: label -> the evidence to give for it
     candidate: str  # SQL as the model wrote it, waiting to be checked
-    checked: str  # the same, repaired where that was needed, waiting to be executed
-    sql: str  # the SQL that stands: it ran, and `preview` shows its result
+    checked: str  # the same, repaired if necessary, waiting to be executed
+    sql: str  # the accepted SQL: it ran, and `preview` shows its result
     attempts: list[Attempt]
     preview: dict[str, Any] | None  # columns, first rows, row count and truncated flag
     steps: list[dict[str, Any]]  # `agent.observe.step_record.Step`

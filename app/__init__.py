@@ -1,4 +1,4 @@
-"""The command line: it puts the other packages together. Each folder holds the commands of one purpose.
+"""The command line, which connects the other packages. Each folder holds the commands for one purpose.
 
-Start at `cli`, which names every command; `shared` holds what commands have in common.
+Start at `cli`, which lists every command; `shared` holds what commands have in common.
 """

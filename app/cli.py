@@ -1,4 +1,4 @@
-"""The command line. Commands live in their own files; this one names them."""
+"""The command line. Commands are in their own files; this file lists them."""
 
 from typing import Annotated
 
@@ -69,7 +69,7 @@ def _root(
         ),
     ] = None,
 ) -> None:
-    """Options that stand before every command."""
+    """Options that come before every command."""
     with exit_codes.plain_errors():
         load_extensions(extension or ())
 

@@ -6,7 +6,7 @@ class ModelError(Exception):
 
 
 class ModelUnavailable(ModelError):
-    """A model's files cannot be had: not there, not reachable, damaged, or no room for them."""
+    """A model's files are missing, unreachable or damaged, or there is no room for them."""
 
 
 class UnsupportedModel(ModelError):

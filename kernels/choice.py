@@ -1,7 +1,8 @@
-"""The sampler's choice for many rows at once: arg max of logits, or of logits / temperature + keyed noise (`kernels.philox`).
+"""The sampler's choice for many rows at once: argmax of logits, or of logits / temperature + keyed noise (`kernels.philox`).
 
-Two launches. The first reads every logit once and bounds each tile's best from above, with noise in fp32. The second computes
-the noise as the reference does, in fp64, for the few tiles that could hold a row's best; so the tokens are the same, not near.
+It takes two launches. The first reads every logit once and bounds each tile's best from above, with noise in fp32. The second
+computes the noise as the reference does, in fp64, for the few tiles that could hold a row's best, so the tokens are exactly the
+same.
 """
 
 import torch
@@ -21,8 +22,8 @@ def choose(
 ) -> Tensor:
     """Token ids [rows], int64, from logits [rows, vocab], contiguous.
 
-    temperature [rows], fp32: 0 takes the first of the largest logits. seed, position [rows], int64: the noise's key, and where
-    in the text the token goes. allowed [rows, vocab], bool: others are never chosen; a row must allow one.
+    temperature [rows], fp32: 0 takes the first of the largest logits. seed, position [rows], int64: the noise's key, and the
+    token's position in the text. allowed [rows, vocab], bool: other tokens are never chosen; each row must allow at least one.
     """
     if not on_triton(logits):
         return choose_reference(logits, temperature, seed, position, allowed)
@@ -42,7 +43,7 @@ def choose(
 def choose_reference(
     logits: Tensor, temperature: Tensor, seed: Tensor, position: Tensor, allowed: Tensor | None = None
 ) -> Tensor:
-    """The same row by row, with noise for the whole vocabulary."""
+    """The same choice row by row, with noise for the whole vocabulary."""
     logits = logits.float() if allowed is None else logits.float().masked_fill(~allowed, float("-inf"))
     ids = torch.arange(logits.shape[1], device=logits.device)
     keys = zip(logits, temperature, seed.tolist(), position.tolist(), strict=True)
@@ -51,7 +52,7 @@ def choose_reference(
 
 @triton.jit
 def _scaled(logits_ptr, allowed_ptr, heat, row, token, VOCAB: tl.constexpr, MASKED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Logits of a tile over the temperature, with IEEE's division: the reference's numbers."""
+    """Logits of a tile divided by the temperature, with IEEE division, so that they equal the reference's."""
     inside = token < VOCAB
     if MASKED:
         inside = inside & (tl.load(allowed_ptr + row * VOCAB + token, mask=inside, other=0) != 0)
@@ -80,7 +81,7 @@ def _bound(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """One program: a tile of a row. -log(-log u) <= -log(1 - u), and 1 - u is exact in fp32 where it is small."""
+    """One program per tile of a row. -log(-log u) <= -log(1 - u), and 1 - u is exact in fp32 if it is small."""
     tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     token = tile * TILE + tl.arange(0, TILE)
     heat = tl.load(heat_ptr + row)
@@ -111,7 +112,7 @@ def _decide(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """One program: a row. The tile with the best bound comes first, so that few others are left to be looked into."""
+    """One program per row. The tile with the best bound comes first, so that few others need to be examined."""
     row = tl.program_id(0).to(tl.int64)
     tiles = tl.arange(0, BLOCK)
     bounds = tl.load(bounds_ptr + row * TILES + tiles, mask=tiles < TILES, other=float("-inf"))

@@ -1,4 +1,4 @@
-"""Accepted rows of a table move up to the committed ones, in place and in all planes at once."""
+"""Moves the accepted rows of a table up to the committed ones, in place and in all planes at once."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ _MOST_COLUMNS = 1024  # of a program
 
 
 def compact_rows(table: Tensor, start: int, rows: Sequence[int]) -> None:
-    """Move row `start + rows[i]` of table [planes, capacity, ...], contiguous, to `start + i`. Rows ascend.
+    """Move row `start + rows[i]` of table [planes, capacity, ...], contiguous, to `start + i`. `rows` must ascend.
 
-    Those that lie in place already are not touched: a chain costs nothing.
+    Rows that are in place already are not touched, so a chain costs nothing.
     """
     placed = next((i for i, row in enumerate(rows) if row != i), len(rows))
     if placed < len(rows):
@@ -32,7 +32,7 @@ def _move(table: Tensor, start: int, source: Tensor) -> None:
 
 
 def compact_rows_reference(table: Tensor, start: int, source: Tensor) -> None:
-    """Rows `source` [count] of all planes to `start` and what follows, through a copy."""
+    """Move rows `source` [count] of all planes to `start` and the rows after it, through a copy."""
     table[:, start : start + len(source)] = table.index_select(1, source)
 
 
@@ -40,9 +40,9 @@ def compact_rows_reference(table: Tensor, start: int, source: Tensor) -> None:
 def _compact(  # type: ignore[no-untyped-def]
     table_ptr, source_ptr, start, count, plane_stride, SIZE: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """One program: some columns of a plane.
+    """One program per block of columns of a plane.
 
-    A row is read before anything is written over it, because no row moves down and each column stays with its thread.
+    A row is read before it is overwritten, because rows only move up and each column stays with its thread.
     """
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     plane_ptr = table_ptr + tl.program_id(0).to(tl.int64) * plane_stride + column

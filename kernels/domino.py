@@ -1,8 +1,8 @@
 """Domino's correction loop (arXiv 2605.29707): a chain of guesses, each corrected by those before it.
 
-The correction's first factor is split: what it takes from the states is computed for all places before, what it takes from the
-encoder comes with the encoder's own recurrent product. The encoder's input is a row gathered from a table. Corrected logits
-never reach memory: each tile of the vocabulary leaves its best alone.
+The correction's first factor is split: its part from the states is computed beforehand for all positions, and its part from the
+encoder is computed with the encoder's own recurrent product. The encoder's input is a row gathered from a table. Corrected
+logits never reach memory: each tile of the vocabulary stores only its best.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ _UNITS = 128  # of the encoder, in a program
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A Domino head's weights, readied for the tokens that it may draft: `size` of them, in whatever order."""
+    """A Domino head's weights, prepared for the `size` tokens that it may draft, in any order."""
 
     inputs: (
         Tensor  # [size, 3 * gru]: each token's embedding times the encoder's input weights (gates r, z, n as in torch)
     )
-    recurrent: Tensor  # [rank + 3 * gru, gru]: of the correction's first factor, and of the encoder's gates
+    recurrent: Tensor  # [rank + 3 * gru, gru]: for the correction's first factor, and for the encoder's gates
     outputs: Tensor  # [size, rank]: the second factor
 
     @property
@@ -34,10 +34,10 @@ class Correction:
 
 
 def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Correction) -> Tensor:
-    """Places [depth] in the draft vocabulary of the best guesses, one after another.
+    """Indices [depth] of the best guesses in the draft vocabulary, one after another.
 
-    base [depth, size], fp32: logits before the correction, which the first place goes without. places [depth, rank]: what the
-    correction takes from the states. start [gru]: the encoder's state after the last known token.
+    base [depth, size], fp32: logits before the correction, which the first position does not get. places [depth, rank]: the
+    states' part of the correction at each position. start [gru]: the encoder's state after the last known token.
     """
     if not on_triton(base):
         return correct_chain_reference(base, places, start, correction)
@@ -47,11 +47,11 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
     best = torch.empty(tiles, dtype=torch.float32, device=base.device)
     best_at = torch.empty(tiles, dtype=torch.int32, device=base.device)
     state, partial = start, (best, best_at, tiles)
-    for place in range(depth):
+    for index in range(depth):
         mixed = torch.mv(correction.recurrent, state)
         _tile_best[(tiles,)](
-            base[place],
-            places[place],
+            base[index],
+            places[index],
             mixed,
             correction.outputs,
             *partial[:2],
@@ -59,7 +59,7 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
             RANK=rank,
             BLOCK_RANK=padded(rank),
             TILE=_TILE,
-            CORRECTED=place > 0,
+            CORRECTED=index > 0,
         )
         following = torch.empty_like(state)
         _choose_and_read[(triton.cdiv(len(state), _UNITS),)](
@@ -68,7 +68,7 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
             mixed,
             state,
             following,
-            chosen[place:],
+            chosen[index:],
             TILES=tiles,
             BLOCK_TILES=padded(tiles),
             RANK=rank,
@@ -80,12 +80,12 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
 
 
 def correct_chain_reference(base: Tensor, places: Tensor, start: Tensor, correction: Correction) -> Tensor:
-    """Operator by operator, with the corrected logits in memory."""
+    """The same, operator by operator, with the corrected logits in memory."""
     chosen, state, rank = [], start, correction.rank
-    for place, logits in enumerate(base):
+    for index, logits in enumerate(base):
         mixed = correction.recurrent @ state
-        if place:
-            logits = logits + correction.outputs @ torch.nn.functional.silu(places[place] + mixed[:rank])
+        if index:
+            logits = logits + correction.outputs @ torch.nn.functional.silu(places[index] + mixed[:rank])
         chosen.append(logits.argmax())
         reset_in, update_in, new_in = correction.inputs[chosen[-1]].chunk(3)
         reset, update, new = mixed[rank:].chunk(3)
@@ -108,7 +108,7 @@ def _tile_best(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
     CORRECTED: tl.constexpr,
 ):
-    """One program: the best of a tile of the vocabulary, corrected."""
+    """One program per tile of the vocabulary: finds the best of its corrected logits."""
     token = tl.program_id(0) * TILE + tl.arange(0, TILE)
     scores = tl.load(base_ptr + token, mask=token < SIZE, other=float("-inf"))
     if CORRECTED:
@@ -140,7 +140,7 @@ def _choose_and_read(  # type: ignore[no-untyped-def]
     GRU: tl.constexpr,
     UNITS: tl.constexpr,
 ):
-    """One program: the best of all tiles, which each finds for itself, and some units of the encoder after it."""
+    """One program per block of encoder units: finds the best of all tiles, and updates its units with that token."""
     tiles = tl.arange(0, BLOCK_TILES)
     best = tl.load(best_ptr + tiles, mask=tiles < TILES, other=float("-inf"))
     token = tl.load(best_at_ptr + tl.argmax(best, 0)).to(tl.int64)

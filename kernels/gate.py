@@ -1,4 +1,4 @@
-"""silu(gate) * up, of the two halves of one product."""
+"""silu(gate) * up, from the two halves of one product."""
 
 import triton
 import triton.language as tl
@@ -21,14 +21,14 @@ def gated(gate_up: Tensor) -> Tensor:
 
 
 def gated_reference(gate_up: Tensor) -> Tensor:
-    """Two operators of torch."""
+    """The same with two operators of torch."""
     gate, up = gate_up.chunk(2, 1)
     return functional.silu(gate) * up
 
 
 @triton.jit
 def _gated(gate_up_ptr, out_ptr, inner, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One program: some columns of a row."""
+    """One program per block of columns of a row."""
     row, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < inner
     at = row * 2 * inner + column

@@ -1,4 +1,4 @@
-"""A function over buffers of fixed address, as one CUDA graph; without CUDA it is called as it is."""
+"""Runs a function over buffers of fixed address as one CUDA graph; without CUDA it is simply called."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -10,9 +10,9 @@ _WARM_UPS = 2  # libraries allocate their workspaces and Triton compiles, neithe
 
 
 class Graph(Generic[Result]):
-    """Calls of `run`, whose tensors all keep their addresses. Results are overwritten by the next call.
+    """Calls `run`, whose tensors must all keep their addresses. The next call overwrites the result.
 
-    pool: memory that graphs share which never run at the same time, from `torch.cuda.graph_pool_handle()`.
+    pool: memory shared by graphs that never run at the same time, from `torch.cuda.graph_pool_handle()`.
     """
 
     def __init__(self, run: Callable[[], Result], device: torch.device, pool: Any = None) -> None:

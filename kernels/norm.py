@@ -1,4 +1,4 @@
-"""What a layer adds to the residual stream and the RMS norm of the sum, in one pass over the row."""
+"""Adds a layer's output to the residual stream and computes the RMS norm of the sum, in one pass over the row."""
 
 import torch
 import triton
@@ -21,7 +21,7 @@ def add_rms_norm(x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[
 
 
 def add_rms_norm_reference(x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Two operators of torch."""
+    """The same with two operators of torch."""
     added = x + delta
     return added, functional.rms_norm(added, weight.shape, weight, eps)
 
@@ -30,14 +30,14 @@ def add_rms_norm_reference(x: Tensor, delta: Tensor, weight: Tensor, eps: float)
 def _add_rms_norm(  # type: ignore[no-untyped-def]
     x_ptr, delta_ptr, weight_ptr, added_ptr, normed_ptr, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """One program: a row."""
+    """One program per row."""
     column = tl.arange(0, BLOCK)
     inside = column < SIZE
     at = tl.program_id(0).to(tl.int64) * SIZE + column
     added = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32) + tl.load(delta_ptr + at, mask=inside, other=0.0)
     added = added.to(added_ptr.dtype.element_ty)
     tl.store(added_ptr + at, added, mask=inside)
-    added = added.to(tl.float32)  # as it was rounded
+    added = added.to(tl.float32)  # the rounded sum
     normed = (
         added * tl.rsqrt(tl.sum(added * added, 0) / SIZE + eps) * tl.load(weight_ptr + column, mask=inside, other=0.0)
     )

@@ -1,7 +1,7 @@
 """Counter-based noise: Philox4x32-10 (Salmon et al., SC 2011) and Gumbel noise made from it, in plain torch.
 
-A noise value is a pure function of (seed, position, token): no generator state, so the same text comes out whatever
-order positions are visited in. All arithmetic is on 32-bit words held in int64, because torch has no uint32 product.
+A noise value is a pure function of (seed, position, token): there is no generator state, so the text does not depend on the
+order in which positions are visited. All arithmetic is on 32-bit words held in int64, because torch has no uint32 product.
 """
 
 import torch
@@ -17,7 +17,7 @@ GUMBEL_MAX = 17.3288  # at the largest, 1 - 2^-25: 17.32868
 
 
 def philox4x32(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:
-    """Four random 32-bit words per counter. Counter words: int64 tensors of one shape in [0, 2^32); so is the result."""
+    """Four random 32-bit words per counter. Counter words and results: int64 tensors of one shape, in [0, 2^32)."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):
@@ -40,7 +40,7 @@ def gumbel(seed: int, position: int | Tensor, tokens: Tensor) -> Tensor:
     broadcast; key = seed.
 
     Uniforms are (w + 1/2) / 2^24 for the top 24 bits w of the first word; the logarithms are taken in fp64 and rounded, so
-    that platforms agree. Every value lies in [GUMBEL_MIN, GUMBEL_MAX].
+    that platforms agree. Every value is in [GUMBEL_MIN, GUMBEL_MAX].
     """
     zeros = torch.zeros_like(tokens)
     counter = (tokens, zeros + position, zeros, zeros)
@@ -48,6 +48,6 @@ def gumbel(seed: int, position: int | Tensor, tokens: Tensor) -> Tensor:
 
 
 def gumbel_of(words: Tensor) -> Tensor:
-    """The noise that 24-bit words, an int64 tensor, stand for; it grows with the word."""
+    """The noise of 24-bit words, an int64 tensor; it increases with the word."""
     uniform = (words.double() + 0.5) / 2**24
     return (-torch.log(-torch.log(uniform))).float()

@@ -1,8 +1,8 @@
-"""Rows of several sequences in one forward: the numbers by which kernels find what belongs to whom.
+"""Rows of several sequences in one forward: the numbers from which kernels know which rows belong to which sequence.
 
-All lie in buffers of fixed size and address, so that a captured CUDA graph reads what was filled in last. A sequence's
-keys and values are a table of its own, [2 * layers * kv_heads, capacity, head_dim] with the plane of (layer, key or value,
-head) at ``(2 * layer + is_value) * kv_heads + head``; it may move or grow between forwards, because kernels go by its address.
+All are in buffers of fixed size and address, so that a captured CUDA graph reads what was filled in last. Each sequence has its
+own table of keys and values, [2 * layers * kv_heads, capacity, head_dim], with the plane of (layer, key or value, head) at
+``(2 * layer + is_value) * kv_heads + head``. It may move or grow between forwards, because kernels read its address.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ _ROW_FACTS, _SEQUENCE_FACTS = 4, 6
 class SequenceRows:
     """The rows that one sequence feeds to a forward.
 
-    table: its keys and values, with room for the rows. before: tokens in the table already, all of them seen by the rows.
-    tokens, positions: of the rows. seen: bool [rows, rows] on the CPU, which of the rows each sees, none after it; None: all
-    up to itself.
+    table: its keys and values, with room for the rows. before: tokens in the table already, all of which the rows see.
+    tokens, positions: of the rows. seen: bool [rows, rows] on the CPU: which of the rows each row sees, never a later one;
+    None: all up to itself.
     """
 
     table: Tensor
@@ -52,7 +52,7 @@ class Ragged:
 
     @classmethod
     def of(cls, parts: Sequence[SequenceRows]) -> "Ragged":
-        """Buffers that just fit."""
+        """Buffers of exactly the needed size."""
         counts = [len(part) for part in parts]
         ragged = cls(len(parts), sum(counts), max(counts), parts[0].table.device)
         ragged.fill(parts)
@@ -63,8 +63,8 @@ class Ragged:
         return len(self.count)
 
     def fill(self, parts: Sequence[SequenceRows]) -> None:
-        """Describe the next forward. Rows lie one sequence after another; those that are left over belong to none."""
-        self.parts = list(parts)  # what the references go by
+        """Describe the next forward. Rows are ordered by sequence; leftover rows belong to none."""
+        self.parts = list(parts)  # the references use these
         self._host.zero_()
         by_row = self._host[: _ROW_FACTS * self.rows].view(_ROW_FACTS, -1)
         by_sequence = self._host[_ROW_FACTS * self.rows :].view(_SEQUENCE_FACTS, -1)

@@ -1,4 +1,4 @@
-"""Norms of queries and keys, rotary positions, and keys and values to their tables, in one pass over a fused product."""
+"""Normalises and rotates queries and keys, and stores keys and values in their tables, in one pass over a fused product."""
 
 import triton
 import triton.language as tl
@@ -12,11 +12,11 @@ from kernels.ragged import Ragged
 def rotate_and_store(
     qkv: Tensor, norm: Tensor | None, cos: Tensor, sin: Tensor, ragged: Ragged, layer: int, kv_heads: int, eps: float
 ) -> Tensor:
-    """Queries [rows, heads, dim], normed and rotated; the keys, treated alike, and the values go into the tables.
+    """Queries [rows, heads, dim], normed and rotated; the keys, treated in the same way, and the values go into the tables.
 
     qkv [rows, heads + 2 * kv_heads, dim], contiguous: queries, keys, values. norm [heads + kv_heads, dim]: weights of an RMS
-    norm over dim before the rotation, or None. cos, sin [positions, dim], contiguous; sin is negative in the first half: out
-    is x * cos + (halves of x swapped) * sin.
+    norm over dim before the rotation, or None. cos, sin [positions, dim], contiguous; sin is negative in the first half: the
+    output is x * cos + (halves of x swapped) * sin.
     """
     if not on_triton(qkv):
         return rotate_and_store_reference(qkv, norm, cos, sin, ragged, layer, kv_heads, eps)
@@ -49,21 +49,21 @@ def rotate_and_store(
 def rotate_and_store_reference(
     qkv: Tensor, norm: Tensor | None, cos: Tensor, sin: Tensor, ragged: Ragged, layer: int, kv_heads: int, eps: float
 ) -> Tensor:
-    """Operator by operator, and the tables one after another."""
+    """The same, operator by operator and table by table."""
     heads, dim = qkv.shape[1] - 2 * kv_heads, qkv.shape[2]
-    turned, values = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
+    rotated, values = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
     if norm is not None:
-        turned = functional.rms_norm(turned, (dim,), None, eps) * norm
+        rotated = functional.rms_norm(rotated, (dim,), None, eps) * norm
     cos, sin = cos[ragged.position, None], sin[ragged.position, None]
-    turned = turned * cos + turned.roll(dim // 2, -1) * sin
+    rotated = rotated * cos + rotated.roll(dim // 2, -1) * sin
     first = 0
     for part in ragged.parts:
         mine, slots = slice(first, first + len(part.tokens)), slice(part.before, part.before + len(part.tokens))
         planes = part.table.view(-1, 2, kv_heads, *part.table.shape[1:])
-        planes[layer, 0, :, slots] = turned[mine, heads:].transpose(0, 1)
+        planes[layer, 0, :, slots] = rotated[mine, heads:].transpose(0, 1)
         planes[layer, 1, :, slots] = values[mine].transpose(0, 1)
         first = mine.stop
-    query: Tensor = turned[:, :heads].contiguous()
+    query: Tensor = rotated[:, :heads].contiguous()
     return query
 
 
@@ -87,7 +87,7 @@ def _rotate_and_store(  # type: ignore[no-untyped-def]
     BLOCK_DIM: tl.constexpr,
     NORMED: tl.constexpr,
 ):
-    """One program: a head of queries, keys or values of one row."""
+    """One program per row and head of queries, keys or values."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     dims = tl.arange(0, BLOCK_DIM)
     inside = dims < DIM

@@ -1,7 +1,8 @@
-"""Attention of draft trees: every row sees all that went before its sequence's rows, and of those rows its ancestors.
+"""Attention of draft trees: a row sees all its sequence's tokens before the rows, and among the rows its ancestors.
 
-Online softmax over contiguous keys and values, split among programs where there are few rows (Flash-Decoding, Dao et al. 2023),
-heads that share keys folded into the rows. No mask exists for what went before: only the rows' own N x N part has one.
+It is an online softmax over contiguous keys and values. They are split among programs if there are few rows (Flash-Decoding,
+Dao et al. 2023), and heads that share keys are folded into the rows. Earlier tokens need no mask: only the rows' own N x N part
+has one.
 """
 
 import math
@@ -22,10 +23,10 @@ _KEYS = 64  # of a tile
 
 
 def tree_attention(query: Tensor, ragged: Ragged, layer: int, kv_heads: int, splits: int = 0) -> Tensor:
-    """query [rows, heads, dim], contiguous, with the rows' own keys and values in their tables already -> [rows, heads, dim].
+    """query [rows, heads, dim], contiguous, with the rows' own keys and values already in their tables -> [rows, heads, dim].
 
-    Rows that belong to no sequence come back as anything. splits: among how many programs a sequence's keys are divided, a
-    power of two; 0 lets the shape decide.
+    The output of rows that belong to no sequence is undefined. splits: the number of programs among which a sequence's keys are
+    divided, a power of two; 0 chooses it by the shape.
     """
     if not on_triton(query):
         return tree_attention_reference(query, ragged, layer, kv_heads)
@@ -35,7 +36,7 @@ def tree_attention(query: Tensor, ragged: Ragged, layer: int, kv_heads: int, spl
     blocks = ragged.sequences * triton.cdiv(ragged.width, queries // group)
     splits = splits or padded(max(1, min(_MOST_SPLITS, _PROGRAMS // (blocks * kv_heads))), 1)
     out = torch.empty_like(query)
-    # Of each split: what it mixed, not yet divided by its softmax's sum; the logarithmic maximum and that sum.
+    # Of each split: its output, not yet divided by its softmax's sum; the logarithmic maximum and that sum.
     mixed = query.new_empty(splits, rows, heads, dim, dtype=torch.float32) if splits > 1 else out
     softmax = query.new_empty(splits, rows, heads, 2, dtype=torch.float32)
     _attend[(blocks, kv_heads, splits)](
@@ -107,7 +108,7 @@ def _attend(  # type: ignore[no-untyped-def]
     KEYS: tl.constexpr,
     SPLITS: tl.constexpr,
 ):
-    """One program: a block of a sequence's rows, one head of keys, one part of the keys."""
+    """One program per block of a sequence's rows, head of keys, and split of the keys."""
     block_rows: tl.constexpr = QUERIES // GROUP
     blocks = tl.cdiv(width, block_rows)
     sequence, start = tl.program_id(0) // blocks, tl.program_id(0) % blocks * block_rows
@@ -185,7 +186,7 @@ def _tile(  # type: ignore[no-untyped-def]
     scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
     scores = tl.where(visible, scores, float("-inf"))
     new_best = tl.maximum(best, tl.max(scores, 1))
-    anchor = tl.where(new_best == float("-inf"), 0.0, new_best)  # a row that has seen nothing yet
+    anchor = tl.where(new_best == float("-inf"), 0.0, new_best)  # the row has seen no key yet
     weight = tl.exp2(scores - anchor[:, None])
     shrink = tl.exp2(best - anchor)
     values = tl.load(values_ptr + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0)
@@ -197,7 +198,7 @@ def _tile(  # type: ignore[no-untyped-def]
 def _combine(  # type: ignore[no-untyped-def]
     mixed_ptr, softmax_ptr, out_ptr, flats, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, SPLITS: tl.constexpr
 ):
-    """One program: the splits of a row's head, added with the weights of their softmaxes."""
+    """One program per head of a row: sums the splits, weighted by their softmaxes."""
     flat = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     dims = tl.arange(0, BLOCK_DIM)
     at = tl.arange(0, SPLITS) * flats + flat

@@ -1,4 +1,6 @@
-"""Conversations on disk: every event of each, in one SQLite file, so that they survive a restart and can be shared."""
+"""Keeps conversations on disk, with all their events, in one SQLite file, so that they survive a restart and can be
+shared.
+"""
 
 import sqlite3
 import threading
@@ -24,7 +26,7 @@ _TITLE_LENGTH = 80
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A conversation in a list. `source`: what its database was opened from; `changed_s`: seconds since 1970."""
+    """A conversation as a list shows it. `source`: what its database was opened from; `changed_s`: seconds since 1970."""
 
     id: str
     title: str
@@ -33,7 +35,7 @@ class Entry:
 
 
 class Archive:
-    """Every call names the owner: nobody sees, changes or deletes what is another's. Safe in any thread."""
+    """Stored conversations. Calls name the owner, so that nobody sees, changes or deletes another's. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,13 +46,13 @@ class Archive:
         self._connection.executescript(_TABLES)
 
     def begin(self, owner: str, source: str, title: str = "") -> str:
-        """A new conversation's id."""
+        """Start a new conversation; returns its id."""
         name = uuid4().hex
         self._do("INSERT INTO conversations VALUES (?, ?, ?, ?, ?)", name, owner, title, source, time())
         return name
 
     def add(self, owner: str, conversation: str, events: Iterable[Event]) -> None:
-        """Append events. The first question becomes the title. Nothing happens in another's conversation."""
+        """Append events. The first question becomes the title. Does nothing to another owner's conversation."""
         events = list(events)
         if not events or self.entry(owner, conversation) is None:
             return
@@ -59,7 +61,7 @@ class Archive:
             connection.execute("BEGIN")
             count = "SELECT COALESCE(MAX(position) + 1, 0) FROM events WHERE conversation = ?"
             (start,) = connection.execute(count, (conversation,)).fetchone()
-            # SQLite takes no half characters
+            # SQLite cannot store lone surrogates
             lines = (to_json(event).encode(errors="replace").decode() for event in events)
             rows = [(conversation, start + i, line) for i, line in enumerate(lines)]
             connection.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
@@ -67,19 +69,19 @@ class Archive:
             connection.execute(change, (time(), title, conversation))
 
     def events(self, owner: str, conversation: str) -> list[Event]:
-        """All its events that can be read; none when there is no such conversation of this owner's."""
+        """All readable events of the conversation; none if this owner has no such conversation."""
         if self.entry(owner, conversation) is None:
             return []
         lines = "SELECT line FROM events WHERE conversation = ? ORDER BY position"
         return list(read_events(line for (line,) in self._do(lines, conversation)))
 
     def every(self, source: str) -> Iterator[list[Event]]:
-        """The events of each conversation on `source`, whoever had it: for the keeper of the file, not for those who ask."""
+        """The events of each conversation on `source`, whoever its owner: for the file's administrator, not for askers."""
         for owner, conversation in self._do("SELECT owner, id FROM conversations WHERE source = ?", source):
             yield self.events(owner, conversation)
 
     def entry(self, owner: str, conversation: str) -> Entry | None:
-        """What the list says of one conversation."""
+        """The list entry of one conversation; None if this owner has no such conversation."""
         wanted = "SELECT id, title, source, changed_s FROM conversations WHERE id = ? AND owner = ?"
         return next((Entry(*row) for row in self._do(wanted, conversation, owner)), None)
 
@@ -92,7 +94,7 @@ class Archive:
         return [Entry(*row) for row in self._do(query, owner, text, text, text, most)]
 
     def delete(self, owner: str, conversation: str) -> bool:
-        """Whether there was one to delete."""
+        """Delete the conversation; returns whether there was one to delete."""
         if self.entry(owner, conversation) is None:
             return False
         self._do("DELETE FROM events WHERE conversation = ?", conversation)

@@ -1,4 +1,4 @@
-"""A conversation: questions in, events and answers out. Owns the thread, its memory and its recall."""
+"""A conversation takes questions and gives events and answers. It owns the thread, its memory and its recall."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -22,8 +22,8 @@ from agent.state import Reading, State, Turn, opening
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `sqlagent ask --json` prints; times in milliseconds. `error`: kind and message, or None when SQL ran. Of the kind
-    "unclear", its message asks what is meant, and its candidates are what may be."""
+    """What `sqlagent ask --json` prints; times in milliseconds. `error`: kind and message, or None when SQL ran. An error of
+    kind "unclear" asks in its message what is meant, and its candidates are the possible meanings."""
 
     question: str
     sql: str | None
@@ -37,7 +37,7 @@ class Answer:
     total_ms: float
     plain_total_ms: float | None  # None when a step's plain time is not known
     error: dict[str, Any] | None
-    continues: int | None = None  # number of the question that this one was read as a follow-up of, from 1
+    continues: int | None = None  # number, from 1, of the question that this one follows up
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -48,16 +48,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Another try at a question: the reading that the asker wants, and SQL that is not wanted again."""
+    """Another try at a question: the reading that the asker wants, and the SQL that the asker has refused."""
 
     reading: Reading | None = None
     refused: tuple[str, ...] = ()
 
 
 class Conversation:
-    """Asks one toolbox's agent under one thread id; follow-up questions see the turns before them.
+    """Asks one toolbox's agent under one thread id, so that follow-up questions see the turns before them.
 
-    With a persistent checkpointer the same `thread` continues after a restart.
+    With a persistent checkpointer, the same `thread` continues after a restart.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Conversation:
         self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
 
     def events(self, question: str, evidence: str = "", again: Again | None = None) -> Iterator[Event]:
-        """What happens, as it happens: first `Asked`, last `Answered`. Raises Stopped once the toolbox's stop signal is set."""
+        """Events as they happen, from `Asked` to `Answered`. Raises Stopped once the toolbox's stop signal is set."""
         happening = self._events(question, evidence, again or Again())
         return traced(question, self.toolbox.database, self.thread, happening)
 
@@ -90,13 +90,13 @@ class Conversation:
         yield Answered(answer, len(answer["rows"]))
 
     def ask(self, question: str, evidence: str = "", again: Again | None = None) -> Answer:
-        """The answer alone."""
+        """The answer, without the events."""
         answers = [event.answer for event in self.events(question, evidence, again) if isinstance(event, Answered)]
         return Answer(**answers[-1])
 
     def remember(self, question: str, sql: str, number: int | None = None, entity: str | None = None) -> None:
-        """Have the conversation contain a question that was answered elsewhere. `sql` is in the database's dialect; `number`
-        is the question's in the conversation, by default the next; `entity` is what the answer names, if it is one thing.
+        """Add a question that was answered elsewhere to the conversation. `sql` is in the database's dialect; `number` is the
+        question's number in the conversation, by default the next; `entity` is what the answer names, if it is one thing.
         """
         turns = self._graph.get_state(self._config).values.get("turns") or []
         number = number or self._asked() + 1
@@ -130,7 +130,7 @@ class Conversation:
 
 
 def _noted(updates: Mapping[str, Any]) -> Iterator[Noted]:
-    """What nodes found: {node: its update of the state}."""
+    """Events for what the nodes found. `updates`: {node: its update of the state}."""
     return (Noted(node, notes) for node, update in updates.items() if (notes := notes_of(node, update or {})))
 
 

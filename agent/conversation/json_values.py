@@ -1,4 +1,4 @@
-"""Cell values as JSON has them, for records that leave the program."""
+"""Converts cell values to JSON values, for records that leave the program."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def plain_rows(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
-    """Rows whose cells are None, true or false, numbers and text."""
+    """The rows with cells that are None, Booleans, numbers or text."""
     return [[plain_value(cell) for cell in row] for row in rows]
 
 
@@ -20,7 +20,7 @@ def plain_value(cell: Any) -> Any:
     if cell is None or isinstance(cell, bool | str):
         return cell
     if isinstance(cell, int):
-        return cell if abs(cell) < 2**53 else str(cell)  # a browser's numbers end there
+        return cell if abs(cell) < 2**53 else str(cell)  # larger integers are inexact in JavaScript
     if isinstance(cell, date | datetime | time):
         return cell.isoformat(" ") if isinstance(cell, datetime) else cell.isoformat()
     if isinstance(cell, bytes | bytearray):

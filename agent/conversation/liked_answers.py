@@ -1,4 +1,4 @@
-"""From answers with a thumbs-up to examples in a folder of knowledge."""
+"""Turns answers that got a thumbs-up into examples in a knowledge folder."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -8,8 +8,8 @@ from agent.prompts.knowledge import EXAMPLES, examples
 
 
 def liked(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
-    """The question and SQL of the first turn of a conversation, where its answer has a thumbs-up at last. Later turns lean on
-    what was said before, and are no examples by themselves.
+    """The question and SQL of a conversation's first turn, if the last judgement of its answer was a thumbs-up. Later turns
+    depend on what was said before, so they are no examples by themselves.
     """
     question = sql = ""
     turn, approved = -1, False
@@ -26,7 +26,7 @@ def liked(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
 
 
 def learn(folder: Path, conversations: Iterable[Sequence[Event]]) -> list[str]:
-    """Append the liked pairs whose questions are not there yet to the folder's examples; returns these questions.
+    """Append the liked pairs whose questions the folder's examples lack; returns these questions.
     Raises KnowledgeError.
     """
     known = {question.casefold() for question, _ in examples(folder)}

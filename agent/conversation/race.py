@@ -1,4 +1,4 @@
-"""A race: one step of a question decoded by several methods, round by round, each on a clock of its own."""
+"""A race decodes one step of a question with several methods, round by round, each timed by its own clock."""
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from decoding.serving.chat_model import FastChatModel, rounds_of
 
 
 class NoRace(ValueError):
-    """These runners cannot race; the message says why."""
+    """There can be no race; the message says why."""
 
 
 @dataclass(slots=True)
 class Lane:
-    """One runner. `clock_ms`: time of its own rounds, as if it ran alone; the other runners' rounds do not count."""
+    """One method's run. `clock_ms`: the time of its own rounds only, as if it ran alone."""
 
     method: str
     text: str = ""
@@ -42,16 +42,16 @@ class Lane:
 
     @property
     def shared_rounds(self) -> int:
-        """Rounds whose forward also decoded for other people's questions, so that its time is no time of one alone."""
+        """Rounds whose forward also decoded other questions, so that their time is not that of this run alone."""
         return sum(r.batch > 1 for r in self.rounds)
 
 
 def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:
     """Decode the newest call of `step` again with every method; yields all lanes after each round.
 
-    The runner with the least time on its clock goes next, so that what is seen is what a race on separate machines would
-    look like. All find the prompt in the prefix cache, work under the same constraint, and have nothing to recall: the text
-    itself was remembered when the step was first decoded. Raises NoRace, and Stopped.
+    The lane with the least time on its clock goes next, so that the race looks as it would on separate machines. All
+    lanes find the prompt in the prefix cache and have the same constraint and an empty recall, since the conversation's
+    recall holds the very text to be decoded. Raises NoRace and Stopped.
     """
     call = toolbox.calls.get(step)
     if not isinstance(toolbox.model, FastChatModel) or call is None:
@@ -78,7 +78,7 @@ def _run(model: FastChatModel, call: Call, method: str) -> Generator[AIMessageCh
 
 
 def _warm(model: FastChatModel, call: Call) -> None:
-    """Put the prompt into the prefix cache, so that the first runner does not pay for all."""
+    """Put the prompt into the prefix cache, so that the first lane does not pay for its prefill."""
     model.invoke(list(call.messages), decoder="plain", options={}, max_new_tokens=1)
 
 
@@ -88,7 +88,7 @@ def _advance(lane: Lane, run: Iterator[AIMessageChunk], model: FastChatModel) ->
     except ConstraintError:
         lane.trouble, lane.done = "the grammar came to a dead end", True
         return
-    except (ModelError, UnknownMethod) as error:  # no head for it here, say: the others race on
+    except (ModelError, UnknownMethod) as error:  # there may be no head for it here; the others race on
         lane.trouble, lane.done = str(error), True
         return
     if chunk is None:

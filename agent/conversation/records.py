@@ -1,4 +1,4 @@
-"""A question's events ready to be shown and kept: token ids with their text, and no more rows than are wanted."""
+"""Prepares a question's events to be shown and stored: adds the text of token ids, and limits the rows."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ from decoding.tokenizer.tokenizer import Tokenizer
 def records(
     conversation: Conversation, question: str, evidence: str = "", shown: int = 1000, again: Again | None = None
 ) -> Iterator[Event]:
-    """Ask, and tell what happens. `shown`: most rows that an `Answered` carries. Raises Stopped."""
+    """Ask the question and yield its events. `shown`: most rows that an `Answered` carries. Raises Stopped."""
     model = conversation.toolbox.model
     tokenizer = model.decoder.tokenizer if isinstance(model, FastChatModel) else None
     for event in conversation.events(question, evidence, again):
@@ -27,6 +27,6 @@ def records(
 
 
 def spell(tokenizer: Tokenizer, rounds: Iterable[Round]) -> dict[int, str]:
-    """The text of every token id in `rounds`, each on its own."""
+    """Maps every token id in `rounds` to its text."""
     ids = {token for r in rounds for token in (*r.draft_tokens, *r.text_tokens)}
     return {token: tokenizer.decode([token]) for token in sorted(ids)}

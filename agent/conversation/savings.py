@@ -1,4 +1,4 @@
-"""What fast decoding saved over several steps: totals of their records."""
+"""Totals of step records: what fast decoding saved over several steps."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """Sums over the steps that a model decoded; times in milliseconds. `plain_ms` None: not known for every step.
+    """Sums over the steps that a model decoded; times in milliseconds. `plain_ms` is None unless known for every step.
 
     `source` says how plain decoding's time is known: "measured", "estimated", "same", or several of them.
     """
 
     new_tokens: int
-    committed_tokens: int  # those that cost a forward, stop tokens among them
+    committed_tokens: int  # tokens that cost a forward, including stop tokens
     target_forwards: int
     prompt_tokens: int
     cached_tokens: int
@@ -23,7 +23,7 @@ class Savings:
 
     @property
     def tokens_per_forward(self) -> float | None:
-        """As `decoding.engine.records.metrics` has it: forced tokens do not count."""
+        """As `decoding.engine.records.metrics` defines it: forced tokens do not count."""
         return self.committed_tokens / self.target_forwards if self.target_forwards else None
 
     @property
@@ -36,7 +36,7 @@ class Savings:
 
 
 def savings(steps: Iterable[Mapping[str, Any]]) -> Savings:
-    """Totals of `agent.observe.step_record.Step` records as dicts; steps without a model count with their time alone."""
+    """Totals of `agent.observe.step_record.Step` records as dicts; steps without a model add their time only."""
     steps = list(steps)
     plain = [step["plain_ms"] for step in steps]
     sources = {step["plain_ms_source"] for step in steps if step["decoder"]} - {None}

@@ -1,4 +1,4 @@
-"""Decides by rules, without a model, whether a question leans on earlier ones, and what it means then.
+"""Decides by rules, without a model, whether a question refers to earlier ones and, if so, what it means.
 
 Start at `follow_up`.
 """

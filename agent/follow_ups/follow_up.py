@@ -1,8 +1,10 @@
-"""Whether a question leans on the conversation, and on which of its questions. Rules over words and the schema; no model.
+"""Decides whether a question depends on the conversation, and on which of its questions. The rules use words and the
+schema; there is no model.
 
-A question that stands by itself gets the prompt of a first question: a history that it does not need makes a small model
-write the former SQL again. The rules know the marks of context-dependent questions that the literature lists (Bertomeu et
-al. 2006; Liu et al., "How Far are We from Effective Context Modeling?", 2020): reference, ellipsis, and operations on a result.
+A self-contained question gets the prompt of a first question: a history that it does not need makes a small model write
+the former SQL again. The rules know the marks of context-dependent questions that the literature lists (Bertomeu et al.
+2006; Liu et al., "How Far are We from Effective Context Modeling?", 2020): reference, ellipsis, and operations on a
+result.
 """
 
 import re
@@ -23,9 +25,10 @@ Leaning = Literal["stands", "leans", "unsure"]
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """How a question relates to the turns before it. `turn`: index of the turn that it would continue, the newest by default.
+    """How a question relates to the turns before it.
 
-    `prefer`: which reading is likelier where the leaning is unsure.
+    `turn`: index of the turn that it would continue, by default the newest. `prefer`: the likelier reading if `leaning` is
+    "unsure".
     """
 
     leaning: Leaning
@@ -41,9 +44,9 @@ class Relation:
 
 
 def without_reset(question: str) -> str | None:
-    """What is asked after "start over", maybe nothing; None where the question does not begin with such words.
+    """What is asked after "start over", perhaps nothing; None if the question does not begin with such words.
 
-    Something is asked, nothing is asked, and there was no reset:
+    A reset with a question, a reset without one, and no reset:
 
     >>> without_reset("Forget that. How many singers are there?")
     'How many singers are there?'
@@ -55,7 +58,7 @@ def without_reset(question: str) -> str | None:
 
 
 def relation_of(question: str, named: Mentions, turns: Sequence[Turn], dialect: str) -> Relation:
-    """How the question relates to the conversation. `named`: what it names of the schema.
+    """How the question relates to the conversation. `named`: what of the schema it names.
 
     A fragment, a whole question, and one that may be either:
 
@@ -76,7 +79,7 @@ def relation_of(question: str, named: Mentions, turns: Sequence[Turn], dialect: 
 
 
 def new_words(question: str, former: str) -> frozenset[str]:
-    """Content words that a former question lacks.
+    """The question's content words that the former question lacks.
 
     >>> sorted(new_words("How many young singers are from France?", "How many singers are from Spain?"))
     ['france']
@@ -85,7 +88,7 @@ def new_words(question: str, former: str) -> frozenset[str]:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The stems of the words that carry meaning, numbers among them.
+    """The stems of the words that carry meaning, including numbers.
 
     >>> sorted(content_words("What are the names of the singers from France?"))
     ['france', 'singer']
@@ -93,7 +96,7 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(stem(word.key) for word in split(text) if word.key not in STOP_WORDS | _EMPTY)
 
 
-WHOLE = 3  # content words that make a question whole though it names no table
+WHOLE = 3  # content words that make a question complete although it names no table
 _EMPTY = word_set("instead too well also again please what how thanks same ones those sum count")
 
 
@@ -111,7 +114,7 @@ def _leaning(question: str, named: Mentions) -> tuple[Leaning, Reading]:
 
 
 def _is_marked(bare: str, core: str, named: Mentions) -> bool:
-    """Whether words say that something before is meant."""
+    """Whether the wording refers to something earlier in the conversation."""
     one_clause = not any(mark in core.rstrip(" .?!") for mark in ";,.")
     return bool(
         _refers(core, named)
@@ -125,7 +128,7 @@ def _is_marked(bare: str, core: str, named: Mentions) -> bool:
 
 
 def _of_fragment(core: str, named: Mentions, connected: bool) -> tuple[Leaning, Reading]:
-    """ "In France?", "by year", "the oldest": what is asked of it stands in a question before."""
+    """For fragments such as "In France?", "by year", "the oldest": an earlier question says what is asked of them."""
     if named.tables and not connected and not marks.OF_A_RESULT.match(core) and not marks.PREPOSITION.match(core):
         return "unsure", "standalone"  # "albums of 2020" may be a question in telegram style
     return "leans", "follow_up"
@@ -150,14 +153,14 @@ def _without(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _asks(text: str) -> bool:
-    """Whether the text begins as a question or a request does, or has such a clause behind a comma."""
+    """Whether the text begins like a question or a request, or has such a clause after a comma."""
     first, *others = [part.lower().split(maxsplit=5) for part in re.split(r"[,.;:?!]", text) if part.strip()] or [[]]
     asking = marks.ASKING_WORDS.intersection(first[:2]) or marks.QUESTION_WORDS.intersection(first[:5])
     return bool(asking) or any(marks.ASKING_WORDS.intersection(part[:1]) - {"name"} for part in others)
 
 
 def _refers(core: str, named: Mentions) -> bool:
-    """Whether a pronoun or a pointing word stands for something that the question itself does not say before."""
+    """Whether a pronoun or demonstrative refers to something that the question itself has not mentioned before it."""
     if marks.POINTING_SUBJECT.match(core) or (marks.OF_A_RESULT.match(core) and not _asks(core)):
         return True
     words = [word for word in split(core) if word.key in marks.PRONOUNS and not marks.CATAPHORIC.match(core, word.end)]
@@ -171,30 +174,30 @@ def _refers(core: str, named: Mentions) -> bool:
 
 
 def _is_clause(found: re.Match[str]) -> bool:
-    """ "With that have": a relative clause with a word left out, and no pointing."""
+    """Whether "that" begins a relative clause with a word left out ("with that have") and is no demonstrative."""
     return (found["noun"] or "").lower() in marks.CLAUSE_VERBS
 
 
 def _has_antecedent(before: str, named: Mentions) -> bool:
-    """Whether a noun that a pronoun may mean stands before it: any word that tells, but names of columns alone."""
+    """Whether a noun before the pronoun may be its antecedent: any content word that is not just a column's name."""
     every = {stem(word.key) for word in split(before)}
     return bool(every & named.table_words or content_words(before) - marks.ASKING_WORDS - named.column_words)
 
 
 def _names_its_object(core: str, named: Mentions) -> bool:
-    """ "Sort employee names by age" names what is sorted, "sort by age" does not."""
+    """Whether the request names what is sorted: "sort employee names by age" does, "sort by age" does not."""
     words = content_words(marks.OBJECT_END.split(_without(marks.ARRANGING, core), maxsplit=1)[0])
     return bool(words - named.column_words or words & named.table_words)
 
 
 def _only_compares(core: str, words: Collection[str]) -> bool:
-    """ "Who has more?", "which is the cheapest?": nothing is named that is compared."""
+    """Whether nothing that is compared is named: "who has more?", "which is the cheapest?"."""
     _, _, tail = core.partition(" ")
     return len(words) <= 1 and marks.SUPERLATIVE.match(tail) is not None and len(core.split()) <= 6
 
 
 def _continued(question: str, named: Mentions, turns: Sequence[Turn], dialect: str) -> int:
-    """The newest turn that is about a table which the question names; the newest of all where none is."""
+    """Index of the newest turn about a table that the question names; of the newest turn if there is none."""
     said = {stem(word.key) for word in split(question)}
     wanted = {name.casefold() for name in named.tables if said.issuperset(map(stem, name_words(name)))}
     newest = len(turns) - 1
@@ -203,7 +206,7 @@ def _continued(question: str, named: Mentions, turns: Sequence[Turn], dialect: s
 
 
 def tables_of(sql: str, dialect: str) -> frozenset[str]:
-    """The tables that a statement reads, in lower case; none where it cannot be parsed.
+    """The tables that a statement reads, in lower case; none if it cannot be parsed.
 
     >>> sorted(tables_of("SELECT T1.name FROM singer AS T1 JOIN Song AS T2 ON T1.id = T2.singer_id", "sqlite"))
     ['singer', 'song']

@@ -1,4 +1,4 @@
-"""The marks of a question that leans on an earlier one, as patterns: connectives, pointing words, operations on a result."""
+"""Patterns that mark a question as a follow-up: connectives, demonstratives, operations on a result."""
 
 import re
 
@@ -6,7 +6,7 @@ from tools.linking.word_forms import word_set
 
 
 def _words(*alternatives: str) -> re.Pattern[str]:
-    """A pattern of alternatives, whatever the case; long ones are written over several lines."""
+    """A case-insensitive pattern of the alternatives."""
     return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
@@ -29,13 +29,13 @@ PREPOSITION = _words(
     r"(?:in|for|from|by|per|with|without|of|at|on|under|over|above|below|since|before|after|between)\b"
 )
 
-# Words that a whole question begins with, and that a fragment lacks.
+# Words with which a complete question begins, and which a fragment lacks.
 QUESTION_WORDS = word_set("how what which who whose whom where when why")
 ASKING_WORDS = QUESTION_WORDS | word_set(
     "is are was were do does did has have can list show find give return count tell display get compute calculate name report "
     "select retrieve state identify determine provide describe print fetch see"
 )
-# Verbs that arrange what is named behind them, or the result before; and verbs that change a result.
+# Verbs that arrange what is named after them, or else the former result; and verbs that change a result.
 ARRANGING = _words(r"(?:re-?)?(?:sort|order|rank|arrange|group)(?:ed|ing)?\b")
 CHANGING = _words(
     r"(?:split|break|limit|restrict|narrow|filter|exclude|include|add|remove|drop|keep|leave|skip|ignore|take|use|cut|reverse"
@@ -49,7 +49,7 @@ OF_A_RESULT = _words(
 ENDING = _words(r"\b(?:instead|too|as well|again|also)[\s?.!]*$")
 ORDER = _words(r"^(?:[\w-]+ ){1,3}first[\s?.!]*$")
 
-# Pronouns and pointing words. "How many albums do they have": what stands before the pronoun is asked for, not meant by it.
+# Pronouns and demonstratives. In "how many albums do they have", the noun before the pronoun is not its antecedent.
 PRONOUNS = word_set("they them their theirs it its he she his her hers him these those themselves")
 POSSESSIVE = word_set("their theirs its his her hers themselves")
 POINTING_SUBJECT = _words(
@@ -66,10 +66,10 @@ THERE = _words(
     r"\b(?:(?:from|in|at|to|of) there|that (?:much|many))\b|(?<!is)(?<!are)(?<!was)(?<!were) there(?=[?.!]|\s*$)"
 )
 CLAUSE_VERBS = word_set("is are was were has have had do does did can will the a an there")
-# "Those who have ...": what is meant is said behind, if enough follows.
+# "Those who have ...": the clause after the pronoun says what is meant, if it is long enough.
 CATAPHORIC = _words(r"\s+(?:who|whose|which|that|with|without|having|in|of|from)\b(?=.{36})")
 
-# In a question of one clause nothing can stand before the pronoun but what is asked for: "how many are in each of those?"
+# In a question of one clause, the noun before the pronoun is what is asked for: "how many are in each of those?"
 QUESTION = _words(
     r"(?:(?:show|list|tell|give)(?: me)? )?(?:how many|how much|which|what|who|where|when|on which|in which)\b"
 )

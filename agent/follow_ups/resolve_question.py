@@ -1,8 +1,8 @@
-"""A follow-up written out as a question that stands by itself, where a rule is sure of what its words stand for.
+"""Rewrites a follow-up as a self-contained question, if a rule is sure of what its words refer to.
 
-"How many albums does that artist have?" after an answer that names one artist, "and stores?" after "How many artists are
-there?". The model is trained on whole questions, and the values of a whole question can be looked up. The field calls this
-contextual query rewriting (Elgohary et al., "Can You Unpack That?", 2019).
+Examples: "How many albums does that artist have?" after an answer that names one artist, and "and stores?" after "How
+many artists are there?". The model is trained on complete questions, and the values of a complete question can be looked
+up. The field calls this contextual query rewriting (Elgohary et al., "Can You Unpack That?", 2019).
 """
 
 import re
@@ -28,9 +28,9 @@ _PREPOSITION = re.compile(r"\b(?:from|in|at|to)\s*$", re.IGNORECASE)
 
 
 def resolve(question: str, turn: Turn, named: Mentions, former: Mentions, dialect: str) -> str | None:
-    """The whole question that is meant; None where no rule is sure. `named`, `former`: what the two questions name.
+    """The complete question that is meant; None if no rule is sure. `named`, `former`: what the two questions name.
 
-    The former answer named Ada; and the former question is asked of songs:
+    First the former answer named Ada, then the former question is asked about songs:
 
     >>> turn = Turn(question="How many singers are from Spain?", sql="SELECT COUNT(*) FROM singer", entity="Ada")
     >>> singer = Mentions(("singer",), (), frozenset(["singer", "song"]), frozenset(["age"]))
@@ -44,7 +44,7 @@ def resolve(question: str, turn: Turn, named: Mentions, former: Mentions, dialec
 
 
 def _with_entity(question: str, turn: Turn, named: Mentions, dialect: str) -> str | None:
-    """The one thing that the former answer names, or that its SQL asks about, in place of the words that point to it."""
+    """The question with a reference replaced by the one thing that the former answer names or its SQL asks about."""
     found = next((each for each in _POINTING.finditer(question) if _points(each, named)), None)
     if found is None:
         return None
@@ -52,20 +52,20 @@ def _with_entity(question: str, turn: Turn, named: Mentions, dialect: str) -> st
     entity = turn.get("entity") or (None if plural else _asked_about(turn["sql"], dialect))
     if entity is None:
         return None
-    before, behind = question[: found.start()], question[found.end() :]
+    before, after = question[: found.start()], question[found.end() :]
     possessive = "'s" if found["possessive"] or found["of"] else ""
     preposition = "in " if found["place"] and not _PREPOSITION.search(before) else ""
-    return f"{before}{preposition}{entity}{possessive}{behind}"
+    return f"{before}{preposition}{entity}{possessive}{after}"
 
 
 def _points(found: re.Match[str], named: Mentions) -> bool:
-    """Whether a noun follows "that", and not a clause."""
+    """Whether "that" is followed by a noun, not by a clause."""
     noun = found["noun"]
     return noun is None or stem(noun.lower()) in named.table_words | named.column_words | _PEOPLE
 
 
 def _asked_about(sql: str, dialect: str) -> str | None:
-    """The only text that the SQL compares something with, if that is a name or title."""
+    """The only string that the SQL compares a column with, if the column is a name or title."""
     texts = [
         each for tree in parse_or_nothing(sql, dialect) for each in tree.find_all(exp.EQ) if each.expression.is_string
     ]
@@ -75,7 +75,7 @@ def _asked_about(sql: str, dialect: str) -> str | None:
 
 
 def _with_subject(question: str, former: str, named: Mentions, formerly: Mentions) -> str | None:
-    """The table that the former question names, exchanged for the one that this question consists of."""
+    """The former question with the table that it names replaced by the one that this question consists of."""
     led = _LEAD.match(question)
     core = question[led.end() :].strip(" ?.!") if led else ""
     words = content_words(core)

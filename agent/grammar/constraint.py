@@ -1,7 +1,7 @@
-"""SELECT statements, and plans, over one schema as a `decoding.engine.constraint.Constraint`: masks from the lexer's states.
+"""Limits decoding to SELECT statements, or plans, over one schema, with masks made from the lexer's states.
 
-What a mask depends on is the position between lexemes and the lexeme begun, not how it was tokenised; only `forced` looks at
-tokens, because what it adds must be what the tokenizer itself would have written.
+A mask depends on the position between lexemes and on the lexeme begun, not on how the text was tokenised. Only `forced`
+looks at tokens, because what it adds must be tokenised as the tokenizer itself would have done.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _POSITIONS = 5_000  # remembered positions of one constraint; about ten kilobyte
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A reading, and the tokens that spell its lexeme so far; `ended` behind a stop token or a newline."""
+    """A reading, and the tokens that spell its lexeme so far; `ended` after a stop token or a newline."""
 
     reading: Reading
     recent: tuple[int, ...] = ()
@@ -34,7 +34,7 @@ class State:
 
 
 class GrammarConstraint:
-    """A `Constraint[State]`. Safe to share between threads and requests."""
+    """A `decoding.engine.constraint.Constraint[State]`. Safe to share between threads and requests."""
 
     def __init__(
         self, catalog: Catalog, tokenizer: Tokenizer, stop_ids: frozenset[int], newline: bool, size: int
@@ -49,24 +49,24 @@ class GrammarConstraint:
         self.forced = lru_cache(maxsize=_POSITIONS)(self._forced)
 
     def start(self) -> State:
-        """The state before the statement; positions remembered so far are dropped when they have become many."""
+        """The state before the statement. Drops the cached positions once there are too many."""
         if self._position.ledger.positions > _POSITIONS:
             self._position = beginning(self._catalog)
         return State(Reading(self._position))
 
     def allowed(self, state: State) -> Tensor:
-        """Mask [vocab] of the tokens that may come next. Shared: not to be written to."""
+        """Mask [vocab] of the tokens that may come next. It is shared, so callers must not write to it."""
         return self._mask(None if state.ended else state.reading)
 
     def admits(self, state: State, token: int) -> bool:
-        """`allowed(state)[token]`, without making the mask."""
+        """`allowed(state)[token]`, without computing the mask."""
         if token in self._ends:
             position = state.reading.settled()
             return state.ended or (position is not None and position.complete)
         return not state.ended and self._fed(state.reading, token) is not None
 
     def step(self, state: State, token: int) -> State:
-        """The state after an allowed token. Raises ValueError for another one."""
+        """The state after an allowed token. Raises ValueError for any other token."""
         if token in self._ends:
             return State(state.reading, ended=True)
         before, after = state.reading, self._fed(state.reading, token)
@@ -78,9 +78,9 @@ class GrammarConstraint:
         return State(after, (*state.recent, token) if same_lexeme else (token,))
 
     def _forced(self, state: State) -> tuple[int, ...]:
-        """The rest of the only word that can stand here, and the only keyword that can follow it.
+        """Tokens for the rest of the word, if only one word fits, and for the next keyword, if only one can follow.
 
-        Given only where the word so far is tokenised and spelled as the tokenizer and the schema would.
+        Empty unless the word so far is tokenised as the tokenizer would and spelled as the schema does.
         """
         if state.ended or state.reading.kind != "word":
             return ()
@@ -125,11 +125,11 @@ def sql_constraint(
     size: int | None = None,
     said: Said | None = None,
 ) -> GrammarConstraint:
-    """The constraint to SELECT statements of `dialect` ("sqlite" or "duckdb") over `schema`.
+    """The constraint that allows only SELECT statements of `dialect` ("sqlite" or "duckdb") over `schema`.
 
-    `said` binds joins, literals and the SELECT list to what schema and question tell (`agent.grammar.scope.facts`). `newline`
-    lets a newline token end the statement too. `size` is the width of the model's logits where it is not the tokenizer's.
-    Cached. Raises ValueError for another dialect, or without a stop token.
+    `said` limits joins, literals and the SELECT list to what fits the schema and the question (`agent.grammar.scope.facts`).
+    `newline` lets a newline token end the statement too. `size` is the width of the model's logits if it differs from the
+    tokenizer's. Cached. Raises ValueError for another dialect, or without a stop token.
     """
     if dialect not in ("sqlite", "duckdb"):
         raise ValueError(f"no grammar for the dialect {dialect}; decode without a constraint")
@@ -150,13 +150,13 @@ def plan_constraint(
     size: int | None = None,
     said: Said | None = None,
 ) -> GrammarConstraint:
-    """The constraint to plans (`agent.prompts.plan_format`) over `schema`; see `sql_constraint`."""
+    """The constraint that allows only plans (`agent.prompts.plan_format`) over `schema`; see `sql_constraint`."""
     facts = facts_of(schema, said) if said is not None else None
     return GrammarConstraint(plan_catalog(schema, facts), tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
 
 
 def _masks(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
-    """Word tokens that may come next, and all that stay inside an open text."""
+    """Masks of the word tokens that may come next, or of all tokens that stay inside an open string."""
     if accepts_any_text(reading):
         yield vocabulary.without(reading.text[0])
         return
@@ -174,7 +174,7 @@ def _masks(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
 
 
 def _beginning(vocabulary: Vocabulary, position: Position, spaced: bool) -> Iterator[Mask]:
-    """Word tokens that begin a lexeme, with or without a space in front."""
+    """Masks of the word tokens that begin a lexeme, with or without a leading space."""
     yield from (vocabulary.words(words, "", spaced) for words in position.wordsets)
     for terminal, _ in position.frontier.fresh:
         yield vocabulary.names(terminal.letters, terminal.digits, False, spaced)
@@ -183,7 +183,7 @@ def _beginning(vocabulary: Vocabulary, position: Position, spaced: bool) -> Iter
 
 
 def _within(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
-    """Tokens that go on with the lexeme begun."""
+    """Masks of the tokens that continue the lexeme begun."""
     text = reading.text
     if reading.kind in ("word", "number", "quoted"):
         yield from (vocabulary.words(words, text, False) for words in reading.position.wordsets if words.starts(text))
@@ -196,13 +196,13 @@ def _within(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
 
 
 def _mixed(vocabulary: Vocabulary, reading: Reading) -> Iterator[int]:
-    """Mixed tokens that the lexer lets through."""
+    """Ids of the mixed tokens that the lexer accepts."""
     trie = vocabulary.containing(reading.text[0]) if accepts_any_text(reading) else vocabulary.mixed
     return trie.walk(reading)
 
 
 def _continued(reading: Reading, written: str) -> str | None:
-    """`written` (which ends with the word so far) with what must follow it, if there is one such text."""
+    """`written` (which ends with the word so far) and what must follow it; None unless that is certain."""
     text, position = reading.text, reading.position
     words = [(words, word) for words in position.wordsets for word in words.beginning(text)]
     if any(terminal.shaped(text) for terminal, _ in position.frontier.fresh) or len({word for _, word in words}) != 1:
@@ -215,7 +215,7 @@ def _continued(reading: Reading, written: str) -> str | None:
 
 
 def _next_keyword(position: Position | None) -> str:
-    """The only lexeme that can come, a keyword, behind a space; else nothing."""
+    """A space and the next keyword, if no other lexeme can come; otherwise nothing."""
     if position is None or position.operators or position.complete:
         return ""
     frontier = position.frontier

@@ -1,6 +1,6 @@
-"""Characters -> lexemes, on top of positions: which character may come next, and where it leads. Characters are lower case.
+"""Forms lexemes from characters: which character may come next, and which position follows. Characters are lower case.
 
-A byte above 127 is the character `word_sets.OTHER`: it stands in strings and quoted names only.
+A byte above 127 is represented by the character `word_sets.OTHER`, which occurs only in strings and quoted names.
 """
 
 import re
@@ -12,7 +12,7 @@ from agent.grammar.machine import Position
 
 MAX_SPACES = 3
 MAX_DIGITS = 15
-FREE = '"\0'  # an open double-quoted text that is no name
+FREE = '"\0'  # an open text in double quotes that is a string, not a name
 _SPACE, _INNER = frozenset(" "), frozenset(ascii_lowercase + digits + "_")
 _CLOSING = {'"': '"', "`": "`", "[": "]", "'": "'"}
 _NEVER_JOINED = {"--", "/*"}  # comments
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Between lexemes (kind "gap", `text` the spaces) or within one (`text` its characters so far).
+    """A point between lexemes (kind "gap", `text` is the spaces) or within one (`text` is its characters so far).
 
     Kinds: gap, word, number, operator, quoted (a name or a known literal in quotes or, in SQLite, a string), string.
     """
@@ -32,7 +32,7 @@ class Reading:
 
     @property
     def closed(self) -> bool:
-        """Whether the lexeme can be over: a string and a quoted name after the closing quote."""
+        """Whether the lexeme can end here; a string or quoted name ends only after its closing quote."""
         if self.kind == "string":
             return self.text == "''"
         if self.kind == "quoted":
@@ -40,19 +40,19 @@ class Reading:
         return not (self.kind == "number" and self.text.endswith("."))
 
     def settled(self) -> Position | None:
-        """The position when nothing more of the lexeme comes; None where it cannot end here."""
+        """The position after the lexeme if it ends here; None if it cannot."""
         if self.kind == "gap":
             return self.position
         return self.position.after(self.kind, self.text) if self.closed else None
 
 
 def feed(reading: Reading, character: str) -> Reading | None:
-    """After one more character; None where it may not come."""
+    """The reading after one more character; None if that character is not allowed."""
     return _FEED[reading.kind](reading, character)
 
 
 def expected(reading: Reading) -> frozenset[str] | None:
-    """The characters that `feed` may let through, perhaps a few more; None where that is not known."""
+    """A superset of the characters that `feed` accepts; None if that is not known."""
     if reading.kind == "gap":
         return reading.position.openings | _SPACE
     if reading.kind not in ("word", "operator"):
@@ -72,7 +72,7 @@ def _gap(reading: Reading, character: str) -> Reading | None:
 
 
 def _begin(position: Position, character: str) -> Reading | None:
-    """The first character of a lexeme."""
+    """Begin a lexeme with its first character."""
     if character == " ":
         return Reading(position, "gap", " ")
     if character == "'" and position.frontier.strings:
@@ -86,7 +86,7 @@ def _begin(position: Position, character: str) -> Reading | None:
 
 
 def _then(reading: Reading, character: str) -> Reading | None:
-    """The lexeme is over, and `character` begins what comes next."""
+    """End the lexeme; `character` begins what comes next."""
     position = reading.settled()
     return None if position is None else _begin(position, character)
 
@@ -130,7 +130,7 @@ def _string(reading: Reading, character: str) -> Reading | None:
 
 
 def _quoted(reading: Reading, character: str) -> Reading | None:
-    """A name in quotes; where strings may stand and the quote is double, any text."""
+    """Continue a name in quotes; a text in double quotes may also be any string where strings are allowed."""
     text = reading.text + character
     if any(words.starts(text) for words in reading.position.wordsets):
         return Reading(reading.position, "quoted", text)
@@ -142,12 +142,12 @@ def _quoted(reading: Reading, character: str) -> Reading | None:
 
 
 def _opens(reading: Reading) -> bool:
-    """Whether a double quote after `reading` opens the text, or opens it again: a doubled quote."""
+    """Whether a double quote after `reading` opens a text, or reopens it as a doubled quote."""
     return reading.text == "" or reading.closed
 
 
 def accepts_any_text(reading: Reading) -> bool:
-    """Whether the lexeme is an open text in quotes, in which anything may stand."""
+    """Whether the lexeme is an open string, which may contain anything."""
     if reading.kind == "string":
         return reading.text == "'"
     open_text = reading.kind == "quoted" and not reading.closed and reading.text[0] == '"'

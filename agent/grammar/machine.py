@@ -1,7 +1,7 @@
-"""The stack automaton: where a statement stands after some lexemes, what may come next, and where each leads.
+"""The pushdown automaton: positions in a statement, the lexemes that may come next, and the positions after them.
 
-A position is a set of configurations (stack of symbols, scope), more than one where the words so far can be read in several
-ways. Positions remember their successors, so that a text costs its lexemes once however often it is walked.
+A position is a set of configurations (stack of symbols, scope); there are several if the words so far can be read in
+several ways. Positions cache their successors, so that each lexeme of a text is computed once, however often it is read.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from agent.grammar.rules.terminals import TERMINALS, Action, Choice, End, Fresh,
 from agent.grammar.scope.scope import Catalog, Scope
 from agent.grammar.word_sets import WordSet, keyword_set
 
-Stack = tuple[Sequence, "Stack"] | None  # never with an empty sequence
+Stack = tuple[Sequence, "Stack"] | None  # sequences are never empty
 Configuration = tuple[tuple[Sequence, ...], Stack, Scope]  # sequences to come, the stack below them, the scope
 _LETTERS, _DIGITS, _QUOTES = frozenset(ascii_lowercase + "_"), frozenset(digits), frozenset("'\"")
 _NONE: frozenset[str] = frozenset()
@@ -37,7 +37,7 @@ def grammar_of(dialect: str) -> Grammar:
 
 @dataclass(slots=True)
 class Frontier:
-    """What may come next, by kind of lexeme, with the configurations behind each."""
+    """What may come next, by kind of lexeme, each with the configurations that follow it."""
 
     fixed: dict[str, list[Configuration]] = field(default_factory=dict)
     names: list[tuple[Names, WordSet, Configuration]] = field(default_factory=list)
@@ -49,13 +49,13 @@ class Frontier:
 
 @dataclass(slots=True)
 class Ledger:
-    """How many positions hang together by one beginning; they live as long as it does."""
+    """Counts the positions that were reached from one beginning; they live as long as it does."""
 
     positions: int = 0
 
 
 class Position:
-    """Where a statement stands between two lexemes. Compared by identity."""
+    """A point between two lexemes of a statement. Compared by identity."""
 
     def __init__(self, dialect: str, configurations: tuple[Configuration, ...], ledger: Ledger) -> None:
         self.dialect, self.ledger = dialect, ledger
@@ -78,12 +78,12 @@ class Position:
 
     @cached_property
     def operators(self) -> frozenset[str]:
-        """The operators and marks that may come next, and their beginnings."""
+        """The operators and punctuation that may come next, with all their prefixes."""
         return _split(frozenset(self.frontier.fixed))[1]
 
     @cached_property
     def openings(self) -> frozenset[str]:
-        """The characters that a lexeme may open with here; perhaps a few more."""
+        """A superset of the characters with which a lexeme may begin here."""
         frontier = self.frontier
         letters = _LETTERS if frontier.fresh else _NONE
         numbers = _DIGITS if frontier.numbers else _NONE
@@ -118,7 +118,7 @@ class Position:
         return found
 
     def after(self, kind: str, text: str) -> "Position | None":
-        """The position behind one more lexeme (`text` in lower case); None where it may not stand here."""
+        """The position after one more lexeme (`text` in lower case); None if the lexeme is not allowed here."""
         key = (kind, text if kind in ("word", "operator", "quoted") or self._is_word(text) else "")
         if key not in self._next:
             configurations = tuple(self._advance(kind, text))
@@ -126,7 +126,7 @@ class Position:
         return self._next[key]
 
     def _successor(self, configurations: tuple[Configuration, ...]) -> "Position":
-        """One position for lexemes that lead to the same: every comparison, say."""
+        """The position for these configurations. Lexemes that lead to equal ones, such as all comparisons, share it."""
         key = tuple(id(part) for configuration in configurations for part in configuration)
         if key not in self._alike:
             self._alike[key] = Position(self.dialect, configurations, self.ledger)
@@ -176,13 +176,13 @@ def _pushed(sequences: tuple[Sequence, ...], stack: Stack) -> Stack:
 
 @lru_cache(maxsize=4096)
 def _split(fixed: frozenset[str]) -> tuple[WordSet, frozenset[str]]:
-    """Keywords, and every beginning of an operator."""
+    """The keywords, and every prefix of an operator."""
     words = frozenset(text for text in fixed if text[0].isalpha())
     return keyword_set(words), frozenset(text[:end] for text in fixed - words for end in range(1, len(text) + 1))
 
 
 def _file(found: Frontier, symbol: Symbol, configuration: Configuration) -> None:
-    """Put a terminal where it belongs."""
+    """Add a terminal to the list of its kind."""
     if isinstance(symbol, Fixed):
         found.fixed.setdefault(symbol.text, []).append(configuration)
     elif isinstance(symbol, Names):

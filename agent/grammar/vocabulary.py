@@ -1,7 +1,7 @@
-"""A tokenizer's vocabulary by what its tokens spell: made once per tokenizer, asked for masks.
+"""Indexes a tokenizer's vocabulary by what its tokens spell, and makes masks from it. Built once per tokenizer.
 
-A token is a word token (at most one space, then ASCII letters, digits, `_`), or it is mixed. Masks over word tokens come from
-arrays and from look-ups by text; mixed tokens lie in a trie that the lexer walks.
+A token is a word token (at most one space, then ASCII letters, digits, `_`) or a mixed one. Masks over word tokens come
+from arrays and from lookups by text; mixed tokens are in a trie that the lexer walks.
 """
 
 import re
@@ -41,7 +41,7 @@ class Node:
         node.ids.append(number)
 
     def walk(self, start: Reading) -> Iterator[int]:
-        """Ids of all tokens whose characters the lexer lets through."""
+        """Ids of all tokens whose characters the lexer accepts."""
         work: list[tuple[Node, Reading]] = [(self, start)]
         while work:
             node, reading = work.pop()
@@ -55,9 +55,9 @@ class Node:
 
 
 class Vocabulary:
-    """Masks are Boolean arrays [size], shared and never written to by callers. Safe to share between threads.
+    """Masks are Boolean arrays [size]; they are shared, so callers must not write to them. Safe to share between threads.
 
-    `words(words, begun, spaced)`: tokens that go on with a word of which `begun` is written; `spaced`: behind one space.
+    `words(words, begun, spaced)`: tokens that continue a word of which `begun` is written; `spaced`: after one space.
     `names` and `digits`: see `_Shapes`.
     """
 
@@ -81,13 +81,13 @@ class Vocabulary:
         self.digits = lru_cache(maxsize=_MASKS)(shapes.digits)
 
     def without(self, quote: str) -> Mask:
-        """Tokens that stay inside a text in quotes: neither the quote nor a control character in them."""
+        """Tokens that stay inside a text in quotes: they contain neither the quote nor a control character."""
         if quote not in self._inside:
             self._inside[quote] = np.array([_inside(text, quote) for text in self.texts])
         return self._inside[quote]
 
     def containing(self, quote: str) -> Node:
-        """A trie of the tokens with that quote in them."""
+        """A trie of the tokens that contain the quote."""
         if quote not in self._tries:
             self._tries[quote] = trie = Node()
             for number, text in enumerate(self.texts):
@@ -106,7 +106,7 @@ class Vocabulary:
 
 
 class _Shapes:
-    """Word tokens as numbers: spaces in front, letters and digits in a row, length."""
+    """Arrays that describe the word tokens: leading space, length, length without trailing digits, and so on."""
 
     def __init__(self, texts: list[str]) -> None:
         words = [text if _is_word(text) else "" for text in texts]
@@ -120,7 +120,9 @@ class _Shapes:
         self._opens_with_digit = np.array([body[:1].isdigit() for body in bodies])
 
     def names(self, letters: int, digits: int | None, inside: bool, spaced: bool) -> Mask:
-        """Word tokens of at most so many letters, then so many digits (None: any mix); `inside`: a digit may come first."""
+        """Word tokens of at most `letters` letters, then at most `digits` digits (None: any mix of at most `letters`
+        characters); `inside`: a digit may come first.
+        """
         mask: Mask = self._word & (self._spaced == spaced)
         if not inside:
             mask &= ~self._opens_with_digit
@@ -131,13 +133,13 @@ class _Shapes:
         return mask
 
     def digits(self, most: int, spaced: bool) -> Mask:
-        """Word tokens of at most so many digits."""
+        """Word tokens of at most `most` digits."""
         mask: Mask = self._word & (self._spaced == spaced) & (self._stem == 0) & (self._length <= most)
         return mask
 
 
 def vocabulary_of(tokenizer: Tokenizer, size: int) -> Vocabulary:
-    """The vocabulary of a tokenizer for logits of width `size`: made once, also where several threads ask for it."""
+    """The vocabulary of a tokenizer for logits of width `size`: built only once, even if several threads ask for it."""
     with _making:
         return _made(tokenizer, size)
 
@@ -148,7 +150,7 @@ def _made(tokenizer: Tokenizer, size: int) -> Vocabulary:
 
 
 def spellings(tokenizer: Tokenizer, size: int) -> list[str]:
-    """What each token spells, in lower case, `OTHER` for each byte above 127; empty for markers and unknown ids."""
+    """What each token spells, in lower case, with `OTHER` for each byte above 127; empty for special and unknown tokens."""
     to_bytes = _spelled_bytes if isinstance(tokenizer.detokenizer(), ByteLevel) else _spelled_pieces
     known = range(min(size, tokenizer.vocab_size))
     found = ["" if tokenizer.is_special(number) else _lowered(to_bytes(tokenizer.token(number))) for number in known]
@@ -175,7 +177,7 @@ def _is_word(text: str) -> bool:
 
 
 def _is_mixed(text: str) -> bool:
-    """No word token, and none that only a text in quotes can hold: `naïve`."""
+    """Whether it is neither a word token nor one that can only occur inside quotes, such as `naïve`."""
     return not _is_word(text) and not (
         OTHER in text and (text.lstrip(" ")[:1] in _INNER or text.lstrip(" ")[:1] == OTHER)
     )
@@ -186,7 +188,7 @@ def _inside(text: str, quote: str) -> bool:
 
 
 def union(masks: Iterable[Mask], size: int) -> Mask:
-    """A new mask: where any of them is true."""
+    """A new mask that is true where any of the masks is."""
     total = np.zeros(size, dtype=np.bool_)
     for mask in masks:
         total |= mask

@@ -1,13 +1,13 @@
-"""Words that a statement may contain: reserved ones, and sets of names in every spelling that the dialect has.
+"""Words that a statement may contain: reserved words, and sets of names in every spelling that the dialect allows.
 
-A spelling is compared in lower case. A quoted spelling is one word, quotes included.
+Spellings are compared in lower case. A quoted spelling is one word, quotes included.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-OTHER = "\x80"  # each byte above 127, in what lexer and vocabulary compare
+OTHER = "\x80"  # stands for each byte above 127 in what lexer and vocabulary compare
 
 
 def _words(text: str) -> frozenset[str]:
@@ -31,18 +31,18 @@ _DUCKDB_RESERVED = _words("""
     union unique unpack unpivot using variadic verbose when where window with
 """)
 _RESERVED = {"sqlite": _SQLITE_RESERVED, "duckdb": _DUCKDB_RESERVED}
-# SQLite takes these as names, but a name made up by a model should be none of them.
+# SQLite accepts these as names, but a name made up by a model should not be one of them.
 _UNWISE = _words("asc by cast desc end false glob ilike like nulls offset true try_cast filter")
 _BRACKETS = {"sqlite": (('"', '"'), ("`", "`"), ("[", "]")), "duckdb": (('"', '"'),)}
 
 
 def makes_alias(word: str, dialect: str) -> bool:
-    """Whether a new name may be this lower-case word."""
+    """Whether this lower-case word may be a new name."""
     return word not in _RESERVED[dialect] and word not in _UNWISE
 
 
 class WordSet:
-    """Words that may stand at one place. Compared by identity: makers keep one object per content."""
+    """Words that are allowed at one place. Compared by identity: the functions that make them cache one object per content."""
 
     def __init__(self, words: dict[str, tuple[str, str]]) -> None:
         """`words`: lower-case spelling -> (key, spelling as it is written)."""
@@ -84,7 +84,7 @@ def plain_set(words: frozenset[str]) -> WordSet:
 
 
 def lowered(text: str) -> str:
-    """What lexer and vocabulary compare: lower case, `OTHER` for each byte above 127."""
+    """The form that lexer and vocabulary compare: lower case, with `OTHER` for each byte above 127."""
     return "".join(c.lower() if c.isascii() else OTHER * len(c.encode()) for c in text)
 
 

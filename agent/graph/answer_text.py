@@ -1,4 +1,4 @@
-"""The one-sentence answer, templated from result and SQL: a 135M model must not re-type rows."""
+"""Writes the one-sentence answer from a template, the result and the SQL: a 135M model must not retype rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +37,7 @@ def sentence(state: State) -> str:
 
 
 def asked_back(meanings: Sequence[Meaning]) -> str:
-    """The question to the asker."""
+    """The question that asks the asker what is meant."""
     *others, last = [one.label for one in meanings]
     return f"What does “{meanings[0].phrase}” mean: {', '.join(others)} or {last}?"
 

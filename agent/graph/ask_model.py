@@ -1,4 +1,4 @@
-"""The one way from a node to the model: prompt, call, progress events, record."""
+"""The only way in which nodes ask the model: prompt, call, progress events, record."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,8 +33,8 @@ from decoding.tokenizer.tokenizer import Tokenizer
 class Reply:
     texts: tuple[str, ...]
     step: Step
-    log_likelihoods: tuple[float, ...]  # 0 where they are not known
-    rounds: tuple[tuple[Round, ...], ...]  # of each text; empty where they are not known
+    log_likelihoods: tuple[float, ...]  # 0 if they are not known
+    rounds: tuple[tuple[Round, ...], ...]  # of each text; empty if they are not known
 
 
 def ask_model(
@@ -48,10 +48,11 @@ def ask_model(
     temperature: float | None = None,
     bound: bool = True,
 ) -> Reply:
-    """Put a step to the model: `samples` texts of one prompt, or with `beside` one text of each prompt (of the same schema),
-    decoded together. Emits `Waiting` while others use the model, then `Started`, then `Wrote` while one sample is
-    written; remembers the tokens for later drafts. Where the grammar comes to a dead end, the step starts again without
-    it, and its record says so. `bound`: to what schema and question tell, not to the bare grammar alone. Raises Stopped.
+    """Ask the model for `samples` texts of one prompt or, with `beside`, for one text of each prompt (over the same schema),
+    decoded together. Emits `Waiting` while others use the model, then `Started`, then `Wrote` as a single sample is
+    written; remembers the tokens for later drafts. If the grammar comes to a dead end, the step starts again without it,
+    and its record says so. `bound`: limit the text by what schema and question tell, not by the bare grammar only.
+    Raises Stopped.
     """
     calls = [
         Call(
@@ -68,7 +69,7 @@ def ask_model(
 
 
 def _reserved(toolbox: Toolbox, texts: int, waiting: Callable[[int], None]) -> AbstractContextManager[BaseChatModel]:
-    """The model once it is this asker's turn, with seats for so many texts; a remote model has a line of its own."""
+    """The model once it is this asker's turn, with seats for `texts` texts; a remote model has its own queue."""
     toolbox.stop.check()
     if isinstance(toolbox.model, FastChatModel):
         return toolbox.model.reserved(texts, toolbox.stop.is_set, waiting)
@@ -105,8 +106,8 @@ def _replies(
 
 
 def _race(model: BaseChatModel, call: Call, replies: list[AIMessage]) -> PlainTime | None:
-    """Decode the step plainly as well, after the fact and unseen. The prefill's time is taken from the real run: it is the
-    same work under every decoder, and the second run finds the prompt in the prefix cache.
+    """Decode the step again with plain decoding, without showing it, to measure its time. The prefill's time is taken from
+    the real run: it is the same work under every decoder, and the second run finds the prompt in the prefix cache.
     """
     if not isinstance(model, FastChatModel) or len(replies) > 1:
         return None
@@ -133,7 +134,7 @@ def _call_options(
 
 
 def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> Recall:
-    """What the conversation remembers, and what the model will probably write."""
+    """What the conversation remembers, together with what the model will probably write."""
     if not (toolbox.options.foretell and toolbox.profile.raw):
         return toolbox.recall
     older, newer = predicted_texts(name, slots)
@@ -141,7 +142,7 @@ def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slot
     return toolbox.recall.beside(map(encode, older), map(encode, newer))
 
 
-@lru_cache(maxsize=64)  # the skeletons come with every plan
+@lru_cache(maxsize=64)  # the skeletons are needed for every plan
 def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     return tuple(tokenizer.encode(text))
 
@@ -149,8 +150,8 @@ def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 def _constraint(
     toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, said: Said | None
 ) -> Constraint[Any] | None:
-    """A plan, or SQL alone, over the schema that the prompt shows and what was `said`, where the profile's answers are nothing
-    else."""
+    """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows, given what was `said`. None
+    if the profile's answers may contain other text, or if the dialect has no grammar."""
     dialect = toolbox.database.dialect
     if not (toolbox.options.constrain and toolbox.profile.raw and dialect in ("sqlite", "duckdb")):
         return None
@@ -182,7 +183,7 @@ def _stream(toolbox: Toolbox, model: BaseChatModel, call: Call, name: str) -> AI
 
 
 def _samples(model: BaseChatModel, call: Call, count: int) -> list[AIMessage]:
-    """Several samples in one batch where the model can, else one after another."""
+    """Several samples, in one batch if the model can do that, otherwise one after another."""
     messages = list(call.messages)
     if not isinstance(model, FastChatModel):
         return [_message(model.invoke(messages, **call.options)) for _ in range(count)]
@@ -191,7 +192,7 @@ def _samples(model: BaseChatModel, call: Call, count: int) -> list[AIMessage]:
 
 
 def _each(model: BaseChatModel, calls: Sequence[Call]) -> list[AIMessage]:
-    """One text of each call; the decoder's threads share its forwards."""
+    """One text of each call, in threads that share the decoder's forwards."""
     fast = isinstance(model, FastChatModel)
     more: dict[str, Any] = {"likelihood": True} if fast else {}
 

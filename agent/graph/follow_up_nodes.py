@@ -1,5 +1,5 @@
-"""The graph's nodes that belong to conversations: how a question relates to the turns before it, changing the former SQL where
-that is sure, and another SQL where the asker refused one."""
+"""The graph's nodes for conversations. They decide how a question relates to the turns before it, change the former SQL
+where a rule is sure, and look for another query when the asker has refused one."""
 
 from dataclasses import asdict
 from typing import Any, Literal
@@ -27,7 +27,7 @@ VARYING_SAMPLES = 4
 
 
 def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
-    """Decide whether the question stands by itself or goes on from an earlier one. No model."""
+    """Decide whether the question is self-contained or continues an earlier one. Needs no model."""
     rest = without_reset(state["question"])
     turns = [] if rest is not None else state.get("turns") or []
     if rest is None and not turns:
@@ -43,18 +43,18 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
     relation = relation_of(question, named, turns, schema.dialect)
     readings = [state["requested"]] if state["requested"] and turns else list(relation.readings)
     if runtime.context.options.samples > 1:
-        readings = readings[:1]  # candidates that vote have one prompt
+        readings = readings[:1]  # candidates that vote must share one prompt
     update = {"question": question, "turns": turns, "readings": readings, "reading": readings[0]}
     update |= {"leans_on": relation.turn if turns else None}
     if readings == ["follow_up"] and turns and runtime.context.options.adapt:
         turn = turns[relation.turn]
         former = mentions(schema, turn["question"])
         update["resolved"] = resolve(question, turn, named, former, schema.dialect) or ""
-    step = tool_step("relate", since(start), _told(relation, state | update))  # type: ignore[arg-type]
+    step = tool_step("relate", since(start), _in_words(relation, state | update))  # type: ignore[arg-type]
     return Command(update=update | recorded(state, runtime, step), goto="link")
 
 
-def _told(relation: Relation, state: State) -> str:
+def _in_words(relation: Relation, state: State) -> str:
     number = continued_number(state | {"reading": "follow_up"})
     if len(state["readings"]) > 1:
         return f"perhaps a follow-up of question {number}"
@@ -62,7 +62,7 @@ def _told(relation: Relation, state: State) -> str:
 
 
 def adapt(state: State, runtime: Tools) -> Command[Literal["check", "plan"]]:
-    """Change the SQL of the turn that a follow-up continues, where one rule is sure of the change. No model."""
+    """Change the SQL of the turn that a follow-up continues, if a rule is sure of the change. Needs no model."""
     start, toolbox = begin(runtime, "adapt"), runtime.context
     turn, schema = continued(state), toolbox.database.schema()
     known = turn is not None and toolbox.options.adapt and not state["resolved"]
@@ -77,7 +77,7 @@ def adapt(state: State, runtime: Tools) -> Command[Literal["check", "plan"]]:
 
 
 def vary(state: State, runtime: Tools) -> Command[Literal["execute", "answer"]]:
-    """Sample plans and their SQL until a query comes that the asker has not refused."""
+    """Sample plans and their SQL until one gives a query that the asker has not refused."""
     toolbox, steps = runtime.context, []
     for attempt, temperature in enumerate(VARYING_TEMPERATURES, 1):
         drawing: dict[str, Any] = {"temperature": temperature, "attempt": attempt}

@@ -1,4 +1,4 @@
-"""The wiring of the agent; nothing else. Which nodes there are: `agent.observe.node_table`."""
+"""The wiring of the agent, and nothing else. `agent.observe.node_table` lists the nodes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,11 +21,12 @@ Run = Callable[[State, Tools], Any]
 
 
 def build_graph(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
-    """relate -> link -> plan -> generate -> check -> execute -> answer.
+    """Build the graph relate -> link -> plan -> generate -> check -> execute -> answer.
 
-    Beside these: clarify before plan, where somebody can be asked back; adapt before plan, where a follow-up changes the former
-    SQL in one known way; refine between trouble and the next check; vary, where the asker does not want the same SQL again.
-    Nodes from elsewhere stand in front of the one that they name. Raises UnknownNode where one cannot be imported.
+    Some questions pass through further nodes: clarify comes before plan if the asker can be asked back; adapt before plan if
+    a follow-up changes the former SQL in a known way; refine after an error, before the next check; vary if the asker does
+    not want the same SQL again. An extension's node comes directly before the node that it names. Raises UnknownNode if a
+    node cannot be imported.
     """
     graph = StateGraph(State, context_schema=Toolbox)
     ways = _ways()
@@ -38,7 +39,7 @@ def build_graph(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
 
 
 def _ways() -> dict[str, str]:
-    """What comes first where a way leads to a node of the project, and what comes after each added node."""
+    """Maps a node with added nodes before it to the first of them, and each added node to the node after it."""
     ways: dict[str, str] = {}
     last: dict[str, str] = {}
     for name, node in NODES.items():
@@ -56,7 +57,7 @@ def _imported(name: str, place: str) -> Any:
 
 
 def _led(run: Run, ways: Mapping[str, str]) -> Any:
-    """`run`, whose ways lead through the nodes that were added."""
+    """`run`, with its transitions rerouted through the added nodes."""
 
     def led(state: State, runtime: Tools) -> Any:
         done = run(state, runtime)
@@ -69,7 +70,7 @@ def _led(run: Run, ways: Mapping[str, str]) -> Any:
 
 
 def _added(name: str, run: Run, ways: Mapping[str, str]) -> Any:
-    """`run` as a step that is seen and recorded, and that leads to the node behind it unless it names another."""
+    """`run` as a step that is shown and recorded, and that goes on to the node after it unless it names another."""
 
     def added(state: State, runtime: Tools) -> Command[Any]:
         start = begin(runtime, name)

@@ -29,7 +29,7 @@ Tools = Runtime[Toolbox]
 
 
 def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan"]]:
-    """Find the tables, columns and cell values that the question is about. No model."""
+    """Find the tables, columns and cell values that the question is about. Needs no model."""
     start, toolbox = begin(runtime, "link"), runtime.context
     schema = toolbox.database.schema()
     question = asked(state)
@@ -47,8 +47,8 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
 
 
 def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]:
-    """Offer the asker what the question may mean, if it leaves that open. The choice comes back as evidence of the same
-    question, so nobody is asked twice. No model.
+    """Offer the asker the possible meanings of an ambiguous question. The choice comes back as evidence of the same
+    question, so that nobody is asked twice. Needs no model.
     """
     start, database = begin(runtime, "clarify"), runtime.context.database
     links = [Link(**each) for each in state["links"]]
@@ -63,7 +63,7 @@ def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]
 
 
 def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
-    """The model names what it will use and sketches the SQL: once, for each reading, or as often as candidates vote."""
+    """Let the model name what it will use and sketch the SQL: once, once for each reading, or once for each vote."""
     toolbox, readings = runtime.context, state["readings"]
     first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
     reply = ask_model(toolbox, "plan", first, beside=others, **({} if others else _voting(toolbox)))
@@ -78,7 +78,7 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
 
 
 def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
-    """The model writes SQL: once, or for every plan, or several times for the one plan; then candidates vote."""
+    """Let the model write SQL: once, or once for each plan, or several times for one plan. Several candidates then vote."""
     toolbox, plans = runtime.context, state["plans"]
     first, *others = (slots(state | {"plan": each["text"], "reading": each["reading"]}, toolbox) for each in plans)
     reply = ask_model(toolbox, "generate", first, beside=others, **({} if others else _voting(toolbox)))
@@ -99,7 +99,7 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
 
 
 def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"]]:
-    """The reading whose SQL covers the question better."""
+    """Choose the reading whose SQL covers the question better."""
     start, toolbox, plans = begin(runtime, "choose"), runtime.context, state["plans"]
     written = [toolbox.profile.read_sql(text) for text in reply.texts]
     checked = [_checked(toolbox, sql, values_of(state)) for sql in written]
@@ -112,8 +112,8 @@ def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"
 
 
 def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", "answer", "plan", "vary"]]:
-    """Guard and bind the SQL without running it; repair what one deterministic rule can. A follow-up that repeats the SQL
-    of another question is read by itself as well, and SQL that the asker has refused is varied.
+    """Guard and bind the SQL without running it; repair it if a deterministic rule can. A follow-up that got the SQL of an
+    earlier question is planned again as a self-contained question, and SQL that the asker has refused is varied.
     """
     start, toolbox = begin(runtime, "check"), runtime.context
     sql = state["candidate"]
@@ -137,7 +137,7 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
 
 
 def execute(state: State, runtime: Tools) -> Command[Literal["answer", "refine"]]:
-    """Run the SQL, read-only, under deadline, memory limit and row cap."""
+    """Run the SQL read-only, with a deadline, a memory limit and a row cap."""
     toolbox, sql = runtime.context, state["checked"]
     start = begin(runtime, "execute")
     result = run_sql(toolbox.trail, toolbox.database, sql, toolbox.limits)
@@ -160,10 +160,10 @@ def execute(state: State, runtime: Tools) -> Command[Literal["answer", "refine"]
 
 
 def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "answer"]]:
-    """The model corrects itself, told what went wrong. SQL that was tried before is not tried again."""
+    """Show the model what went wrong and let it correct the SQL. SQL that was tried before is not tried again."""
     toolbox, attempts = runtime.context, state["attempts"]
-    temperature = toolbox.options.vote_temperature if len(attempts) > 1 else None  # greedy repeats itself
-    lost = (attempts[-1]["error"] or {}).get("kind") == "syntax"  # driven off its way until it found no end
+    temperature = toolbox.options.vote_temperature if len(attempts) > 1 else None  # greedy decoding would repeat itself
+    lost = (attempts[-1]["error"] or {}).get("kind") == "syntax"  # facts may have kept the SQL from ending
     now = slots(state, toolbox)
     reply = ask_model(toolbox, "refine", now, attempt=len(attempts), temperature=temperature, bound=not lost)
     sql = toolbox.profile.read_sql(reply.texts[0])
@@ -176,7 +176,7 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
 
 
 def answer(state: State, runtime: Tools) -> dict[str, Any]:
-    """One sentence from result and SQL; the turn is remembered for follow-up questions."""
+    """Write one sentence from result and SQL, and remember the turn for follow-up questions."""
     start = begin(runtime, "answer")
     text = sentence(state)
     turns = state.get("turns") or []
@@ -208,7 +208,7 @@ def values_of(state: State) -> tuple[ValueMatch, ...]:
 
 
 def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch]) -> tuple[str, QueryError | None]:
-    """The SQL, mended where that is asked for, and what is still wrong with it."""
+    """The SQL, repaired if the options allow it, and the error that is left, if any."""
     if not sql:
         return sql, QueryError("syntax", "the model wrote no SQL")
     if not toolbox.options.repair:
@@ -223,13 +223,13 @@ def _outcome(result: Result | QueryError) -> str:
 
 
 def _voting(toolbox: Toolbox) -> dict[str, Any]:
-    """How a step is sampled, if at all."""
+    """The arguments of `ask_model` if candidates vote; none otherwise."""
     count = toolbox.options.samples
     return {"samples": count, "temperature": toolbox.options.vote_temperature} if count > 1 else {}
 
 
 def candidates_of(state: State, toolbox: Toolbox, reply: Reply, plans: Sequence[DrawnPlan]) -> list[Candidate]:
-    """The candidates that a reply's texts make, each mended and run."""
+    """A candidate for each text of the reply, repaired and run."""
     written = zip(plans, reply.texts, reply.log_likelihoods, strict=True)
     return [_candidate(toolbox, values_of(state), *each) for each in written]
 

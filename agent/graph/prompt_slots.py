@@ -1,5 +1,5 @@
-"""How the slots of a prompt are filled from what is known of a question. No state, no database and no model, so that training
-data fill them as a conversation does.
+"""Fills the slots of a prompt from what is known about a question. Needs no state, database or model, so that training
+data fill the slots exactly as a conversation does.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from tools.linking.match_values import ValueMatch
 from tools.schema import Schema
 
 MOST_LINKS = 8
-JOINED_LINKS = 4  # the best links whose tables the prompt says how to join
+JOINED_LINKS = 4  # number of best links whose tables' joins the prompt shows
 
 
 def prompt_slots(
@@ -46,16 +46,18 @@ def prompt_slots(
 
 
 def shown(schema: Schema, links: tuple[Link, ...], column_budget: int) -> Schema:
-    """The whole schema while it is small, so that its KV is shared by all questions; else the best linked tables."""
+    """The whole schema if it is small, so that all questions share its KV; otherwise the tables with the best links."""
     if sum(len(table.columns) for table in schema.tables) <= column_budget:
         return schema
     return shortlist(schema, links, len(schema.tables), column_budget)
 
 
 def tries_of(attempts: Iterable[Attempt]) -> tuple[Try, ...]:
-    """What the prompt says of SQL that was tried. A statement that was tried twice is shown once, as it ended."""
-    newest = {attempt["sql"]: attempt for attempt in reversed([*attempts])}
-    return tuple(Try(attempt["sql"], _trouble(attempt)) for attempt in reversed(newest.values()))
+    """What the prompt says about SQL that was tried. A statement that was tried twice is shown once: in the place of its last
+    try, but with the outcome of its first, which says more than that it was repeated.
+    """
+    by_sql = {attempt["sql"]: attempt for attempt in reversed([*attempts])}
+    return tuple(Try(attempt["sql"], _trouble(attempt)) for attempt in reversed(by_sql.values()))
 
 
 def _trouble(attempt: Attempt) -> str:

@@ -1,5 +1,5 @@
-"""The two readings of a question in a conversation: by itself, or as going on from an earlier one. What each shows the model,
-and which one's SQL is preferred. No model, and no query is run."""
+"""The two readings of a question in a conversation: by itself, or as a follow-up of an earlier one. Says what each shows
+the model, and which one's SQL is preferred. Needs no model and runs no query."""
 
 import re
 from collections.abc import Sequence
@@ -19,18 +19,18 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def history(state: State) -> tuple[tuple[str, str], ...]:
-    """The earlier question and SQL that the prompt shows: the one turn that a follow-up continues, nothing otherwise."""
+    """The earlier question and SQL that the prompt shows: the turn that a follow-up continues, nothing otherwise."""
     turn = None if state["resolved"] else continued(state)
     return ((turn["question"], turn["sql"]),) if turn else ()
 
 
 def asked(state: State) -> str:
-    """The question as the model is asked it."""
+    """The question as it is put to the model."""
     return state["question"] if state["reading"] == "standalone" else state["resolved"] or state["question"]
 
 
 def continued(state: State) -> Turn | None:
-    """The turn that the state's reading continues."""
+    """The turn that the question continues under the state's reading; None if it continues none."""
     turns = state.get("turns") or []
     if state["reading"] == "standalone" or not turns:
         return None
@@ -45,20 +45,20 @@ def continued_number(state: State) -> int | None:
 
 
 def turn_of(state: State) -> Turn:
-    """What a later question may lean on."""
+    """The turn as later questions may refer to it."""
     preview = state["preview"] or {"rows": [], "row_count": 0}
     entity = entity_of(preview["rows"], preview["row_count"])
     return Turn(question=state["question"], sql=state["sql"], number=state["number"], entity=entity)
 
 
 def entity_of(rows: Sequence[Sequence[Any]], row_count: int) -> str | None:
-    """What an answer of one row names: its first text."""
+    """What an answer of one row names: its first text value."""
     texts = (cell for cell in rows[0] if isinstance(cell, str)) if row_count == 1 and rows else iter(())
     return next(texts, None)
 
 
 def repeats_a_turn(state: State, sql: str, dialect: str) -> bool:
-    """Whether a follow-up, not read by itself so far, got the SQL of a question that lacks one of its content words."""
+    """Whether a follow-up, not yet read by itself, got the SQL of a question that lacks one of its content words."""
     if state["reading"] == "standalone" or len(state["readings"]) > 1 or state["requested"] is not None:
         return False
     turns = state.get("turns") or []
@@ -66,8 +66,8 @@ def repeats_a_turn(state: State, sql: str, dialect: str) -> bool:
 
 
 def choose_reading(state: State, schema: Schema, checked: Sequence[tuple[str, QueryError | None]]) -> int:
-    """Index of the best of `state["readings"]` by their checked SQL: one without error, then one that does not repeat another
-    question's SQL, then the one that covers most of the question, then the likelier reading.
+    """Index of the best of `state["readings"]`, judged by their checked SQL: first by having no error, then by not repeating
+    another question's SQL, then by how much of the question it covers, then by which reading is likelier.
     """
     named = mentions(schema, state["question"])
 
@@ -81,7 +81,7 @@ def choose_reading(state: State, schema: Schema, checked: Sequence[tuple[str, Qu
 
 
 def coverage(sql: str, state: State, named: Mentions, dialect: str) -> float:
-    """The share of what a question names (tables, columns, values, numbers) that its SQL uses; 0 where it names nothing."""
+    """The share of what a question names (tables, columns, values, numbers) that its SQL uses; 0 if it names nothing."""
     nodes = [node for tree in parse_or_nothing(sql, dialect) for node in tree.walk()]
     tables = {node.name.casefold() for node in nodes if isinstance(node, exp.Table)}
     columns = {node.name.casefold() for node in nodes if isinstance(node, exp.Column)}

@@ -1,4 +1,4 @@
-"""How a question is called off while it is answered."""
+"""Stops the answering of a question."""
 
 import threading
 
@@ -6,23 +6,23 @@ from decoding.serving.model_queue import Stopped
 
 
 class StopSignal:
-    """One asker's wish to stop. Nodes, the decoder and those who wait for the model look at it."""
+    """One asker's request to stop. Nodes, the decoder and threads that wait for the model check it."""
 
     def __init__(self) -> None:
         self._set = threading.Event()
 
     def stop(self) -> None:
-        """Call the running question off."""
+        """Stop the running question."""
         self._set.set()
 
     def clear(self) -> None:
-        """Make ready for the next question."""
+        """Reset the signal for the next question."""
         self._set.clear()
 
     def is_set(self) -> bool:
         return self._set.is_set()
 
     def check(self) -> None:
-        """Raise Stopped when the question was called off."""
+        """Raise Stopped if the question was stopped."""
         if self.is_set():
             raise Stopped

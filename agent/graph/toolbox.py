@@ -1,4 +1,4 @@
-"""What the nodes work with besides the state: database, model, options. One per conversation."""
+"""What the nodes use besides the state: database, model, options. There is one toolbox per conversation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,17 +20,18 @@ from tools.result import Limits, Result
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """max_attempts: SQL statements tried per question, repairs not counted. samples: SQL candidates that vote.
+    """Options of the agent.
 
-    race: decode every step plainly as well, so that the plain time is measured and not estimated.
-    constrain: let the model write nothing but SQL over the schema, where the profile's answers are SQL alone.
-    foretell: let drafts copy from texts that plan and links foretell; it changes speed alone.
+    max_attempts: SQL statements tried per question, repairs not counted. samples: SQL candidates that vote.
+    race: decode every step again with plain decoding, so that the plain time is measured, not estimated.
+    constrain: let the model write only SQL over the schema, if the profile's answers are only SQL.
+    foretell: let drafts copy text predicted from the plan and the schema links; this changes speed only.
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
-    values, hints, repair: show the cell values that the question names; show the links, and cut large schemas to them; mend
-    SQL by rules before the model is asked again. Off, they tell what each is worth.
-    adapt: change the former SQL by rule, and write a follow-up out as a whole question, where that is sure.
+    values: show the cell values that the question names. hints: show the links, and cut large schemas to them.
+    repair: repair SQL by rules before the model is asked again. Ablations switch these three off to measure their worth.
+    adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
     node_options: the options of nodes that extensions added, by the node's name.
-    clarify: end with an `unclear` event where a question without evidence leaves open what it means; for askers who can choose.
+    clarify: end with an `unclear` event if a question without evidence is ambiguous; for askers who can choose.
     """
 
     max_attempts: int = 3
@@ -54,7 +55,7 @@ class AgentOptions:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a model was asked in a step: enough to ask it again."""
+    """One call of the model in a step, stored so that it can be repeated."""
 
     messages: tuple[BaseMessage, ...]
     options: Mapping[str, Any]
@@ -69,19 +70,19 @@ class Toolbox:
     limits: Limits = field(default_factory=Limits)
     recall: Recall = field(default_factory=Recall)
     estimate_plain: PlainTime | None = None
-    stop: StopSignal = field(default_factory=StopSignal)  # set by the asker, looked at by all who work on the answer
+    stop: StopSignal = field(default_factory=StopSignal)  # set by the asker, checked while the answer is made
     calls: dict[str, Call] = field(default_factory=dict)  # the newest call of each step
-    result: Result | None = None  # of the SQL that stands; written by the execute node
-    trail: Trail | None = None  # to the log of who asked what
+    result: Result | None = None  # of the accepted SQL; written by the execute node
+    trail: Trail | None = None  # writes to the audit log
 
     def node_options(self, name: str) -> dict[str, Any]:
-        """The options of a node from elsewhere, with their defaults."""
+        """The options of an extension's node, with defaults for those not given."""
         return {**NODES[name].options, **self.options.node_options.get(name, {})}
 
     def keep(self, result: Result | None) -> None:
-        """Hold the newest result, whole."""
+        """Keep the newest result with all its rows."""
         self.result = result
 
     def remember(self, tokens: Sequence[int]) -> None:
-        """Let later drafts copy from a text that was decoded."""
+        """Add a decoded text to those that later drafts can copy from."""
         self.recall.add(tokens)

@@ -1,4 +1,4 @@
-"""Choosing among several SQL candidates by what they return."""
+"""Chooses among several SQL candidates by what they return."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,13 +17,13 @@ class Candidate:
     sql: str
     outcome: Result | QueryError
     log_likelihood: float = 0.0
-    drawn: int = 1  # samples that it stands for
-    votes: int = 0  # samples with the same result, its own included
+    drawn: int = 1  # how many samples gave this plan
+    votes: int = 0  # how many samples have the same result, including its own
     plan: str = ""
 
 
 def drawn_plans(texts: Iterable[str], log_likelihoods: Iterable[float], reading: Reading) -> list[DrawnPlan]:
-    """The different plans among samples, in the order of their first."""
+    """The distinct plans among the samples, in order of first appearance."""
     plans: dict[str, DrawnPlan] = {}
     for text, log_likelihood in zip(texts, log_likelihoods, strict=True):
         plan = plans.setdefault(text, DrawnPlan(text=text, drawn=0, log_likelihood=log_likelihood, reading=reading))
@@ -32,7 +32,7 @@ def drawn_plans(texts: Iterable[str], log_likelihoods: Iterable[float], reading:
 
 
 def elect(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Best first: rows before none, most votes, likeliest, earlier; failures come last."""
+    """The candidates, best first: results with rows before empty ones, then by votes, likelihood and order; failures last."""
     counts = Counter[object]()
     for each in candidates:
         counts[_fingerprint(each.outcome)] += each.drawn
@@ -47,14 +47,14 @@ def _rank(candidate: Candidate) -> tuple[bool, bool, int, float]:
 
 
 def _fingerprint(outcome: Result | QueryError) -> object:
-    """Equal for results with the same rows in any order."""
+    """A value that is equal for results with the same rows in any order."""
     if isinstance(outcome, QueryError):
         return ("error", outcome.kind)
     return (len(outcome.columns), frozenset(Counter(map(repr, outcome.rows)).items()))
 
 
 def same_sql(one: str, other: str, dialect: str) -> bool:
-    """Whether two statements differ in layout, case of keywords and names, and comments only."""
+    """Whether two statements differ only in layout, in the case of keywords and names, and in comments."""
     return _normal(one, dialect) == _normal(other, dialect)
 
 

@@ -1,4 +1,4 @@
-"""How the agent reports its work: typed events, a record of each step, the audit log, OpenTelemetry's spans.
+"""How the agent reports its work: typed events, a record of each step, the audit log, OpenTelemetry spans.
 
 Start at `events`, then read `step_record`.
 """

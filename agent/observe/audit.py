@@ -1,7 +1,9 @@
-"""Who asked what, which SQL ran, what came of it: one SQLite file, written as it happens: a killed program loses nothing.
+"""The audit log: who asked what, which SQL ran, and its outcome. It is one SQLite file, written as things happen, so that
+nothing is lost if the program is killed.
 
-A question is an entry without SQL; every statement is one more, written as "running" before it runs and completed after. An
-entry that stays "running" is one whose program was killed. The log is private to this user; rows are never written to it.
+A question is an entry without SQL. Every statement is a further entry, written as "running" before it runs and completed
+afterwards; an entry that stays "running" belongs to a program that was killed. Only this user can read the log, and the
+rows of results are never written to it.
 """
 
 import sqlite3
@@ -29,7 +31,7 @@ CREATE INDEX IF NOT EXISTS by_time ON entries (at_s);
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the log. `way`: ask, chat, sql, ui, ...; `source`: the database's name; `at_s`: seconds since 1970.
+    """One entry of the log. `way`: ask, chat, sql, ui, ...; `source`: the database's name; `at_s`: seconds since 1970.
 
     `outcome`: asked, running, ok, or the kind of a `tools.result.QueryError`. `sql` is None for the question itself.
     """
@@ -49,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries: by who asked, by outcome, since when (seconds since 1970), with a text in question, SQL or message."""
+    """A filter of entries: by asker, by outcome, by time (seconds since 1970), by a text in question, SQL or message."""
 
     who: str = ""
     outcome: str = ""
@@ -58,10 +60,10 @@ class Wanted:
 
 
 class AuditLog:
-    """Owner of the file; safe in any thread, and beside other programs that write to it."""
+    """Owns the file. Thread-safe, and safe while other programs write to the same file."""
 
     def __init__(self, path: Path) -> None:
-        """Raises sqlite3.Error, OSError."""
+        """Open or create the log. Raises sqlite3.Error, OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
@@ -72,17 +74,17 @@ class AuditLog:
         self._has_warned = False
 
     def write(self, entry: Entry) -> int:
-        """Append an entry, whatever its id; returns the id that it has now, 0 when the log cannot be written."""
+        """Append an entry, ignoring its id; returns its new id, 0 if the log cannot be written."""
         marks = ", ".join("?" for _ in fields(Entry))
         return self._do(f"INSERT INTO entries VALUES ({marks})", (None, *map(_writable, astuple(entry)[1:])))
 
     def complete(self, entry: Entry) -> None:
-        """What came of a statement that was written as running."""
+        """Store the outcome of a statement that was written as running."""
         change = "UPDATE entries SET outcome = ?, message = ?, row_count = ?, wall_ms = ? WHERE id = ?"
         self._do(change, (entry.outcome, _writable(entry.message), entry.row_count, entry.wall_ms, entry.id))
 
     def entries(self, wanted: Wanted, after: int = 0, most: int = -1) -> Iterator[Entry]:
-        """The newest `most` entries behind the one with the id `after`, oldest first."""
+        """The newest `most` entries with ids above `after`, oldest first. A negative `most` means all."""
         query = """SELECT * FROM (SELECT * FROM entries WHERE id > ? AND at_s >= ? AND (? = '' OR who = ?)
             AND (? = '' OR outcome = ?) AND (? = '' OR instr(lower(question || ' ' || coalesce(sql, '') || ' ' || message),
             lower(?)) > 0) ORDER BY id DESC LIMIT ?) ORDER BY id"""
@@ -96,7 +98,9 @@ class AuditLog:
             self._connection.close()
 
     def _do(self, statement: str, values: tuple[object, ...]) -> int:
-        """A log that cannot be written is said once, and costs nobody an answer."""
+        """Execute a statement; returns the id of the last row. Warns once if the log cannot be written, but does not raise,
+        so that answering goes on.
+        """
         try:
             with self._lock:
                 return self._connection.execute(statement, values).lastrowid or 0
@@ -109,7 +113,7 @@ class AuditLog:
 
 @dataclass(slots=True)
 class Trail:
-    """What one asker does, on the way to the log."""
+    """Writes to the log what one asker does."""
 
     log: AuditLog
     who: str
@@ -117,12 +121,12 @@ class Trail:
     question: str = ""
 
     def asked(self, question: str, source: str) -> None:
-        """A question; the statements that follow belong to it."""
+        """Write a question; the statements that follow belong to it."""
         self.question = question
         self.log.write(self._entry(source, None, ASKED))
 
     def run(self, database: Database, sql: str, limits: Limits) -> Result | QueryError:
-        """Execute, with an entry before and its completion after."""
+        """Execute, writing an entry before and completing it afterwards."""
         entry = self._entry(database.name, sql, RUNNING)
         entry = replace(entry, id=self.log.write(entry))
         outcome = database.execute(sql, limits)
@@ -134,7 +138,7 @@ class Trail:
         return outcome
 
     def turned_down(self, database: Database, sql: str, error: QueryError) -> None:
-        """A statement that was not run."""
+        """Write a statement that was not run."""
         self.log.write(replace(self._entry(database.name, sql, error.kind), message=error.message))
 
     def _entry(self, source: str, sql: str | None, outcome: str) -> Entry:
@@ -142,7 +146,7 @@ class Trail:
 
 
 def run_sql(trail: Trail | None, database: Database, sql: str, limits: Limits) -> Result | QueryError:
-    """Execute, on the record where there is one, and in a trace where these are wanted."""
+    """Execute; write to the audit log if `trail` is given, and trace the statement if traces are switched on."""
     with statement(database, sql) as tell:
         outcome = trail.run(database, sql, limits) if trail else database.execute(sql, limits)
         tell(outcome)
@@ -150,7 +154,9 @@ def run_sql(trail: Trail | None, database: Database, sql: str, limits: Limits) -
 
 
 def _writable(value: object) -> object:
-    """A long text is cut, and says how long it was; SQLite takes no half characters."""
+    """The value as it is stored: a long text is cut and says how long it was, and lone surrogates, which SQLite cannot store,
+    are replaced.
+    """
     if not isinstance(value, str):
         return value
     kept = value[:LONGEST_TEXT].encode(errors="replace").decode()

@@ -1,6 +1,6 @@
-"""Events as lines of a `.jsonl` file: the one place where they become JSON, and events again. Keeps no file itself.
+"""Converts events to lines of a `.jsonl` file and back. All such conversions happen here; no files are opened here.
 
-A line may come from a stranger's file, so every field is checked for its type before it becomes an event: what is read here
+A line may come from a stranger's file, so the type of every field is checked before it becomes an event. What is read here
 can be shown without further checks.
 """
 
@@ -19,17 +19,17 @@ _KINDS: dict[str, TypeAdapter[Any]] = {kind.__name__.lower(): TypeAdapter(kind) 
 
 
 class EventError(ValueError):
-    """A line that is no event of ours; the message says why."""
+    """A line is not an event; the message says why."""
 
 
 def to_json(event: Event) -> str:
-    """One line."""
+    """The event as one line."""
     body = {"event": type(event).__name__.lower()} | asdict(event)
     return json.dumps(body, ensure_ascii=False, default=str)
 
 
 def from_json(line: str) -> Event:
-    """The event of a line. Raises EventError."""
+    """The event in a line. Raises EventError."""
     try:
         body = parsed(line)
         event: Event = _KINDS[body.pop("event")].validate_python(body)
@@ -39,7 +39,7 @@ def from_json(line: str) -> Event:
 
 
 def read_events(lines: Iterator[str]) -> Iterator[Event]:
-    """The events of lines that this program stored; a line that is damaged is left out."""
+    """The events in lines that this program stored; damaged lines are left out."""
     for line in lines:
         try:
             yield from_json(line)
@@ -48,7 +48,7 @@ def read_events(lines: Iterator[str]) -> Iterator[Event]:
 
 
 def _checked(event: Event) -> Event:
-    """The event with the parts of it checked that its own type leaves open. Raises ValueError."""
+    """The event, after checking the parts that its type leaves open. Raises ValueError."""
     match event:
         case Finished():
             return replace(event, record=check_step(event.record))

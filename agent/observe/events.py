@@ -1,7 +1,8 @@
-"""What happens in a conversation, as typed records. Whatever shows one lives from these alone, live or from a file.
+"""What happens in a conversation, as typed records. Everything that shows a conversation, live or from a file, needs only
+these.
 
-The graph's nodes emit them, and `Conversation.events` yields them. `agent.observe.event_json` writes and reads them as lines
-of a file, `agent.conversation.records` makes them ready to be shown.
+The graph's nodes emit them, and `Conversation.events` yields them. `agent.observe.event_json` converts them to lines of a
+file and back, and `agent.conversation.records` prepares them to be shown.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from decoding.engine.records.rounds import Round
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question begins a turn; all events up to the next `Asked` belong to it."""
+    """A turn begins with its question; all events up to the next `Asked` belong to it."""
 
     question: str
     evidence: str = ""
@@ -23,7 +24,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Others use the model first."""
+    """The question waits while others use the model."""
 
     step: str
     ahead: int
@@ -31,14 +32,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A step begins; the same step again right away means that it starts anew."""
+    """A step begins. The same step twice in a row means that it starts over."""
 
     step: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """What one forward added to the text of a step. `spelling`: the text of every token id in `rounds`."""
+    """A piece was added to the text of a step. `spelling`: the text of every token id in `rounds`."""
 
     step: str
     text: str
@@ -48,14 +49,14 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A step is over. `record`: `agent.observe.step_record.Step` as a dict."""
+    """A step has ended. `record`: `agent.observe.step_record.Step` as a dict."""
 
     record: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a node of the graph took and found."""
+    """A node of the graph notes what it used and found."""
 
     step: str
     notes: tuple[Note, ...]
@@ -63,8 +64,8 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """The asker is asked back: `phrase` of the question may mean any of `options` (what it is called -> the evidence that it
-    makes). The turn ends with an `Answered` of the error kind "unclear"; the choice is asked as evidence of the same question.
+    """The asker is asked what is meant: `phrase` of the question may mean any of `options` (label -> the evidence to give for
+    it). The turn ends with an `Answered` of the error kind "unclear"; the same question is then asked with that evidence.
     """
 
     phrase: str
@@ -73,7 +74,7 @@ class Unclear:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The end of a turn: `agent.conversation.conversation.Answer` as a dict. Where it is shown or kept, it may hold fewer
+    """A turn ends with an answer: `agent.conversation.conversation.Answer` as a dict. When shown or stored, it may hold fewer
     rows than `row_count`."""
 
     answer: dict[str, Any]
@@ -82,7 +83,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The end of a turn without an answer; `stopped`: because the asker wanted it so."""
+    """A turn ends without an answer. `stopped`: the asker stopped it."""
 
     message: str
     stopped: bool = False
@@ -90,7 +91,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """SQL that a person ran by hand in a turn (0 is the first). `error`: `tools.result.QueryError` as a dict."""
+    """A person ran SQL by hand in a turn (0 is the first). `error`: `tools.result.QueryError` as a dict."""
 
     turn: int
     sql: str
@@ -104,7 +105,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a person thinks of a turn's answer; None takes it back."""
+    """A person judged a turn's answer; None withdraws the judgement."""
 
     turn: int
     liked: bool | None

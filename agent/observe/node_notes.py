@@ -1,6 +1,6 @@
-"""What the nodes of the graph took and found, in words for a person: from their updates of the state.
+"""Describes what the nodes of the graph used and found, in words for people, from their updates of the state.
 
-Which node tells what is in `agent.observe.node_table`.
+`agent.observe.node_table` says which function belongs to which node.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ MOST_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A labelled text; `language` is a highlighter's word for it, or empty."""
+    """A labelled text; `language` is its name for syntax highlighting, or empty."""
 
     label: str
     text: str

@@ -1,7 +1,8 @@
-"""The nodes of the graph: for each what runs, and what people read of it. It imports none of them.
+"""The nodes of the graph: for each, the function that runs and what people read about it. Imports none of the functions.
 
-A node of the project is a function in `agent/graph/` and a line in `NODES`; one from elsewhere calls `register_node`. The
-graph, the titles of steps on page and terminal, the notes below them and the options follow from this table.
+A node of the project is a function in `agent/graph/` and a line in `NODES`; an extension adds a node with
+`register_node`. The graph, the titles of steps on page and terminal, the notes below them and the options follow from
+this table.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,22 +21,22 @@ from agent.observe.node_notes import (
 )
 
 Notes = Callable[[Mapping[str, Any]], list[Note]]
-"""A node's update of the state -> what people read of it."""
+"""A node's update of the state -> the notes that people read about it."""
 
 
 class UnknownNode(ValueError):
-    """No such node, or an option that it does not have; the message lists what there is."""
+    """There is no such node, or it has no such option; the message lists what there is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node of the graph.
 
-    run: the place, "module:function", of what is given (state, runtime), a `State` and a `Runtime[Toolbox]`, and returns an
-    update of the state, or a langgraph `Command` that also names the next node. It is imported when a graph is built.
-    title: what it does, in words for people. notes: what people read of its update.
-    before: the node in front of which one from elsewhere stands; all ways to that node then lead through it.
-    options: its own options and their defaults, which it reads with `Toolbox.node_options`.
+    run: "module:function" of a function that takes a `State` and a `Runtime[Toolbox]`, and returns an update of the state, or
+    a langgraph `Command` that also names the next node. It is imported when a graph is built.
+    title: what it does, in words for people. notes: makes the notes that people read about its update.
+    before: for an extension's node, the node that it comes before; all transitions to that node then lead through it.
+    options: its own options with their defaults, which it reads with `Toolbox.node_options`.
     """
 
     run: str
@@ -63,10 +64,10 @@ NODES: dict[str, Node] = {
 
 
 def register_node(name: str, node: Node) -> None:
-    """Put a node into every graph that is built from here on, in front of the node `node.before`.
+    """Add a node to every graph that is built from now on, directly before the node `node.before`.
 
-    Where several stand in front of the same node, they run in the order of registration. Raises ValueError for a name that is
-    no identifier or is taken, and for a `before` that is no node of the project.
+    Several nodes before the same one run in the order of registration. Raises ValueError for a name that is not an
+    identifier or is taken, and for a `before` that is not a node of the project.
     """
     if not name.isidentifier() or name in NODES:
         raise ValueError(f"a node cannot be called {name!r}: choose a new name of letters, digits and _")
@@ -77,7 +78,7 @@ def register_node(name: str, node: Node) -> None:
 
 
 def notes_of(name: str, update: Mapping[str, Any]) -> tuple[Note, ...]:
-    """The notes of one node's update; none for nodes that have nothing to tell."""
+    """The notes about one node's update; none for nodes without notes."""
     told = NODES[name].notes(update) if name in NODES else []
     return tuple(note for note in told if note.text)
 

@@ -11,15 +11,15 @@ from decoding.engine.records.rounds import Round
 from decoding.serving.chat_model import rounds_of
 
 PlainSource = Literal["measured", "estimated", "same"]
-PlainTime = Callable[[Sequence[Round], int], float]  # a decode's rounds, prompt tokens -> plain decoding's milliseconds
+PlainTime = Callable[[Sequence[Round], int], float]  # (rounds, prompt tokens) -> plain decoding's milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`plain_ms` is what the step would take under plain decoding; `plain_ms_source` says how it is known.
+    """One step. `plain_ms`: the time that it would take with plain decoding; `plain_ms_source`: how that is known.
 
-    "same": the step decodes nothing, or decodes plainly. "estimated": from plain steps timed on this machine.
-    "measured": the step was decoded plainly as well. Steps without a model have decoder None and no tokens.
+    "same": the step decodes nothing, or decodes plainly. "estimated": from plain decoding timed on this machine.
+    "measured": the step was also decoded plainly. Steps without a model have decoder None and no tokens.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Step:
     target_forwards: int = 0
     tokens_per_forward: float | None = None
     forced_tokens: int = 0
-    detail: str = ""  # what came of it, in one line
+    detail: str = ""  # the outcome in one line
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,7 +46,7 @@ def tool_step(name: str, wall_ms: float, detail: str = "") -> Step:
 def model_step(
     name: str, messages: Sequence[AIMessage], wall_ms: float, plain_time: PlainTime | None, measured: bool = False
 ) -> Step:
-    """The record of one model call that gave one message or several samples of it, decoded together."""
+    """The record of one model call, which gave one message or several that were decoded together."""
     per_message = [rounds_of(message) for message in messages]
     rounds = [r for each in per_message for r in each]
     metrics = measure(rounds)

@@ -6,7 +6,7 @@ _WITHIN_NODES = {"vote": "Voting", "choose": "Choosing a reading"}
 
 
 def step_title(step: str) -> str:
-    """The words for a step's name, else the name itself as a sentence would begin with it.
+    """The title of a step; for a step without one, its name written like the beginning of a sentence.
 
     >>> step_title("generate"), step_title("read_samples")
     ('Writing SQL', 'Read samples')

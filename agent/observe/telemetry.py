@@ -1,8 +1,8 @@
-"""OpenTelemetry's traces: a span for each question, each step of its answer and each statement that runs.
+"""OpenTelemetry traces: a span for each question, each step of its answer and each statement that runs.
 
-Switched on by OpenTelemetry's own environment variables; without them nothing of it is imported. Spans are made of what the
-agent tells anyway: its events, and outcomes in `agent.observe.audit`. Questions and SQL are told only where
-OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT allows it, rows never.
+OpenTelemetry's own environment variables switch them on; without them, none of its packages is imported. Spans are made
+from what the agent reports anyway: its events, and outcomes in `agent.observe.audit`. Questions and SQL are included only
+if OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT allows it; rows never are.
 Names: https://opentelemetry.io/docs/specs/semconv/gen-ai/ and .../database/; what these lack is called `sqlagent.*`.
 """
 
@@ -39,14 +39,14 @@ _OF_A_STEP = {  # attribute -> field of `agent.observe.step_record.Step`
 
 
 def traced(question: str, database: Database, conversation: str, events: Iterator[Event]) -> Iterator[Event]:
-    """The same events of a question, with a span around them and one in it for each step."""
+    """The same events of a question, with a span around all of them and a child span for each step."""
     tracer = _tracer()
     return events if tracer is None else _traced(tracer, question, database, conversation, events)
 
 
 @contextmanager
 def statement(database: Database, sql: str) -> Iterator[Callable[[Result | QueryError], None]]:
-    """A span around a statement that runs; it is to be told the outcome."""
+    """A span around a statement that runs. Gives a function that the caller must call with the outcome."""
     tracer = _tracer()
     if tracer is None:
         yield lambda outcome: None
@@ -61,7 +61,7 @@ def statement(database: Database, sql: str) -> Iterator[Callable[[Result | Query
 
 @lru_cache(maxsize=1)
 def _tracer() -> "Tracer | None":
-    """None where the environment does not ask for traces, or OpenTelemetry is not installed."""
+    """The tracer; None if the environment does not ask for traces, or OpenTelemetry is not installed."""
     if not _wanted():
         return None
     try:
@@ -73,7 +73,7 @@ def _tracer() -> "Tracer | None":
     except ImportError:
         print("sqlagent: no traces are sent: pip install 'sqlagent[telemetry]'", file=sys.stderr)
         return None
-    provider = trace.get_tracer_provider()  # of the program that we are a part of
+    provider = trace.get_tracer_provider()  # the host program's, if it has set one up
     if not isinstance(provider, TracerProvider):
         provider = TracerProvider(resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", NAME)}))
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -81,15 +81,17 @@ def _tracer() -> "Tracer | None":
 
 
 def _wanted() -> bool:
-    told = {name: os.environ.get(name, "").strip().lower() for name in ("OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER")}
-    if told["OTEL_SDK_DISABLED"] == "true":
+    given = {name: os.environ.get(name, "").strip().lower() for name in ("OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER")}
+    if given["OTEL_SDK_DISABLED"] == "true":
         return False
-    exporter = told["OTEL_TRACES_EXPORTER"] or "otlp"
+    exporter = given["OTEL_TRACES_EXPORTER"] or "otlp"
     return exporter == "otlp" and any(map(os.environ.get, (*_ENDPOINTS, "OTEL_TRACES_EXPORTER")))
 
 
 def _content(attributes: dict[str, str]) -> dict[str, str]:
-    """What people wrote, where the environment allows it. The protocol takes no half characters."""
+    """The attributes, which hold what people wrote, if the environment allows it. Replaces lone surrogates, which the
+    protocol cannot carry.
+    """
     allowed = os.environ.get(_CAPTURE, "").strip().lower() in ("true", "span_only", "span_and_event")
     return {key: value.encode(errors="replace").decode() for key, value in attributes.items() if allowed}
 
@@ -125,7 +127,7 @@ def _traced(
 
 
 def _within(context: "Context", events: Iterator[Event]) -> Iterator[Event]:
-    """Let what happens find its span while it happens, and the caller its own in between."""
+    """The same events, with `context` attached while each is computed and the caller's context in between."""
     from opentelemetry.context import attach, detach
 
     while True:
@@ -140,7 +142,7 @@ def _within(context: "Context", events: Iterator[Event]) -> Iterator[Event]:
 
 
 def _step(tracer: "Tracer", inside: "Context", step: dict[str, Any]) -> None:
-    """A step that is over: with a model it is a chat, without one a tool."""
+    """Write the span of a finished step: a chat if it has a model, otherwise a tool call."""
     from agent.prompts.profiles import ModelStep
 
     ended_ns = time_ns()

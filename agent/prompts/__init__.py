@@ -1,4 +1,4 @@
-"""What the model is told: the slots of a prompt, the profiles that word them, and knowledge beyond the schema.
+"""What goes into a prompt: its slots, the profiles that word them, and knowledge beyond the schema.
 
-Start at `slots`; `predicted_text` guesses what the model will answer.
+Start at `slots`; `predicted_text` predicts what the model will answer.
 """

@@ -1,8 +1,9 @@
-"""What is known of a database beside its schema: a folder of Markdown that people write, review and keep under version control.
+"""Knowledge about a database beyond its schema: a folder of Markdown that people write, review and keep under version
+control.
 
-`terms.md` and `metrics.md` hold one `- name: what it means` a line; `examples.md` holds `## question` and below it the SQL in
-a ```sql block. Other lines are for the reader. The items that a question is about go into its prompt. An example comes in
-through a person alone: written by hand, or learnt from an answer that got a thumbs-up.
+`terms.md` and `metrics.md` hold one `- name: what it means` per line; `examples.md` holds `## question` and below it the
+SQL in a ```sql block. Other lines are ignored. The items that a question is about go into its prompt. Only people add
+examples: they write them by hand, or give an answer a thumbs-up.
 """
 
 import math
@@ -17,7 +18,7 @@ from tools.linking.word_forms import STOP_WORDS, split, stem
 FILES = ("terms.md", "metrics.md")
 EXAMPLES = "examples.md"
 MOST_ITEMS = 4
-SAID = 0.5  # least share of an item's words, weighted by how rare they are, that a question must say
+SAID = 0.5  # least share of an item's words, weighted by rarity, that a question must contain
 _ITEM = re.compile(r"[-*] (?P<name>[^:]+): *(?P<meaning>\S.*)")
 _EXAMPLE = re.compile(r"^## +(?P<question>\S[^\n]*)\n+```sql\n(?P<sql>.*?)\n```", re.MULTILINE | re.DOTALL)
 
@@ -28,7 +29,7 @@ class KnowledgeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`name`: what a question must say for the item to matter; `text`: what the prompt then says."""
+    """`name`: the words that a question must contain for the item to be relevant; `text`: what the prompt then says."""
 
     name: str
     text: str
@@ -36,12 +37,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Items of one database; without any, prompts are as if there were no knowledge at all."""
+    """The items for one database; there may be none."""
 
     items: tuple[Item, ...] = ()
 
     def about(self, question: str) -> tuple[str, ...]:
-        """The texts of at most four items whose names the question says, best first."""
+        """The texts of at most `MOST_ITEMS` items whose names the question contains, best first."""
         said = _words(question)
         known = [_words(item.name) for item in self.items]
         holders = Counter(word for words in known for word in words)
@@ -57,7 +58,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def read_knowledge(folder: Path) -> Knowledge:
-    """Raises KnowledgeError."""
+    """Read a knowledge folder. Raises KnowledgeError."""
     if not folder.is_dir():
         raise KnowledgeError(f"{folder} is no folder; make it, with {', '.join(FILES)} or {EXAMPLES} in it")
     items = [item for name in FILES for item in _named(folder / name)]

@@ -1,9 +1,9 @@
-"""The plan of the compact profile: which tables and columns, and the SQL's skeleton, on one line.
+"""The plan format of the compact profile: the tables and columns, and the SQL's skeleton, on one line.
 
 `singer: country, age; concert: year | SELECT COUNT(*) FROM _ WHERE _ = _ GROUP BY _`
 
-A table without columns stands alone (`singer; concert: year`). Names are written as the schema in the prompt writes them:
-in double quotes where they must be. Text only: what a plan should say is not decided here.
+A table without columns is only named (`singer; concert: year`). Names are written as in the prompt's schema: in double
+quotes where necessary. This module only converts text; it does not decide what a plan should say.
 """
 
 import re
@@ -15,12 +15,12 @@ BAR = "|"
 
 
 class PlanError(ValueError):
-    """The text is not a plan; the one-line message says where it stops being one."""
+    """The text is not a plan; the one-line message says where it is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable:
-    """A table, and those of its columns that the SQL needs beyond joining."""
+    """A table, and those of its columns that the SQL needs other than for joins."""
 
     name: str
     columns: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class PlannedTable:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`skeleton` is the SQL with `_` for every name and literal, join conditions left out.
+    """A plan. `skeleton` is the SQL with `_` for every name and literal, and without join conditions.
 
     A table with two columns, and one that is only joined:
 
@@ -46,9 +46,9 @@ class Plan:
 
 
 def parse_plan(text: str) -> Plan:
-    """The plan of one line, `text()` undone. Raises PlanError.
+    """Parse one line, the inverse of `Plan.text`. Raises PlanError.
 
-    A name with a space stands in double quotes; without a bar there is no plan:
+    A name with a space is in double quotes; a line without a bar is not a plan:
 
     >>> plan = parse_plan('singer: country, "home town"; concert | SELECT COUNT(*) FROM _ WHERE _ = _')
     >>> [(table.name, table.columns) for table in plan.tables], plan.skeleton
@@ -75,7 +75,7 @@ def parse_plan(text: str) -> Plan:
 
 
 def quoted_name(name: str) -> str:
-    """A name as the compact prompt writes it: quoted where it is no plain identifier.
+    """A name as the compact prompt writes it: quoted unless it is a plain identifier.
 
     >>> quoted_name("country"), quoted_name("home town")
     ('country', '"home town"')

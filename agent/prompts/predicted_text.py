@@ -1,8 +1,8 @@
-"""What the model will probably write, guessed from what is known before it writes: drafts that cost no forward.
+"""Predicts what the model will probably write from what is known beforehand, as drafts that cost no forward.
 
-A plan fixes its SQL but for the order of names; the links fix the beginning of a plan; and a few skeletons make up most of
-all queries. These texts stand in the step's `Recall`, where every method that looks things up finds them. Like the predicted
-outputs that some servers take, they change speed alone: the target verifies each token.
+A plan determines its SQL except for the order of names; the links determine the beginning of a plan; and a few skeletons
+cover most queries. These texts go into the step's `Recall`, where every lookup method finds them. Like the predicted
+outputs that some servers accept, they only change speed: the target verifies each token.
 """
 
 import re
@@ -22,7 +22,7 @@ from tools.sql.join_graph import Edge, edges
 
 LIKELY_TABLES = 3
 LIKELY_COLUMNS = 3
-LINK_SCORE = 0.7  # of a column that a foretold plan names
+LINK_SCORE = 0.7  # least score of a column that a predicted plan names
 _WORD = re.compile(r"(\s*)(_|[A-Za-z][A-Za-z_]*|<>|<=|>=|!=|[^\s_])")
 _NUMBER = re.compile(r"\b\d+(?:\.\d+)?\b")
 _CLAUSES = frozenset(["SELECT", "FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT"])
@@ -31,8 +31,8 @@ _SETS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 
 
 def predicted_texts(step: ModelStep, slots: Slots) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Texts for the compact profile's step that rank behind what the conversation remembers, and texts that rank before it;
-    each with its likeliest last. A correction copies the SQL in its prompt and needs none.
+    """Texts for a step of the compact profile: those that rank below what the conversation remembers, and those that rank
+    above it, each with the likeliest last. A correction copies the SQL in its prompt and needs none.
     """
     if step == "plan":
         return (skeletons(),), predicted_plans(slots.links)
@@ -46,14 +46,14 @@ def predicted_texts(step: ModelStep, slots: Slots) -> tuple[tuple[str, ...], tup
 
 @cache
 def skeletons() -> str:
-    """The training data's most frequent skeletons as the ends of plans, a line each, the most frequent last: the newest
-    place is looked at first. `sqlagent data build` counts them."""
+    """The training data's most frequent skeletons as ends of plans, one per line. The most frequent is last, because the
+    latest position is looked up first. `sqlagent data build` counts them."""
     lines = files("agent.prompts").joinpath("skeletons.txt").read_text("utf-8").splitlines()
     return "".join(f" | {line}\n" for line in reversed(lines))
 
 
 def predicted_plans(links: Sequence[Link]) -> tuple[str, ...]:
-    """Beginnings of plans, each after the end of its prompt, and how a further table may go on; the likeliest last.
+    """Beginnings of plans, each after the end of its prompt, and continuations with a further table; the likeliest last.
 
     >>> predicted_plans([Link("singer", None, 0.9), Link("singer", "age", 0.8)])
     ('; singer: age | SELECT', 'plan: singer: age | SELECT')
@@ -69,20 +69,20 @@ def _beginnings(table: str, links: Sequence[Link]) -> tuple[str, str]:
 
 
 def predicted_sql(plan: Plan, schema: Schema, values: Sequence[ValueMatch], question: str) -> tuple[str, ...]:
-    """The skeleton with its blanks filled, after the end of its prompt, in pieces: one ends where nothing is known to fill
-    a blank with. The first piece last."""
+    """The skeleton with its blanks filled, in pieces: a piece ends at a blank that nothing known fills. The first piece, which
+    begins with the end of its prompt, comes last."""
     pieces = list(_Filling(plan, edges(schema), values, question).pieces())
     return tuple(reversed([f"\nsql: {piece}" if not index else piece for index, piece in enumerate(pieces)]))
 
 
 @dataclass(slots=True)
 class _Select:
-    """A SELECT that is being filled."""
+    """A SELECT whose blanks are being filled."""
 
     tables: tuple[PlannedTable, ...]
-    compared: ColumnRef | None  # with what this subquery gives
+    compared: ColumnRef | None  # the column that is compared with this subquery
     clause: str = "SELECT"
-    selected: list[ColumnRef] = field(default_factory=list)  # outside functions
+    selected: list[ColumnRef] = field(default_factory=list)  # columns not inside a function
     grouped: int = 0
 
     @property
@@ -91,17 +91,17 @@ class _Select:
 
 
 class _Filling:
-    """The blanks of one skeleton, from left to right."""
+    """Fills the blanks of one skeleton from left to right."""
 
     def __init__(self, plan: Plan, graph: Sequence[Edge], values: Sequence[ValueMatch], question: str) -> None:
-        self._words: list[tuple[str, str]] = _WORD.findall(plan.skeleton)  # with the space before
+        self._words: list[tuple[str, str]] = _WORD.findall(plan.skeleton)  # (space before, word)
         self._plan, self._graph = plan, graph
         self._sources = _sources([word for _, word in self._words], plan.tables)
         self._literals: dict[ColumnRef, list[str]] = defaultdict(list)
         for match in values:
             self._literals[match.table, match.column].append("'" + match.value.replace("'", "''") + "'")
         self._numbers: list[str] = _NUMBER.findall(question)
-        self._outer: list[_Select | None] = []  # the SELECT around each bracket that is open
+        self._outer: list[_Select | None] = []  # the SELECT around each open parenthesis
         self._now: _Select | None = None
         self._last: ColumnRef | None = None
         self._unused = self._planned()
@@ -131,13 +131,13 @@ class _Filling:
             self._outer.append(now)
         elif word == ")" and self._outer:
             self._now = self._outer.pop()
-        elif word in _SETS:  # the next arm uses the planned columns anew
+        elif word in _SETS:  # the next SELECT may use all planned columns again
             self._unused = self._planned()
         elif word in _CLAUSES and now:
             now.clause = word
 
     def _filled(self, now: _Select, index: int) -> str | None:
-        """What fills a blank; empty where an earlier blank holds it as well, None where nothing is known."""
+        """The text for a blank; empty if an earlier blank already holds it, None if nothing is known."""
         before = self._word(index - 1)
         if now.clause == "FROM":
             return _joined(now.tables, self._graph) if before == "FROM" else "" if before in ("_", ",") else None
@@ -174,7 +174,7 @@ class _Filling:
         return ".".join(map(quoted_name, names))
 
     def _place(self, now: _Select, in_function: bool, compares: bool) -> ColumnRef | None:
-        """Planned columns in order, each once: those with a known value where one is compared, the others elsewhere."""
+        """The next planned column, preferably unused: one with a known value if a value is compared, otherwise one without."""
         own = now.places
         if now.clause == "GROUP" and now.grouped < len(now.selected):
             now.grouped += 1
@@ -187,7 +187,7 @@ class _Filling:
 
 
 def _sources(words: Sequence[str], tables: Sequence[PlannedTable]) -> dict[int, tuple[PlannedTable, ...]]:
-    """The tables of the SELECT at each index: the plan's in order, as many as its FROM has blanks; then the first again."""
+    """The tables of the SELECT at each index: as many of the plan's as its FROM has blanks, in order; then the first again."""
     blanks: dict[int, int] = {}
     clauses: dict[int, str] = {}
     outer: list[int] = []
@@ -212,7 +212,7 @@ def _sources(words: Sequence[str], tables: Sequence[PlannedTable]) -> dict[int, 
 
 
 def _joined(tables: Sequence[PlannedTable], graph: Sequence[Edge]) -> str | None:
-    """`a JOIN b ON b.a_id = a.id`: each table by the first key that connects it with those before it."""
+    """`a JOIN b ON b.a_id = a.id`: each table joined by the first key that connects it with those before it."""
     if not tables:
         return None
     text, inside = quoted_name(tables[0].name), {tables[0].name}

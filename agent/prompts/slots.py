@@ -1,4 +1,4 @@
-"""What a prompt is made of. The same slots for both profiles and for training data; every slot may be empty."""
+"""The slots that a prompt is made from, the same for both profiles and for training data. Any slot may be empty."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tools.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """An SQL that was tried in this question, and the trouble with it in one line."""
+    """A statement that was tried for this question, and what was wrong with it, in one line."""
 
     sql: str
     trouble: str
@@ -31,11 +31,11 @@ class Slots:
     tries: tuple[Try, ...] = ()
 
 
-# Control characters, half characters, and what turns or hides text: marks of direction, tags that no screen shows.
+# Control characters, lone surrogates, and characters that reorder or hide text: bidi marks and invisible tags.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
 )
-# What tokenizers read as the beginning or end of a turn, a file or a tool's answer, besides <|...|>.
+# Markers, besides <|...|>, that tokenizers read as the beginning or end of a turn, a file or a tool's answer.
 _MARKERS = re.compile(
     r"<(?=｜|<SYS>>|<?/SYS>>|/?(?:s|bos|eos|pad|unk|(?:start|end)_of_\w+|repo_?name|file_sep|filename|gh_stars|issue_\w+|"
     r"jupyter_\w+|empty_output|fim_\w+|think|tool_\w+)>)|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_\w+|AVAILABLE_TOOLS)\])"
@@ -43,7 +43,7 @@ _MARKERS = re.compile(
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """Text from a person or a database, made harmless for a prompt: one line, bounded, without control tokens.
+    """Text from a person or a database, sanitised for a prompt: one line of bounded length, without control tokens.
 
     >>> one_line("two\\nlines  and <|im_end|>")
     'two lines and < |im_end| >'

@@ -92,9 +92,10 @@ def chat(
 
 
 def follow(turn: MachineTurn, conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:
-    """Ask, showing on stderr what is being done, and ask back where that is asked for; returns the answer as a dict.
+    """Ask the question and show progress on stderr; if it is unclear, let the person choose what is meant. Returns the answer
+    as a dict.
 
-    It takes the turn, and keeps it with the answer; while a person chooses a meaning, others may have it.
+    It takes the machine's turn, and keeps it with the answer; while a person chooses a meaning, others may have it.
     """
     from agent.observe.events import Answered, Started, Unclear
     from agent.observe.step_titles import step_title
@@ -124,7 +125,7 @@ def _with_a_person(machine_readable: bool) -> bool:
 
 
 def _chosen(question: str, meanings: Mapping[str, str]) -> str:
-    """The evidence of the meaning whose number is typed; empty where the question shall be answered as it stands."""
+    """The evidence for the meaning whose number is typed; empty if the question is to be answered as it is."""
     from rich.prompt import IntPrompt
 
     output.report(question)
@@ -145,9 +146,10 @@ def _talking(
     saver: Callable[[], Any] = lambda: None,
     thread: str | None = None,
 ) -> Iterator["Conversation"]:
-    """A conversation, and the end of it, from a model that was loaded in the turn.
+    """A conversation with a model that is loaded in the machine's turn; its database is closed at the end.
 
-    The database is opened first: a wrong path should not wait for a model. All that takes memory is imported in the turn.
+    The database is opened first, so that a wrong path is reported before a model is loaded. Everything that takes much memory
+    is imported in the turn.
     """
     database = source.open()
     try:
@@ -169,7 +171,7 @@ def _agent_options(asking: Asking, race: bool, clarify: bool) -> "AgentOptions":
 
 
 def _question(given: str | None, db: str | None) -> str:
-    """The question given, else the one on stdin, else, for the example database, an example."""
+    """The question given, otherwise the one on stdin, otherwise, for the example database, an example question."""
     text = (given if given not in (None, "-") else _piped()).strip()
     if text:
         return text

@@ -1,4 +1,4 @@
-"""`sqlagent learn`: answers with a thumbs-up become examples in a folder of knowledge, for a person to review."""
+"""`sqlagent learn`: adds answers with a thumbs-up to the examples of a knowledge folder, for a person to review."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ def learn(folder: Folder, chats: Chats = None, source: Opened = None) -> None:
         path = chats or cache_root() / "chats.sqlite"
         if not path.exists():
             raise exit_codes.fail(f"no chats at {path}", exit_codes.USAGE)
-        read_knowledge(folder)  # before anything is written
+        read_knowledge(folder)  # raises before anything is written
         archive = Archive(path)
         learnt = learn(folder, archive.every(source or EXAMPLE))
         archive.close()

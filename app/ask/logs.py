@@ -1,4 +1,4 @@
-"""`sqlagent logs`: who asked what, which SQL ran, rows, time, refused or not."""
+"""`sqlagent logs`: shows who asked what, which SQL ran, its rows and time, and whether it was refused."""
 
 import sqlite3
 import sys
@@ -68,7 +68,7 @@ def _entries(log: "AuditLog", wanted: "Wanted", most: int, follow: bool) -> "Ite
 
 
 def _line(entry: "Entry") -> str:
-    """One entry as one line, whatever is in it: nobody who asks may forge another."""
+    """One entry as exactly one line, whatever it contains, so that no asker can forge another entry."""
     at = datetime.fromtimestamp(entry.at_s).isoformat(" ", "seconds")
     said = entry.question if entry.sql is None else entry.sql
     rows = "" if entry.row_count is None else f" {entry.row_count} rows"

@@ -1,4 +1,4 @@
-"""`sqlagent sql`: run one read-only statement by hand, guarded as the agent's own are."""
+"""`sqlagent sql`: runs one read-only statement by hand, guarded like the agent's own."""
 
 import sys
 from typing import Annotated

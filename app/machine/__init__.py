@@ -1,4 +1,4 @@
-"""The commands about this machine: what is ready to use, which models are here, which method is fastest.
+"""The commands about this machine: what is ready to use, which models are present, which method is fastest.
 
 Start at `doctor`.
 """

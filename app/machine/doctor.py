@@ -1,4 +1,4 @@
-"""`sqlagent doctor`: what this machine has, what will be used, what is missing."""
+"""`sqlagent doctor`: shows what this machine has, what will be used, and what is missing."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ def doctor(as_json: options.Json = False) -> None:
 
 
 def facts() -> dict[str, Any]:
-    """Everything that is known, by name."""
+    """All facts about this machine and installation, by name."""
     return {**_machine(), **_decoding(), **_packages()}
 
 
@@ -77,7 +77,7 @@ def _decoding() -> dict[str, Any]:
 
 
 def _target() -> str:
-    """The name of the model that comes with us: draft heads belong to one target."""
+    """The frozen name of the shipped model, because draft heads belong to one target."""
     from agent.prompts.profiles.compact import PROMPT_VERSION
     from decoding.checkpoints.adapters.adapter_files import read_adapter
     from decoding.checkpoints.target_identity import target_identity
@@ -89,7 +89,7 @@ def _target() -> str:
 
 
 def _tuned() -> list[str]:
-    """What `sqlagent tune` found for the models of this machine."""
+    """What `sqlagent tune` found for models on this machine."""
     from decoding.timing.tuned import load_tuned, tuned_folder
 
     kept = {path.stem: load_tuned(path.stem) for path in sorted(tuned_folder().glob("*.json"))}

@@ -1,4 +1,4 @@
-"""`sqlagent models list|show|pull`: what can be used, what lies in the cache."""
+"""`sqlagent models list|show|pull`: which models can be used, and which are in the cache."""
 
 from dataclasses import asdict
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`sqlagent tune`: find the decoding method that suits this machine, and use it from now on."""
+"""`sqlagent tune`: finds the fastest decoding method on this machine, which is then used from now on."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -17,7 +17,7 @@ def tune(
 ) -> None:
     """Measure forwards and acceptance, and keep the fastest decoding method for this model on this machine.
 
-    It is used from then on where --decoder is not given and the weights run in fp32: the text does not depend on it there.
+    From then on it is used if --decoder is not given and the weights run in fp32, where the text does not depend on it.
     """
     if decoding.decoder or decoding.decoder_option:
         raise typer.BadParameter("the decoder is what is searched for", param_hint="--decoder")

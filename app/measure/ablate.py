@@ -1,4 +1,4 @@
-"""`sqlagent ablate DATASET`: what each part of the agent adds."""
+"""`sqlagent ablate DATASET`: measures what each part of the agent adds."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +27,7 @@ def ablate(
     decoding: Decoding = Decoding(),
     timeout: options.Timeout = 30.0,
 ) -> None:
-    """Measure the agent part by part, from the bare base model to the default agent and votes: one row a part, on the same
+    """Measure the agent part by part, from the bare base model to the default agent and votes. Each part is a row, on the same
     questions, with the paired difference to the row before. The last line on stdout is the table as JSON.
     """
     from agent.assemble import load_model

@@ -1,4 +1,4 @@
-"""`sqlagent bench`: how fast decoding is, method by method, and a look inside it."""
+"""`sqlagent bench`: measures how fast decoding is, method by method, and shows its iterations."""
 
 import json
 from dataclasses import dataclass
@@ -118,7 +118,7 @@ def trajectory(
         Path | None, typer.Option("--out", help="Also draw the decoding, as .svg or as an .html page.", dir_okay=False)
     ] = None,
 ) -> None:
-    """Show a decoding iteration by iteration: what was guessed, what of it was right, and what came of it.
+    """Show a decoding iteration by iteration: which tokens were guessed, which were right, and which were committed.
 
     The default decoder is jacobi_forcing.
     """
@@ -153,7 +153,7 @@ def trajectory(
 
 
 def _panel_size(decoder: str, given: Any) -> int:
-    """Positions of a panel: the decoder's block, where it has one."""
+    """Positions per panel: the decoder's block size, if it has one."""
     from decoding.methods.registry import method_options
 
     size: int = given.get("block_size") or method_options(decoder).get("block_size") or 16
@@ -162,7 +162,7 @@ def _panel_size(decoder: str, given: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The questions that are asked."""
+    """Options that choose the questions."""
 
     data: Annotated[
         Path,
@@ -182,7 +182,7 @@ class Questions:
     ] = None
 
     def load(self) -> "list[Example]":
-        """Raises DatasetError."""
+        """Load the questions. Raises DatasetError."""
         from eval.datasets.registry import load_dataset
 
         return load_dataset(self.dataset, self.data, limit=self.limit, sample=self.sample)
@@ -221,8 +221,8 @@ def methods(
 ) -> None:
     """Compare checkpoints and decoding methods on what the agent asks: tokens per forward, time, and accuracy.
 
-    `out` gets records.jsonl, summary.json and table.md; the last line on stdout is the summary as JSON. Of cross-step
-    recycling: `--dataset follow_ups --method jacobi_forcing --method jacobi_forcing:from_recall=false`.
+    Writes records.jsonl, summary.json and table.md to `out`; the last line on stdout is the summary as JSON. To measure
+    cross-step recycling: `--dataset follow_ups --method jacobi_forcing --method jacobi_forcing:from_recall=false`.
     """
     from dataclasses import replace
 
@@ -261,7 +261,7 @@ def methods(
 
 
 def _checkpoint(text: str) -> tuple[str, str]:
-    """(name, adapter) of "name=adapter"; without a name the adapter is its own."""
+    """(name, adapter) from "name=adapter"; without a name, the adapter is its own name."""
     name, found, adapter = text.partition("=")
     return (name, adapter) if found else (text, text)
 
@@ -278,7 +278,7 @@ def method_spec(text: str) -> "MethodSpec":
 
 
 def machine() -> dict[str, Any]:
-    """What times depend on beside the software."""
+    """The machine on which times depend, besides the software."""
     import platform
 
     import torch

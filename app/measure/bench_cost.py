@@ -1,4 +1,4 @@
-"""`sqlagent bench cost`: how decoding's cost grows with context, draft, batch and schema."""
+"""`sqlagent bench cost`: measures how decoding's cost grows with context, draft, batch and schema."""
 
 from dataclasses import asdict, replace
 from typing import Annotated
@@ -22,7 +22,7 @@ def cost(
 ) -> None:
     """Time forwards by context, draft size, rows and batch size, and questions by schema size.
 
-    `out` gets cost.json and cost.svg; the last line on stdout is everything as JSON.
+    Writes cost.json and cost.svg to `out`; the last line on stdout is everything as JSON.
     """
     with exit_codes.plain_errors():
         from agent.assemble import load_model

@@ -1,4 +1,4 @@
-"""`sqlagent bench kernels`: the GPU's kernels and forwards against their references and the machine's own speed."""
+"""`sqlagent bench kernels`: times the GPU's kernels and forwards against their references and the machine's limits."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""`sqlagent bench tune`: the fastest options of one method, by timing them on what the agent asks."""
+"""`sqlagent bench tune`: finds the fastest options of one method by timing them on the agent's calls."""
 
 import json
 from typing import Annotated, Any
@@ -27,9 +27,9 @@ def tune(
     asking: Asking = Asking(),
     as_json: options.Json = False,
 ) -> None:
-    """Find the fastest options of a decoding method on this machine, on what the agent asks. Default: jacobi_forcing's.
+    """Find the fastest options of a decoding method on this machine, on the agent's own calls. Default: jacobi_forcing.
 
-    An interrupted search in --out goes on. The last line on stdout is the summary as JSON.
+    An interrupted search in --out is continued. The last line on stdout is the summary as JSON.
     """
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
         from eval.speed.replay.tune_options import SPACE, Tuning

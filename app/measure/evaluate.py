@@ -1,4 +1,7 @@
-"""`sqlagent eval DATASET` and `sqlagent data linking`: accuracy, measured and written to files. Chats: `evaluate_chats`."""
+"""`sqlagent eval DATASET` and `sqlagent data linking`: measure accuracy and write it to files.
+
+`evaluate_chats` measures whole conversations.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -124,7 +127,7 @@ def evaluate(
 
 
 class _Datasets(TyperGroup):
-    """The commands of the group, and one for each data set of the table, extensions' ones included."""
+    """The commands of the group, and one for each data set of the table, including those of extensions."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [name for name in DATASETS if name.isidentifier()] + super().list_commands(ctx)
@@ -153,14 +156,14 @@ def _predictor(
     from eval.predict.agent_predict import AgentPredict
     from tools.result import Limits
 
-    load_extensions()  # in a worker of a cluster nobody did
+    load_extensions()  # a cluster's worker has not loaded them yet
     load = partial(load_model, decoding.choice())
     return AgentPredict(load, engine, asking.agent_options(), Limits(deadline_s=timeout), first_turn)
 
 
 @contextmanager
 def _here(make: Callable[[], "AgentPredict"], at_once: int) -> Iterator[tuple["AgentPredict", int]]:
-    """The agent of this process, and how many threads may ask it."""
+    """An agent in this process, and the number of threads that may ask it."""
     with closing(make()) as predict:
         yield predict, at_once
 
@@ -174,7 +177,7 @@ def linking(
 ) -> None:
     """Measure which tables and columns of the gold SQL are missing from the prompts' schemas. Needs no model.
 
-    Without --budget: the agent's own, and smaller ones. The last line on stdout is the table as JSON.
+    Without --budget, it measures the agent's own and smaller ones. The last line on stdout is the table as JSON.
     """
     from agent.graph.toolbox import AgentOptions
     from eval.accuracy.linking_recall import CASES, measure

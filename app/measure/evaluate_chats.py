@@ -1,4 +1,4 @@
-"""`sqlagent eval conversation` and `sqlagent eval dialogues`: accuracy where questions stand behind one another."""
+"""`sqlagent eval conversation` and `sqlagent eval dialogues`: measure accuracy on questions asked in a conversation."""
 
 from contextlib import closing
 from dataclasses import asdict
@@ -36,9 +36,9 @@ def conversation(
     asking: Asking = Asking(),
     timeout: options.Timeout = 30.0,
 ) -> None:
-    """Spider's executable questions, those of each database one after the other in one chat, by Spider's rules.
+    """Ask Spider's executable questions, all those of a database in one chat, and score them by Spider's rules.
 
-    `continued` of the summary counts the answers that say that they go on from an earlier question.
+    In the summary, `continued` counts the answers that say that they continue an earlier question.
     """
     from agent.assemble import load_model
     from eval.accuracy.run import evaluate
@@ -86,10 +86,10 @@ def dialogues(
     asking: Asking = Asking(),
     timeout: options.Timeout = 30.0,
 ) -> None:
-    """Written dialogues, turn by turn: whether each turn is right, and whether it goes on from the right one.
+    """Ask prepared dialogues turn by turn, and score whether each answer is right and continues the right turn.
 
-    A right turn gives the gold query's rows, by Spider's rules. `continued_right` of the summary is the share of turns that
-    were taken to go on from the turn that the file names, or from none where it names none.
+    A right answer gives the gold query's rows, by Spider's rules. In the summary, `continued_right` is the share of turns that
+    were read as continuing the turn that the file names, or none if it names none.
     """
     from agent.assemble import load_model
     from eval.dialogues.ask import ask_dialogues

@@ -1,4 +1,4 @@
-"""Where the audit log lies, and the trail of what a command's user does."""
+"""Finds and opens the audit log, and makes the trail of what a command's user does."""
 
 import getpass
 import os
@@ -16,7 +16,7 @@ OFF = "off"
 
 
 def log_path() -> Path | None:
-    """`$SQLAGENT_LOG`, else `log.sqlite` in the cache folder; None when it is switched off."""
+    """`$SQLAGENT_LOG`, otherwise `log.sqlite` in the cache folder; None if the log is switched off."""
     from decoding.checkpoints.fetch.cache_folder import cache_root
 
     named = os.environ.get("SQLAGENT_LOG")
@@ -26,7 +26,7 @@ def log_path() -> Path | None:
 
 
 def open_log() -> "AuditLog | None":
-    """The log; None, with a line on stderr, when it cannot be opened: that costs nobody an answer."""
+    """The log; None, with a line on stderr, if it cannot be opened, so that questions are answered all the same."""
     from agent.observe.audit import AuditLog
 
     path = log_path()
@@ -40,12 +40,12 @@ def open_log() -> "AuditLog | None":
 
 
 def trail(way: str) -> "Trail | None":
-    """What this user does from here on, by the command `way`."""
+    """A trail for what this user does from now on with the command `way`."""
     return trails(way)()
 
 
 def trails(way: str) -> "Callable[[], Trail | None]":
-    """The same for each of several askers; the log is opened once."""
+    """A function that makes such a trail for each of several askers; the log is opened once."""
     from agent.observe.audit import Trail
 
     log, user = open_log(), _user()
@@ -55,5 +55,5 @@ def trails(way: str) -> "Callable[[], Trail | None]":
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
+    except (KeyError, OSError):  # a container's user id may have no name
         return f"user {os.getuid()}"

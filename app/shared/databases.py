@@ -1,4 +1,4 @@
-"""Which database a command means."""
+"""Opens the database that a command names."""
 
 from typing import TYPE_CHECKING
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def open_named(db: str | None, engine: str = "auto") -> "Database":
-    """The database at a path or URL; several paths separated by commas; None: the bundled example. Raises OpenError.
+    """The database at a path, at several paths separated by commas, or at a URL; the bundled example if None.
 
-    Queries run in a process of their own, which can be killed.
+    Queries run in a separate process, which can be killed. Raises OpenError.
     """
     from tools.databases.open_database import open_database
 

@@ -1,4 +1,4 @@
-"""Exit codes, and the one place where an exception becomes one line on stderr and a code."""
+"""Exit codes. Only here does an exception become one line on stderr and an exit code."""
 
 import sys
 import warnings
@@ -26,7 +26,7 @@ _DATABASE_KINDS = {"timeout", "memory", "interrupted", "connection"}
 
 
 def code_of(kind: str | None) -> int:
-    """The exit code for an answer's error kind (None: it was answered)."""
+    """The exit code for an answer's error kind (None if it was answered)."""
     if kind is None:
         return OK
     if kind == "refused":
@@ -35,20 +35,20 @@ def code_of(kind: str | None) -> int:
 
 
 def fail(message: str, code: int) -> typer.Exit:
-    """Print one line and give the exit to raise."""
+    """Print one line and return the exit to raise."""
     print(f"sqlagent: {shown(message)}", file=sys.stderr)
     return typer.Exit(code)
 
 
 def needs(module: str, extra: str) -> None:
-    """End in one line where a package that only this command needs is not installed."""
+    """Exit with one line if a package that only this command needs is not installed."""
     if find_spec(module) is None:
         raise fail(f"this needs the package {module}; install it with: pip install 'sqlagent[{extra}]'", USAGE)
 
 
 @contextmanager
 def own_heads_only() -> Iterator[None]:
-    """Refuse a draft head of another target, which elsewhere is a warning: its figures would say nothing."""
+    """Make the warning about another target's draft head an error, because figures measured with it would mean nothing."""
     from decoding.heads.head import OtherTarget
 
     with warnings.catch_warnings():
@@ -56,7 +56,7 @@ def own_heads_only() -> Iterator[None]:
         yield
 
 
-_CODES = {  # by name, so that no command imports what it does not use
+_CODES = {  # by name, so that commands need not import what they do not use
     "app.shared.extensions.ExtensionError": USAGE,
     "tools.result.OpenError": DATABASE,
     "decoding.errors.ModelError": MODEL,
@@ -86,7 +86,7 @@ def plain_errors() -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise fail("stopped", INTERRUPTED) from error
     except BrokenPipeError as error:
-        sys.stderr.close()  # the reader of our output has gone: nothing to tell
+        sys.stderr.close()  # nobody reads our output any more
         raise typer.Exit(FAILED) from error
     except Exception as error:
         if _is_want_of_memory(error):

@@ -1,6 +1,6 @@
-"""Modules from elsewhere that register decoding methods, kinds of databases, nodes of the agent and data sets.
+"""Loads extensions: modules that register decoding methods, kinds of databases, nodes of the agent and data sets.
 
-An installed package names its module in the entry points' group `sqlagent.extensions`; other modules are named by
+An installed package names its module in the entry-point group `sqlagent.extensions`; other modules are named by
 `--extension` or `SQLAGENT_EXTENSIONS`. EXTENDING.md shows how to write one.
 """
 
@@ -17,9 +17,9 @@ class ExtensionError(Exception):
 
 
 def load_extensions(named: Iterable[str] = ()) -> None:
-    """Import the extensions of installed packages, those of the environment, and those `named`.
+    """Import the extensions of installed packages, those that the environment names, and those `named`.
 
-    Processes that are started from here on find all of these in their environment. Raises ExtensionError.
+    Processes that are started from now on find all of these in their environment. Raises ExtensionError.
     """
     if given := dict.fromkeys([*_from_environment(), *named]):
         os.environ[VARIABLE] = ",".join(given)
@@ -28,7 +28,7 @@ def load_extensions(named: Iterable[str] = ()) -> None:
 
 
 def extensions() -> list[str]:
-    """The modules of installed packages and of the environment."""
+    """The modules that installed packages and the environment name."""
     installed = [each.value for each in entry_points(group=GROUP)]
     return list(dict.fromkeys([*installed, *_from_environment()]))
 
@@ -40,7 +40,7 @@ def _from_environment() -> list[str]:
 def _load(module: str) -> None:
     try:
         import_module(module)
-    except Exception as error:  # whatever a stranger's module does
+    except Exception as error:  # an extension's module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         is_absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
         what_to_do = "install it, or put its folder into PYTHONPATH" if is_absent else "correct it, or leave it out"

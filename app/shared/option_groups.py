@@ -1,4 +1,4 @@
-"""Option groups that several commands share, as dataclasses, and the decorator that spreads them over a command."""
+"""Option groups that several commands share, as dataclasses, and the decorator that turns them into options."""
 
 import inspect
 from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """Which database."""
+    """Options that choose the database."""
 
     db: options.Db = None
     engine: options.EngineOption = "auto"
@@ -25,7 +25,7 @@ class DatabaseOptions:
     hide: options.Hide = None
 
     def open(self) -> "Database":
-        """Raises OpenError."""
+        """Open the database. Raises OpenError."""
         from app.shared.address_space import check_address_space
 
         check_address_space(with_model=False)
@@ -37,7 +37,7 @@ class DatabaseOptions:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What one query may use."""
+    """Options that limit what one query may use."""
 
     limit: options.Limit = 1000
     timeout: options.Timeout = 30.0
@@ -51,7 +51,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Which model, and how it decodes."""
+    """Options that choose the model and how it decodes."""
 
     model: options.Model = "embedded"
     adapter: options.Adapter = "auto"
@@ -64,11 +64,11 @@ class Decoding:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the model runs on this machine, told without loading what loads models."""
+        """Whether the model runs on this machine; decided without importing what loads models."""
         return not self.model.startswith(options.REMOTE)
 
     def choice(self) -> "ModelChoice":
-        """The names, checked; the decoder is the tuned one where none is named. Raises UnknownMethod, UnknownProfile."""
+        """The checked choice, with the tuned decoder if none is named. Raises UnknownMethod, UnknownProfile."""
         from app.shared.address_space import check_address_space
 
         check_address_space(with_model=self.runs_here)
@@ -90,7 +90,7 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How the agent goes about a question."""
+    """Options for how the agent answers a question."""
 
     samples: options.Samples = 1
     attempts: options.Attempts = 3
@@ -125,7 +125,7 @@ class Asking:
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command's parameters that are dataclasses appear as one option per field."""
+    """Make each field of a command's dataclass parameters an option of its own."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     shown: list[inspect.Parameter] = []
@@ -144,7 +144,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def fixed(command: Callable[..., None], **values: Any) -> Callable[..., None]:
-    """The command with these parameters given, so that they do not appear."""
+    """The command with these parameters fixed, so that they do not appear as options."""
 
     @wraps(command)
     def wrapper(**given: Any) -> None:

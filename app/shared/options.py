@@ -1,4 +1,4 @@
-"""Command-line options that several commands share: their types, their help, and what they mean together."""
+"""Command-line options that several commands share: their types, their help, and how their values are read."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ REMOTE = "openai:"
 
 
 def known_engine(name: str) -> str:
-    """The name of a kind of database, or auto."""
+    """Check the name of a kind of database, or "auto"; returns it."""
     from tools.databases.database import DATABASE_KINDS
 
     if name != "auto" and name not in DATABASE_KINDS:
@@ -119,12 +119,12 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for the results; an int
 
 
 def names(text: str | None) -> tuple[str, ...]:
-    """What is between the commas."""
+    """The comma-separated parts of a text."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def shard_of(text: str) -> tuple[int, int]:
-    """(number from 1, count) of "1/2"."""
+    """(number from 1, count) from "1/2"."""
     number, found, count = text.partition("/")
     if not (found and number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
         raise typer.BadParameter(f"{text!r} is not of the form 1/2 (i/n with 1 <= i <= n)", param_hint="--shard")
@@ -132,7 +132,7 @@ def shard_of(text: str) -> tuple[int, int]:
 
 
 def decoder_options(pairs: list[str] | None) -> dict[str, Any]:
-    """`name=value` pairs with values read as int, float, true / false, or text."""
+    """Options from `name=value` pairs; values are read as int, float, true / false, or text."""
     from decoding.methods.registry import option_value
 
     options: dict[str, Any] = {}
@@ -143,7 +143,7 @@ def decoder_options(pairs: list[str] | None) -> dict[str, Any]:
 
 
 def node_options(pairs: list[str] | None) -> dict[str, dict[str, Any]]:
-    """`node.name=value` pairs by their nodes, values read as those of decoders. Raises UnknownNode."""
+    """Options by node from `node.name=value` pairs; values are read as for decoders. Raises UnknownNode."""
     from agent.observe.node_table import check_option
     from decoding.methods.registry import option_value
 
@@ -157,7 +157,7 @@ def node_options(pairs: list[str] | None) -> dict[str, dict[str, Any]]:
 
 
 def named(text: str, option: str) -> tuple[str, str]:
-    """Name and value of the `name=value` that was given with `option`."""
+    """Name and value from the `name=value` that was given with `option`."""
     from decoding.methods.name_value import name_and_value
 
     try:

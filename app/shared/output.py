@@ -1,4 +1,4 @@
-"""How answers look in a terminal. Plain text when stdout is not one; `NO_COLOR` is honoured by rich."""
+"""Prints answers in a terminal, or as plain text if stdout is not a terminal; rich honours `NO_COLOR`."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def print_json(value: Any) -> None:
 
 
 def report(line: str) -> None:
-    """Progress on stderr, at once."""
+    """Print a line of progress on stderr immediately."""
     print(shown(line), file=sys.stderr, flush=True)
 
 
@@ -36,7 +36,7 @@ def for_stdout(text: str) -> str:
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], truncated: bool = False) -> None:
-    """The first rows as a table, and how many there are."""
+    """Print the first rows as a table, and how many there are."""
     table = Table(header_style="bold", row_styles=["", "dim"])
     for name in columns:
         table.add_column(_cell(name))
@@ -73,7 +73,7 @@ def print_sql(sql: str, dialect: str) -> None:
 
 
 def print_answer(answer: Mapping[str, Any]) -> None:
-    """Answer, rows, SQL and what each step took."""
+    """Print answer, rows, SQL and the time of each step."""
     continues = f"  [dim](continues question {answer['continues']})[/dim]" if answer.get("continues") else ""
     stdout.print(f"[bold]{escape(shown(answer['answer']))}[/bold]{continues}", highlight=False)
     if answer["columns"]:
@@ -84,7 +84,7 @@ def print_answer(answer: Mapping[str, Any]) -> None:
 
 
 def print_steps(answer: Mapping[str, Any]) -> None:
-    """The latency table: per step, and in all."""
+    """Print the latency table: each step, and the total."""
     table = Table(
         title="what each step took", title_justify="left", title_style="dim", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )

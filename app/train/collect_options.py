@@ -1,4 +1,4 @@
-"""What `train jacobi collect` and `train head collect` share: the options, and what they make of them."""
+"""The options that `train jacobi collect` and `train head collect` share, and how they are used."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Which prompts are decoded, by which model, and where the answers go."""
+    """Options for which prompts are decoded, by which model, and where the answers go."""
 
     data: Annotated[
         list[Path],
@@ -40,7 +40,7 @@ class Collection:
     seed: options.Seed = 0
 
     def share(self) -> dict[str, Any]:
-        """Which prompts, and how: the arguments that both kinds of collecting take."""
+        """The arguments that both kinds of collecting take: which prompts to decode, and how."""
         allowed = allowed_tokens(self.max_new_tokens)
         return {
             "max_new_tokens": allowed,
@@ -51,18 +51,18 @@ class Collection:
         }
 
     def origin(self) -> dict[str, Any]:
-        """What the answers depend on."""
+        """The options on which the answers depend."""
         return {"max_new_tokens": self.max_new_tokens, "seed": self.seed, "shard": self.shard}
 
     def load(self) -> "Callable[[], TextDecoder]":
-        """Loads the model, here or in another process. Calling it raises ModelError."""
+        """A function that loads the model, here or in another process. Calling it may raise ModelError."""
         from decoding.serving.load import load_text_decoder
 
         chosen: Any = self.adapter if self.adapter in ("auto", "none") else Path(self.adapter).absolute()
         return partial(load_text_decoder, self.model, dtype=self.dtype, device=self.device, adapter=chosen)
 
     def groups(self) -> "Iterator[Group]":
-        """Raises TrainingDataError."""
+        """The groups of all data files. Raises TrainingDataError."""
         from decoding.training.data.groups import read_groups
 
         return (group for path in self.data for group in read_groups(path))

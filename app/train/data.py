@@ -1,4 +1,4 @@
-"""`sqlagent data build`: training data for the agent's steps, from the training parts of Spider, Spider-Syn and BIRD."""
+"""`sqlagent data build`: builds training data for the agent's steps from the training parts of Spider, Spider-Syn and BIRD."""
 
 from pathlib import Path
 from typing import Annotated
@@ -51,7 +51,7 @@ def build(
 ) -> None:
     """Write OUT/train.jsonl, OUT/held_back.jsonl and OUT/manifest.json. Progress on stderr; the manifest's sums on stdout.
 
-    The model gives its tokenizer alone: answers that the agent would cut off are left out.
+    Only the tokenizer of the model is used, to leave out answers that the agent would cut off.
     """
     with exit_codes.plain_errors():
         from decoding.training.model.base import load_base

@@ -1,4 +1,4 @@
-"""What the kinds of training share on the command line: the options of a run, its end by a signal, and its last line."""
+"""What all kinds of training share on the command line: a run's options, how a signal stops it, and its last line."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from decoding.training.objective import Objectives
 
 Read = Callable[[Path, "Base"], Iterable[Any]]
-"""(file, base) -> its data."""
+"""(file, base) -> the data in the file."""
 
 StopToken = Annotated[
     str | None, typer.Option("--stop-token", help="Stop token, by name, where the model has several.")
@@ -27,7 +27,7 @@ StopToken = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Options of every training run, whatever is trained, as the command line has them."""
+    """Command-line options of every training run, whatever is trained."""
 
     learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr", help="Peak learning rate.")] = 5e-4
     warmup: Annotated[
@@ -72,7 +72,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Recipe(Schedule):
-    """Options of a run that trains the model itself."""
+    """Command-line options of a run that trains the model itself."""
 
     full: Annotated[bool, typer.Option("--full", help="Train all matrices instead of a low-rank adapter.")] = False
     sharded: Annotated[
@@ -117,7 +117,7 @@ def run(
     objective: "Objectives | None" = None,
     notes: dict[str, Any] | None = None,
 ) -> None:
-    """Train, and print the outcome as JSON. Without an objective: on the answers of groups of pairs."""
+    """Train, and print the outcome as JSON. Without an objective, it trains on the answers of groups of pairs."""
     from agent.prompts.profiles.compact import PROMPT_VERSION
     from decoding.training.loop import train
     from decoding.training.model.base import load_base
@@ -143,13 +143,13 @@ def run(
 
 
 def print_outcome(outcome: dict[str, Any]) -> None:
-    """The last line on stdout; of torchrun's processes, one speaks."""
+    """Print the last line on stdout; of torchrun's processes, only one prints it."""
     if os.environ.get("RANK", "0") == "0":
         output.print_json(outcome)
 
 
 def allowed_tokens(max_new_tokens: int | None) -> Callable[[str], int]:
-    """Most tokens of an answer, by step; None: what the agent allows."""
+    """A function from a step to the most tokens of its answer. None stands for what the agent allows."""
     from agent.prompts.profiles.compact import Compact
 
     def agents(step: str) -> int:
@@ -159,13 +159,13 @@ def allowed_tokens(max_new_tokens: int | None) -> Callable[[str], int]:
 
 
 def plain_values(values: dict[str, Any]) -> dict[str, Any]:
-    """As JSON takes it; of a folder, its name: where it lay says nothing elsewhere."""
+    """The values as JSON can hold them. Paths become names, since their folders mean nothing on other machines."""
     return {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[Callable[[], bool]]:
-    """Whether the run shall end after its step. A second signal ends the process at once."""
+    """Gives a function that says whether the run is to end after its step. A second signal ends the process at once."""
     asked: list[int] = []
 
     def note(number: int, frame: object) -> None:

@@ -1,6 +1,6 @@
-"""`sqlagent train sft|jacobi|head|freeze|export`: train a model, and make what was trained ready to be shipped.
+"""`sqlagent train sft|jacobi|head|freeze|export`: trains a model, and prepares the result for shipping.
 
-Several processes: `torchrun --no-python --nproc-per-node 2 sqlagent train sft ...`.
+To train in several processes: `torchrun --no-python --nproc-per-node 2 sqlagent train sft ...`.
 """
 
 from dataclasses import asdict
@@ -41,7 +41,7 @@ def sft(
 ) -> None:
     """Train on prompts and answers. Progress on stderr; the last line on stdout is the outcome as JSON.
 
-    Ctrl-C or SIGTERM ends the run after its step, with a checkpoint: --resume goes on from there.
+    Ctrl-C or SIGTERM ends the run after its step, with a checkpoint from which --resume continues.
     """
     with exit_codes.plain_errors():
         from decoding.training.data.groups import read_groups

@@ -1,7 +1,7 @@
-"""`sqlagent train all`: the whole way from benchmark folders to the adapter that is shipped, stage by stage.
+"""`sqlagent train all`: runs all stages from benchmark folders to the adapter that is shipped.
 
-A stage is a command of `sqlagent`, run in processes of its own, so that what a recipe does can be typed by hand. Every stage
-goes on where it was stopped; OUT/stages.json says which are done, by which command, and how long they took.
+A stage is a command of `sqlagent`, run in its own processes, so that a recipe can also be run by hand. Every stage continues
+where it was stopped; OUT/stages.json says which are done, by which command, and how long they took.
 """
 
 import json
@@ -27,9 +27,9 @@ _ENTRY = (sys.executable, "-c", "from app.cli import main; main()")
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`command` is what follows `sqlagent`, with {data}, {out} and {model} to be filled in; `result` what it leaves below OUT.
-
-    `processes` of one thread each share the work under torchrun; one alone has the machine.
+    """A stage. `command`: what follows `sqlagent`, with {data}, {out} and {model} to be filled in; `result`: its result's path
+    below OUT. `processes`: if more than one, that many share the work under torchrun with one thread each; a single process
+    uses the whole machine.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Stage:
     processes: int = 1
 
     def arguments(self, places: Mapping[str, str]) -> list[str]:
-        """The command's words, filled in."""
+        """The command's words, with the placeholders filled in."""
         return [word.format(**places) for word in self.command.split()]
 
 
@@ -54,17 +54,17 @@ def _jacobi(length: str, processes: int = 1) -> Stage:
     return Stage("jacobi", command, "jacobi/adapter", processes)
 
 
-BACKBONE = "jetspec"  # trained first and longest: what the other block heads begin with
+BACKBONE = "jetspec"  # trained first and longest; the other block heads start from it
 BLOCK_HEADS = ("dflash", "domino", "path_tree")
 HEADS = (BACKBONE, *BLOCK_HEADS, "medusa", "eagle3", "falcon", "draft_model")
 
 
 def _head_stages(kind: str) -> tuple[Stage, ...]:
-    """A head of one kind, and its 4-bit copy."""
+    """The stages that train a head of one kind and write its 4-bit copy."""
     minutes = 20 if kind == BACKBONE else 10
     begin = f"--init-head {{out}}/heads/{BACKBONE}/head " if kind in BLOCK_HEADS else ""
     block = kind in (BACKBONE, *BLOCK_HEADS)
-    anchors = "--option anchors=64 " if block else ""  # more steps in the same time, not larger ones
+    anchors = "--option anchors=64 " if block else ""  # smaller steps, so that more of them fit in the same time
     return (
         Stage(
             f"head-{kind}",
@@ -82,10 +82,10 @@ def _head_stages(kind: str) -> tuple[Stage, ...]:
     )
 
 
-# Jacobi Forcing makes its noise while training: it learns the data's answers too, and goes on where fine-tuning ended.
-# Heads are a recipe of their own, in the folder of a finished one: their target is frozen.
+# Jacobi Forcing makes its noise while training: it also learns the data's answers, and continues from the fine-tuned adapter.
+# Heads are a separate recipe, run in the folder of a finished one, because their target is frozen.
 RECIPES: dict[str, tuple[Stage, ...]] = {
-    # Two CPU cores: training takes its 150 and 90 minutes, everything else a few.
+    # For two CPU cores: training takes 150 and 90 minutes, everything else a few.
     "cpu": (
         Stage(
             "data",
@@ -103,7 +103,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         _jacobi("--pack-tokens 1024 --epochs 1 --minutes 90", processes=2),
         _EXPORT,
     ),
-    # All data, new schemas three times over.
+    # All data, with three passes over new schemas.
     "gpu": (
         Stage(
             "data",
@@ -138,7 +138,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
 
 
 class StageError(Exception):
-    """A stage that did not come to its end; the message is one line that says which and what to do."""
+    """A stage did not finish; the message is one line that says which and what to do."""
 
 
 def train_all(
@@ -149,7 +149,7 @@ def train_all(
 ) -> None:
     """Run every stage that has no result yet: data, training, export. Progress on stderr; the times on stdout as JSON.
 
-    Ctrl-C or SIGTERM ends the stage with a checkpoint; the same command goes on from there. The adapter lies in OUT/shipped.
+    Ctrl-C or SIGTERM ends the stage with a checkpoint, from which the same command continues. The adapter is in OUT/shipped.
     """
     if recipe not in RECIPES:
         raise typer.BadParameter(
@@ -161,7 +161,7 @@ def train_all(
 
 
 def run_stages(stages: Sequence[Stage], places: Mapping[str, str], out: Path) -> dict[str, float]:
-    """Seconds per stage; a stage that is done is not run again. Raises StageError."""
+    """Run the stages that are not done yet; returns the seconds of every stage. Raises StageError."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / RECORD
     done: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -188,7 +188,7 @@ def run_stages(stages: Sequence[Stage], places: Mapping[str, str], out: Path) ->
 
 
 def _run(stage: Stage, arguments: Sequence[str]) -> tuple[bool, int]:
-    """Whether the stage came to its end, as the last line on its stdout says, and its exit code."""
+    """Whether the stage finished, according to the last line on its stdout, and its exit code."""
     command, env = [*_ENTRY, *arguments], dict(os.environ)
     if stage.processes > 1:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--no-python", f"--nproc-per-node={stage.processes}"]
@@ -201,7 +201,7 @@ def _run(stage: Stage, arguments: Sequence[str]) -> tuple[bool, int]:
 
 @contextmanager
 def _passed_on(process: "subprocess.Popen[str]") -> Iterator[None]:
-    """SIGTERM goes to the stage, and we wait for its checkpoint; Ctrl-C goes there by itself."""
+    """Forward SIGTERM to the stage and wait for its checkpoint; the terminal itself sends Ctrl-C to the stage."""
     previous = {
         signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM)),
         signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
@@ -214,7 +214,7 @@ def _passed_on(process: "subprocess.Popen[str]") -> Iterator[None]:
 
 
 def _write(file: Path, done: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
+    """Write the file atomically."""
     part = file.with_suffix(".part")
     part.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
     part.replace(file)

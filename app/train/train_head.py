@@ -1,4 +1,4 @@
-"""`sqlagent train head`: draft heads for a frozen target, from its own answers to the head that is shipped.
+"""`sqlagent train head`: trains draft heads for a frozen target, from its own answers to the head that is shipped.
 
 sqlagent train head collect --data GROUPS --samples 2 --out RESPONSES       the target answers its training prompts
 sqlagent train head features --data RESPONSES/responses.jsonl --out FEATURES    one pass: hidden states to disk, for all heads
@@ -93,7 +93,7 @@ def collect(
 ) -> None:
     """Let the frozen target answer the prompts of training data. Progress on stderr; counts on stdout.
 
-    Ctrl-C or SIGTERM ends it after a batch; the same command goes on from there.
+    Ctrl-C or SIGTERM ends it after a batch; the same command continues from there.
     """
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         from agent.prompts.profiles.compact import PROMPT_VERSION
@@ -127,7 +127,7 @@ def features(
     device: options.Device = "auto",
     seed: options.Seed = 0,
 ) -> None:
-    """Compute the frozen target's hidden states of its responses, once for all heads: 2 bytes a number, bf16."""
+    """Compute the frozen target's hidden states for its responses, once for all heads, in bf16 (2 bytes per number)."""
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         from decoding.training.heads.run import make_features
         from decoding.training.model.base import load_base
@@ -194,7 +194,7 @@ def import_published(
 
 
 def adapter_of(model: str, adapter: str) -> Any:
-    """What `--adapter` means for a model. Raises AdapterMismatch, ModelUnavailable."""
+    """The adapter that `--adapter` names for a model. Raises AdapterMismatch, ModelUnavailable."""
     from decoding.checkpoints.fetch.progress import on_stderr
     from decoding.checkpoints.resolve import resolve
     from decoding.serving.load import chosen_adapter

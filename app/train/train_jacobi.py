@@ -1,11 +1,11 @@
-"""`sqlagent train jacobi` and `sqlagent train jacobi collect`: a model that answers many tokens ahead, and its data.
+"""`sqlagent train jacobi` trains a model to predict several tokens ahead; `sqlagent train jacobi collect` makes its data.
 
 sqlagent train jacobi collect --data GROUPS --adapter SFT --block-size 16 --out ROUND1
 sqlagent train jacobi --data ROUND1/trajectories.jsonl --init-adapter SFT --out JF1 --epochs 1
 sqlagent train jacobi collect --data GROUPS --adapter JF1/adapter --block-size 32 --out ROUND2
 sqlagent train jacobi --data ROUND2/trajectories.jsonl --init-adapter JF1/adapter --out JF2 --epochs 1
 
-Without a collection, where decoding is dear: sqlagent train jacobi --data GROUPS --sweeps 1 --init-adapter SFT --out JF
+Without a collection, if decoding is expensive: sqlagent train jacobi --data GROUPS --sweeps 1 --init-adapter SFT --out JF
 """
 
 from dataclasses import asdict, dataclass
@@ -41,7 +41,7 @@ HeldOut = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Jacobi:
-    """`JacobiConfig` on the command line."""
+    """Command-line options for `JacobiConfig`."""
 
     method: Annotated[Literal["cllm", "jacobi_forcing"], typer.Option("--method")] = "jacobi_forcing"
     ar_weight: Annotated[
@@ -148,7 +148,7 @@ def collect(
 ) -> None:
     """Decode the prompts greedily with Jacobi's method and keep every state. Progress on stderr; counts on stdout.
 
-    Ctrl-C or SIGTERM ends it after a batch; the same command goes on from there.
+    Ctrl-C or SIGTERM ends it after a batch; the same command continues from there.
     """
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         from decoding.training.collect.collect import gather

@@ -1,4 +1,4 @@
-"""Which models are at hand and what they are: the embedded one, converted GGUF files, checkpoints in the hub's cache."""
+"""Lists and describes the models on this machine: the embedded one, converted GGUF files, checkpoints in the hub's cache."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Kind = Literal["embedded", "gguf", "hub", "folder"]
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model as it lies on this machine."""
+    """A model on this machine."""
 
     name: str  # what `--model` takes
     kind: Kind
@@ -44,7 +44,7 @@ class Model:
 
 
 def list_models() -> tuple[Model, ...]:
-    """The embedded model first, fetched or not, then what else lies in the caches, by name."""
+    """The embedded model first, fetched or not, then the other models in the caches, by name."""
     folder = embedded_folder()
     embedded = _model("embedded", "embedded", folder if is_whole(folder) else None)
     converted = [path for path in sorted(models_folder().glob("gguf-*")) if is_whole(path)]
@@ -52,7 +52,7 @@ def list_models() -> tuple[Model, ...]:
 
 
 def show_model(name: str, progress: Progress = on_stderr, *, revision: str | None = None) -> dict[str, Any]:
-    """What a model is, as plain JSON values; fetched first where need be, and all its weights are read.
+    """A model's description, as plain JSON values. It is fetched first if necessary, and all its weights are read.
 
     `family` is None for an architecture that only transformers runs. Raises ModelUnavailable.
     """
@@ -77,7 +77,7 @@ def _architecture(folder: Path) -> dict[str, Any]:
 
 
 def pull(name: str, progress: Progress = on_stderr, *, revision: str | None = None) -> Model:
-    """Fetch a model; a hub id that is in the cache is brought up to date. Raises ModelUnavailable."""
+    """Fetch a model; a hub model that is in the cache is updated. Raises ModelUnavailable."""
     if name not in EMBEDDED_NAMES and hub.is_id(name) and not Path(name).expanduser().exists():
         progress(f"fetching {name} from the hub", 0, 0)
         return _model(name, "hub", hub.snapshot(name, revision, refresh=True))
@@ -105,7 +105,7 @@ def _size_bytes(folder: Path) -> int:
 
 
 def _hub_models() -> list[Model]:
-    """Whole checkpoints in the hub's cache; single files fetched by other programs are none."""
+    """Complete checkpoints in the hub's cache, without repositories of which other programs fetched only single files."""
     try:
         repos = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except CacheNotFound:

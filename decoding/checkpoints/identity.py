@@ -1,4 +1,4 @@
-"""Who a set of weights is (its SHA-256), and the small file in which a conversion records where they came from."""
+"""The identity of a set of weights (its SHA-256), and the small file in which a conversion records where they came from."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 _FILE = "base.json"
-CONVERSION = 1  # raised when the converted files change, so that older ones are made anew
+CONVERSION = 1  # increased when the converted files change, so that older ones are converted again
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def record(folder: Path, origin: Origin) -> None:
 
 
 def recorded(folder: Path) -> Origin | None:
-    """What `record` wrote; None when there is nothing, or nothing that this version wrote."""
+    """What `record` wrote; None if there is nothing, or if another version wrote it."""
     try:
         origin = Origin(**json.loads((folder / _FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

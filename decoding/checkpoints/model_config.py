@@ -1,6 +1,6 @@
-"""What a checkpoint's config.json says, for the families that `fast_target` runs: Llama, Qwen2 and Qwen3.
+"""Reads a checkpoint's config.json, for the families that `fast_target` runs: Llama, Qwen2 and Qwen3.
 
-Reads both the older layout (`rope_theta`, `rope_scaling`) and that of transformers 5 (`rope_parameters`).
+It reads both the older layout (`rope_theta`, `rope_scaling`) and that of transformers 5 (`rope_parameters`).
 """
 
 import json
@@ -23,7 +23,7 @@ class Rope:
     theta: float
     kind: RopeKind = "default"
     factor: float = 1.0  # linear and llama3
-    low_freq_factor: float = 1.0  # this and the rest: llama3
+    low_freq_factor: float = 1.0  # this and the following: llama3
     high_freq_factor: float = 4.0
     original_max_positions: int = 8192
 
@@ -156,7 +156,7 @@ def _rope(raw: Mapping[str, Any]) -> Rope:
 
 
 def _sliding_windows(raw: Mapping[str, Any], family: Family, layers: int) -> tuple[int | None, ...]:
-    """As transformers does it: Qwen only, when switched on, and unless `layer_types` says so from `max_window_layers`."""
+    """As in transformers: only for Qwen, if switched on, in the layers of `layer_types` or else from `max_window_layers` on."""
     window = raw.get("sliding_window")
     if family == "llama" or not raw.get("use_sliding_window") or window is None:
         return (None,) * layers

@@ -1,6 +1,6 @@
-"""From a model's name to its folder in hub layout: config.json, tokenizer.json, weights.
+"""Finds the folder of a model by its name, in hub layout: config.json, tokenizer.json, weights.
 
-How tensors become a running model is `fast_target`'s business; how text becomes tokens is `tokenizer`'s.
+`fast_target` turns the tensors into a running model, and `tokenizer` turns text into tokens.
 """
 
 from pathlib import Path
@@ -19,11 +19,11 @@ __all__ = ["ModelConfig", "Rope", "base_sha256", "load_config", "read_weights", 
 
 
 def resolve(name: str = "embedded", progress: Progress = on_stderr, *, revision: str | None = None) -> Path:
-    """Folder of the checkpoint that `name` means, fetched and converted first where need be.
+    """Folder of the checkpoint of this name, which is fetched and converted first if necessary.
 
     `name`: "embedded" (also "sqlagent-135m"), a folder in hub layout, a .gguf file, or a hub id `owner/name` (of which
-    `revision` is a branch, tag or commit). A hub model that lies in the cache whole is used as it is, without asking
-    the network. Raises ModelUnavailable or UnsupportedModel.
+    `revision` is a branch, tag or commit). A hub model that is complete in the cache is used as it is, without any network
+    access. Raises ModelUnavailable or UnsupportedModel.
     """
     if name in EMBEDDED_NAMES:
         return ensure_embedded(progress)
@@ -38,7 +38,7 @@ def resolve(name: str = "embedded", progress: Progress = on_stderr, *, revision:
 
 
 def _converted(path: Path, progress: Progress) -> Path:
-    """A GGUF file as a hub-layout folder in the cache, keyed by the file's SHA-256."""
+    """The hub-layout folder of a GGUF file in the cache, keyed by the file's SHA-256; converts the file first if necessary."""
     if path.suffix != ".gguf":
         raise ModelUnavailable(f"{path} is no model: give a folder in hub layout or a .gguf file")
     digest = sha256_of(path, progress, f"checking {path.name}")

@@ -1,4 +1,4 @@
-"""Which target a head belongs to: what is merged into the weights counts as much as the weights."""
+"""The identity of the target that a head belongs to; an adapter merged into the weights is part of it."""
 
 import hashlib
 import json
@@ -17,11 +17,11 @@ class TargetIdentity:
     prompt_hash: str | None = None  # None: no prompts of ours
 
     def difference(self, other: "TargetIdentity") -> str | None:
-        """What is not the same, in words; None where both are one target."""
+        """What differs, in words; None if both are the same target."""
         pairs = {
             "base": (self.base_sha256, other.base_sha256),
             "adapter": (self.adapter_sha256, other.adapter_sha256),
-            "prompts": (self.prompt_hash, other.prompt_hash or self.prompt_hash),  # a decoder knows no prompts
+            "prompts": (self.prompt_hash, other.prompt_hash or self.prompt_hash),  # a decoder has no prompts
         }
         parts = [
             f"{name} {(mine or 'none')[:12]} and not {(theirs or 'none')[:12]}"
@@ -32,12 +32,12 @@ class TargetIdentity:
 
 
 def target_identity(base_sha256: str, adapter: Adapter | None, prompts: object = None) -> TargetIdentity:
-    """prompts: anything that names the prompts' wording (a version, a hash), as JSON takes it; None: no prompts of ours."""
-    told = None if prompts is None else hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
-    return TargetIdentity(base_sha256, adapter_sha256(adapter) if adapter else None, told)
+    """prompts: any JSON value that identifies the prompts' wording (a version, a hash); None: no prompts of ours."""
+    prompt_hash = None if prompts is None else hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
+    return TargetIdentity(base_sha256, adapter_sha256(adapter) if adapter else None, prompt_hash)
 
 
 def adapter_sha256(adapter: Adapter) -> str:
-    """Of the changes that it makes, whichever format it was read from."""
+    """SHA-256 of the changes that an adapter makes, independent of the format from which it was read."""
     factors = {f"{m}.{part}": getattr(f, part).float() for m, f in adapter.factors.items() for part in "ab"}
     return hashlib.sha256(f"{weights_sha256(factors)} {adapter.scale!r}".encode()).hexdigest()

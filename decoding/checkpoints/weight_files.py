@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint folder, read from (sharded) safetensors or pickles as they are stored."""
+"""Reads the tensors of a checkpoint folder, as stored, from (sharded) safetensors or pickles."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,9 +59,9 @@ def _read_pickle(file: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def base_sha256(path: Path) -> str:
-    """Identity of a checkpoint's weights: adapters and heads name the one that they were trained on.
+    """Identity of a checkpoint's weights, by which adapters and heads name the checkpoint that they were trained on.
 
-    See `identity.weights_sha256`. Recorded at conversion, else computed from all weights. Raises ModelUnavailable.
+    It is `identity.weights_sha256`, recorded at conversion or else computed from all weights. Raises ModelUnavailable.
     """
     origin = recorded(path)
     return origin.base_sha256 if origin else weights_sha256(dict(read_weights(path)))

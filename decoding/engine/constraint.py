@@ -12,8 +12,8 @@ State = TypeVar("State", bound=Hashable)
 class Constraint(Protocol[State]):
     """An automaton over tokens.
 
-    The target's raw keyed choice stands where it is allowed; only otherwise is the full row masked. So a constrained
-    text is the same under every method, and equal to constrained plain decoding.
+    The target's raw keyed choice is kept if it is allowed; only otherwise is the full row of logits masked. A constrained
+    text is therefore the same under every method, and equal to constrained plain decoding.
     """
 
     def start(self) -> State:
@@ -25,7 +25,7 @@ class Constraint(Protocol[State]):
         ...
 
     def admits(self, state: State, token: int) -> bool:
-        """`allowed(state)[token]`. Asked for every drafted and every chosen token, so it should cost less than a mask."""
+        """`allowed(state)[token]`. Called for every drafted and every chosen token, so it should cost less than a mask."""
         ...
 
     def step(self, state: State, token: int) -> State:

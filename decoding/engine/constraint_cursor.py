@@ -1,4 +1,4 @@
-"""A position in a constraint: for the engine, and for drafters that grow their trees among the tokens that are allowed."""
+"""A position in a constraint, for the engine and for drafters that build their trees from allowed tokens only."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from decoding.engine.constraint import Constraint
 
 
 class ConstraintCursor:
-    """The constraint's state after some tokens, and what is left of the forced tokens that have begun.
+    """The constraint's state after some tokens, and the rest of a run of forced tokens that has begun.
 
-    A draft must spell forced tokens exactly so: the state alone may admit others (`i` for `I`). A cursor remembers its answers
-    and the cursors after it, because the engine asks again what the drafter has asked.
+    A draft must contain forced tokens exactly as they are: the state alone may admit others (`i` for `I`). A cursor caches
+    its answers and the cursors after it, because the engine repeats the drafter's queries.
     """
 
     __slots__ = ("_admitted", "_after", "_constraint", "_state", "_stop", "run")
@@ -19,14 +19,14 @@ class ConstraintCursor:
     def __init__(
         self, constraint: Constraint[Any], stop: frozenset[int], state: Any, run: tuple[int, ...] = ()
     ) -> None:
-        """run: forced tokens to come. state: the one before them; None after a stop token, where nothing follows."""
+        """run: the forced tokens to come. state: the state before them; None after a stop token, where nothing follows."""
         self._constraint, self._stop, self._state, self.run = constraint, stop, state, run
         self._admitted: dict[int, bool] = {}
         self._after: dict[int, ConstraintCursor] = {}
 
     @classmethod
     def start(cls, constraint: Constraint[Any], stop: frozenset[int]) -> "ConstraintCursor":
-        """Before the first generated token."""
+        """The cursor before the first generated token."""
         return cls(constraint, stop, constraint.start())
 
     def admits(self, token: int) -> bool:

@@ -8,11 +8,11 @@ ROOT = -1  # parent of a depth-1 node: the last committed token
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A tree of guessed tokens in topological order, hanging under the last committed token.
+    """A tree of guessed tokens in topological order, rooted at the last committed token.
 
     ``parents[i] < i``, and ``ROOT`` at depth 1. A chain has parents (-1, 0, 1, ...). Duplicate siblings are merged when
     the draft is built (their children move to the first of them), so no two children of a node carry the same token;
-    the indices that count afterwards are those of the built draft. An empty draft means a plain decoding step.
+    node indices always refer to the draft as built. An empty draft means a plain decoding step.
 
     The first ``context`` nodes, a chain, are scored even where a constraint forbids them. They cannot become text there,
     but a Jacobi method needs the target's answers below them: it learns from wrong guesses, and most are forbidden.
@@ -22,7 +22,7 @@ class Draft:
     >>> draft = Draft(tokens=(7, 8, 9), parents=(ROOT, ROOT, 0))  # 7 or 8 comes next, and 9 after 7
     >>> draft.path(2), draft.depth(2)
     ([0, 2], 2)
-    >>> Draft((7, 7, 9), (ROOT, ROOT, 1))  # the second 7 is the first
+    >>> Draft((7, 7, 9), (ROOT, ROOT, 1))  # the two 7s are merged
     Draft(tokens=(7, 9), parents=(-1, 0), context=0)
     """
 
@@ -46,7 +46,7 @@ class Draft:
 
     @classmethod
     def chain(cls, tokens: Iterable[int], context: int = 0) -> "Draft":
-        """One guess, token after token.
+        """A single guess, as a chain of tokens.
 
         >>> Draft.chain([7, 8, 9])
         Draft(tokens=(7, 8, 9), parents=(-1, 0, 1), context=0)
@@ -56,7 +56,7 @@ class Draft:
 
     @classmethod
     def trie(cls, guesses: Iterable[Sequence[int]], context: int = 0) -> "Draft":
-        """Several guesses from the root, merged where they begin alike. Earlier guesses get the lower indices.
+        """Several guesses from the root, merged where they share a prefix. Earlier guesses get the lower indices.
 
         Two guesses share their first token:
 
@@ -77,7 +77,7 @@ class Draft:
         return cls(tuple(tokens), tuple(parents), context)
 
     def joined(self, other: "Draft") -> "Draft":
-        """Both trees in one, this one's nodes first. `context` nodes are this one's, or the other's where it has none.
+        """Both trees merged into one. This draft's nodes come first, unless only the other draft has `context` nodes.
 
         >>> Draft.chain([7, 8]).joined(Draft.chain([7, 9]))
         Draft(tokens=(7, 8, 9), parents=(-1, 0, 0), context=0)
@@ -108,16 +108,16 @@ class Draft:
         return out[::-1]
 
     def kept(self, keep: Callable[[int], bool]) -> list[int]:
-        """The nodes that `keep` accepts and whose ancestors it accepts, in order. It is not asked about nodes below others."""
+        """The nodes, in order, that `keep` accepts together with all their ancestors; it is not asked below a refused node."""
         kept = {ROOT: True}
         for node, parent in enumerate(self.parents):
             kept[node] = kept[parent] and keep(node)
         return [node for node, stays in kept.items() if stays and node != ROOT]
 
     def only(self, nodes: Sequence[int]) -> "Draft":
-        """The draft of these nodes alone, in ascending order, with the parent of each; they are numbered anew from 0.
+        """The draft of these nodes alone, renumbered from 0. They must be in ascending order and include their parents.
 
-        What hangs under a refused token goes with it:
+        Everything below a refused token is dropped with it:
 
         >>> draft = Draft.trie([[7, 8], [5, 6]])
         >>> draft.only(draft.kept(lambda node: draft.tokens[node] != 5))

@@ -1,7 +1,7 @@
-"""The decode loop: one for every method, for one sequence or several. Knows no model and no text.
+"""The decode loop, shared by all methods, for one sequence or several. It knows no particular model, and tokens only, no text.
 
-Invariant between rounds: the target's cache holds every committed token but the last ones, which are pending. Every
-round commits at least one token.
+Invariant between rounds: the target's cache holds every committed token but the most recent ones, which are pending.
+Every round commits at least one token.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,8 +36,8 @@ class Request:
     stop: frozenset[int] = frozenset()  # stop tokens end the text and are its last token
     constraint: Constraint[Any] | None = None
     recall: Recall = field(default_factory=Recall)
-    likelihood: bool = False  # whether the rounds tell how likely their tokens are
-    identity: Callable[[], TargetIdentity] | None = None  # who the target is, for methods whose heads belong to one
+    likelihood: bool = False  # whether the rounds record the log probability of their tokens
+    identity: Callable[[], TargetIdentity] | None = None  # the target's, for heads that belong to one target
 
 
 class PromptTooLong(ValueError):
@@ -50,7 +50,7 @@ def decode(
     """Decode all requests together, one target forward per round for those still unfinished.
 
     Yields a `Round` per sequence and forward. `cancelled(sequence)` is asked between rounds for each unfinished one.
-    Closing the iterator, too, ends the decode and closes its sequences. Raises PromptTooLong before anything is computed.
+    Closing the iterator also ends the decode and closes its sequences. Raises PromptTooLong before anything is computed.
     """
     with ExitStack() as opened:
         live = [Decoding(index, target, request, opened) for index, request in enumerate(requests)]
@@ -62,8 +62,8 @@ def decode(
 
 
 def advance(target: AnyTarget, live: Sequence["Decoding"]) -> Iterator[Round | Exception]:
-    """One round of sequences of one target, in one forward. Yields, in their order, each one's record, or what went wrong
-    with that one alone; it must then be dropped.
+    """Run one round for sequences of one target, in one forward. Yields each one's record, in order, or the exception that
+    it alone raised; such a sequence must then be dropped.
     """
     drafts = [_attempt(one.propose) for one in live]
     work = [one.work(draft) for one, draft in zip(live, drafts, strict=True) if isinstance(draft, Draft)]
@@ -85,9 +85,9 @@ def _attempt(do: Callable[[], Done]) -> Done | Exception:
 
 
 class Decoding:
-    """One sequence on its way: owner of its committed tokens, its pending tokens and its constraint states.
+    """One sequence being decoded. It owns its committed tokens, its pending tokens and its constraint cursors.
 
-    It is closed with `opened`. Raises PromptTooLong.
+    Closing `opened` closes it. Raises PromptTooLong.
     """
 
     def __init__(self, index: int, target: AnyTarget, request: Request, opened: ExitStack) -> None:
@@ -112,7 +112,9 @@ class Decoding:
         request.method.begin(request.prompt, self._sequence.hidden, context)
 
     def propose(self) -> Draft:
-        """The method's draft, without what cannot become text (too deep, below a stop token, forbidden), its context apart."""
+        """The method's draft, without nodes that cannot become text: too deep, after a stop token, or forbidden (`context`
+        nodes may be forbidden).
+        """
         start = perf_counter()
         method = self._request.method
         unseen = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
@@ -178,11 +180,11 @@ class Decoding:
         return self._request.sampler.pick(logits, len(self._tokens) + draft.depth(node))
 
     def _cursor(self) -> ConstraintCursor | None:
-        """Of the last committed token; None without a constraint."""
+        """The cursor after the last committed token; None without a constraint."""
         return self._cursors.get(ROOT)
 
     def _cursor_at(self, draft: Draft, node: int) -> ConstraintCursor:
-        """Of a node that can become text."""
+        """The cursor after a node that can become text."""
         if (found := self._cursors.get(node)) is None:
             before = self._cursor_at(draft, draft.parents[node])
             found = self._cursors[node] = before.after(draft.tokens[node])

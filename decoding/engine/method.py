@@ -1,4 +1,4 @@
-"""What a decoding method is: where drafts come from. Everything else is shared."""
+"""The interface of a decoding method, which makes the drafts. Everything else is shared by all methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -20,22 +20,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a method may read beside the text. A guess at T > 0 ranked without the sampler's noise is blind to the target's."""
+    """What a method may read besides the text. At T > 0 guesses should be ranked with the sampler's noise, as the target's
+    own choice is.
+    """
 
     sampler: Sampler
     embedding: Tensor  # the target's [vocab, hidden]
     lm_head: Tensor  # the target's [vocab, hidden]
     recall: Recall
-    identity: "Callable[[], TargetIdentity] | None" = None  # who the target is, where that is known
+    identity: "Callable[[], TargetIdentity] | None" = None  # the target's identity, if known
     cursor: Callable[[], ConstraintCursor | None] = lambda: (
         None
-    )  # in the constraint, after the text so far; None without one
+    )  # the constraint's cursor after the text so far; None without a constraint
 
 
 class Method(ABC):
     """The base of all methods. One instance drafts for one sequence at a time."""
 
-    kind: ClassVar[str | None] = None  # of its draft head, a key of `decoding.heads.kinds.KINDS`; None without one
+    kind: ClassVar[str | None] = None  # its head's kind, a key of `decoding.heads.kinds.KINDS`; None without a head
     taps: tuple[int, ...] = ()  # hidden layers whose states it needs (see `Target`); empty for most
 
     @abstractmethod
@@ -43,8 +45,8 @@ class Method(ABC):
         """Forget everything; a new sequence starts with `prompt`.
 
         `hidden` [cached, taps, hidden]: states of the prompt's first tokens, as far as the prefix cache has them. The
-        states of the others come with the first `observe`, so a method with taps is asked for no draft in the first
-        round, after a cold start and after a cache hit alike; `propose_unseen` is asked instead.
+        states of the rest come with the first `observe`. So the first round, after a cold start or a cache hit alike,
+        calls `propose_unseen` instead of `propose` for a method with taps.
         """
 
     @abstractmethod
@@ -52,13 +54,13 @@ class Method(ABC):
         """Guess what follows `tokens` (prompt and committed text), at most `room` deep. An empty draft is fine."""
 
     def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:
-        """As `propose`, where a method with taps has not seen the states of `tokens` yet. By default it drafts nothing."""
+        """Like `propose`, for a method with taps that has not seen the states of `tokens` yet. By default it drafts nothing."""
         return Draft()
 
     @abstractmethod
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """What the target said about the draft that was really scored: pruned perhaps, or another method's."""
+        """Take note of the target's verdict on the draft that was actually scored: perhaps pruned, or another method's."""
 
 
 class UnknownMethod(ValueError):
-    """No such decoding method, or an option that it does not have; the message lists what there is."""
+    """A decoding method, or an option of one, that does not exist; the message lists those that do."""

@@ -22,15 +22,15 @@ class Recall:
             self._sequences.popitem(last=False)
 
     def copy(self) -> "Recall":
-        """What it holds now, unmoved by what is added later."""
+        """A copy that later additions do not change."""
         other = Recall(self._max_tokens)
         other._sequences = self._sequences.copy()
         return other
 
     def beside(self, older: Iterable[Sequence[int]], newer: Iterable[Sequence[int]]) -> "Recall":
-        """What it holds now, between sequences that no conversation has yet written; each argument's newest is its last.
+        """A copy with sequences added that the conversation has not written, as its oldest and as its newest.
 
-        The bound grows by what is added, so nothing is forgotten for it.
+        Each argument ends with its newest sequence. The bound grows by what is added, so nothing is forgotten for it.
         """
         older, newer = list(older), list(newer)
         other = Recall(self._max_tokens + sum(map(len, older)) + sum(map(len, newer)))

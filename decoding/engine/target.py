@@ -53,7 +53,7 @@ class TargetSequence(Protocol):
 
 
 class Work(NamedTuple, Generic[Opened]):
-    """What one sequence has for the next forward: every committed token that is not yet cached, and a draft after them."""
+    """One sequence's part in the next forward: every committed token that is not yet cached, and a draft after them."""
 
     sequence: Opened
     pending: Sequence[int]
@@ -89,7 +89,7 @@ class Target(Protocol[Opened]):
 
     @property
     def weight_dtype(self) -> torch.dtype:
-        """Of the matrices; int8 ones stand beside an embedding in fp32."""
+        """The type of the weight matrices; a target with int8 matrices has its embedding in fp32."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Lossless verification: the one place where a draft becomes output. No tensors, no model."""
+"""Lossless verification: only here does a draft become output. It uses no tensors and no model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

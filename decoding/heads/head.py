@@ -1,7 +1,7 @@
-"""What every draft head is: a configuration, a module, a folder. Which kinds there are: `decoding.heads.kinds`.
+"""What every draft head is: a configuration, a module, a folder. `decoding.heads.kinds` lists the kinds.
 
-A folder holds `config.json` and `head.safetensors`. The target's embedding and LM head are never stored again: a head gets
-them from the `Context` when it drafts.
+A folder holds `config.json` and `head.safetensors`. It never contains a copy of the target's embedding or LM head: a head
+gets them from the `Context` when it drafts.
 """
 
 import json
@@ -37,11 +37,11 @@ class HeadUnavailable(UnknownMethod):
 
 
 class HeadMismatch(ModelError):
-    """A head does not fit the target that it is to draft for."""
+    """A head does not fit the target that it should draft for."""
 
 
 class OtherTarget(HeadMismatch, UserWarning):
-    """A head was trained on another target: it drafts losslessly, and badly. A warning, unless those are made errors."""
+    """A head was trained on another target: it drafts losslessly, but badly. It is a warning, unless warnings are errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class HeadConfig:
     vocab: int  # the target's vocabulary
     taps: tuple[int, ...]  # the target's hidden states that it reads, see `decoding.engine.target.Target`
     sizes: Mapping[str, Any] = field(default_factory=dict)  # the kind's own, JSON values
-    frequent: tuple[int, ...] = ()  # tokens that are drafted whatever the prompt; empty: the whole vocabulary
+    frequent: tuple[int, ...] = ()  # tokens that may be drafted for any prompt; empty: the whole vocabulary
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "HeadConfig":
@@ -97,7 +97,9 @@ def new_head(config: HeadConfig) -> Head:
 
 
 def save_head(head: Head, folder: Path, identity: TargetIdentity, storage: Storage = "fp32") -> int:
-    """Write a head; returns its bytes. Each file whole or not at all, the configuration last. bf16 and int4 are lossy."""
+    """Write a head; returns its size in bytes. Each file is written whole or not at all, the configuration last. bf16 and int4
+    are lossy.
+    """
     if storage not in get_args(Storage):
         raise ValueError(f"a head is stored as one of {', '.join(get_args(Storage))}, not {storage}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,11 +108,11 @@ def save_head(head: Head, folder: Path, identity: TargetIdentity, storage: Stora
         tensors = {name: tensor.bfloat16() for name, tensor in tensors.items()}
     elif storage == "int4":
         tensors = packed(tensors)
-    told = {"format": FORMAT, "storage": storage, "target": asdict(identity), **asdict(head.config)}
+    values = {"format": FORMAT, "storage": storage, "target": asdict(identity), **asdict(head.config)}
     staging = folder / f"{_TENSORS}.unfinished"
     save_file(dict(sorted(tensors.items())), staging)
     os.replace(staging, folder / _TENSORS)
-    staging.write_text(json.dumps(told, ensure_ascii=False) + "\n", encoding="utf-8")
+    staging.write_text(json.dumps(values, ensure_ascii=False) + "\n", encoding="utf-8")
     os.replace(staging, folder / _CONFIG)
     return sum((folder / name).stat().st_size for name in (_CONFIG, _TENSORS))
 
@@ -118,17 +120,17 @@ def save_head(head: Head, folder: Path, identity: TargetIdentity, storage: Stora
 def load_head(folder: Path) -> Head:
     """A head in fp32, ready to draft.
 
-    Raises ModelUnavailable where the folder holds no whole head.
+    Raises ModelUnavailable if the folder holds no complete head.
     """
-    told = read_json(folder / _CONFIG)
-    if told.get("format") != FORMAT:
-        raise ModelUnavailable(f"{folder} is a head of format {told.get('format')}; this version reads {FORMAT}")
+    values = read_json(folder / _CONFIG)
+    if values.get("format") != FORMAT:
+        raise ModelUnavailable(f"{folder} is a head of format {values.get('format')}; this version reads {FORMAT}")
     try:
-        head = new_head(HeadConfig.from_dict(told))
+        head = new_head(HeadConfig.from_dict(values))
         tensors = load_file(folder / _TENSORS)
-        tensors = unpacked(tensors) if told["storage"] == "int4" else tensors
+        tensors = unpacked(tensors) if values["storage"] == "int4" else tensors
         head.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
-        head.identity = TargetIdentity(**told["target"])
+        head.identity = TargetIdentity(**values["target"])
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise ModelUnavailable(f"{folder} is damaged ({reason}); fetch or train the head again") from error
@@ -136,7 +138,7 @@ def load_head(folder: Path) -> Head:
 
 
 def find_head(kind: str, wanted: Head | str = "auto") -> Head:
-    """The head that a method drafts with: itself, or from a folder; "auto" is the one that is shipped for `kind`.
+    """The head that a method drafts with: `wanted` itself, or the one in that folder; "auto" is the shipped one of `kind`.
 
     Raises HeadUnavailable, ModelUnavailable.
     """
@@ -152,19 +154,20 @@ def find_head(kind: str, wanted: Head | str = "auto") -> Head:
 
 
 def shipped_folder(kind: str) -> Path:
-    """Where the trained head lies that comes with a kind; it need not be there."""
+    """The folder for the trained head that comes with a kind; it need not exist."""
     known = KINDS.get(kind)
     return known.weights if known and known.weights else SHIPPED / kind
 
 
 @lru_cache(maxsize=8)
 def _loaded(folder: Path, changed_ns: int) -> Head:
-    """One copy per process: a method instance is made for every text. `changed_ns` tells a rewritten folder."""
+    """One copy per process, because a method instance is made for every text. `changed_ns` differs for a rewritten folder."""
     return in_own_thread(lambda: load_head(folder))
 
 
 def to_target(head: Head, context: Context) -> Head:
-    """The head on the target's device and in its type; a no-op where it is there already. Warns of another target once.
+    """The head on the target's device and in its type; a no-op if it is already there. Warns once if it was trained on another
+    target.
 
     Raises HeadMismatch.
     """

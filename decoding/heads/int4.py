@@ -1,7 +1,8 @@
-"""Weights in 4 bits: groups of 32 along the input share one fp16 scale, 4.5 bits a weight. For shipping, not for arithmetic.
+"""Weights in 4 bits: groups of 32 along the input share one fp16 scale, so a weight takes 4.5 bits. For shipping, not for
+arithmetic.
 
-Symmetric, as in GGUF's Q4_0, but the scale of each group is the one of several with the least squared error: the extreme of
-a group need not be met exactly.
+The codes are symmetric, as in GGUF's Q4_0, but of several scales each group takes the one with the least squared error, so its
+extreme need not be represented exactly.
 """
 
 from collections.abc import Mapping
@@ -15,9 +16,9 @@ _STEPS_TO_EXTREME = (-9.0, -8.5, -8.0, -7.5, -7.0, 7.0)  # quotient of a group's
 
 
 def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices [out, in] as `name.int4` uint8 [out, in / 2] and `name.scale` fp16 [out, in / 32]; the rest in fp16.
+    """Matrices [out, in] as `name.int4` uint8 [out, in / 2] and `name.scale` fp16 [out, in / 32]; all other tensors in fp16.
 
-    A matrix whose width is no multiple of 32 belongs to the rest.
+    A matrix whose width is no multiple of 32 is one of the others.
     """
     out: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""The kinds of draft heads: for each its network, how it is trained, and how small tests make it.
+"""The kinds of draft heads: the network of each, how it is trained, and the sizes at which tests make it.
 
 `decoding.methods.registry.register_method` adds a kind together with the method that drafts with it.
 """
@@ -14,11 +14,11 @@ from decoding.errors import ModelUnavailable
 
 @dataclass(frozen=True, slots=True)
 class HeadKind:
-    """A kind of draft head. `head` and `objective` are places, "module:Class", which are imported when they are needed.
+    """A kind of draft head. `head` and `objective` are names, "module:Class", which are imported when needed.
 
     head: the network, a `decoding.heads.head.Head`. objective: how it is trained, a
     `decoding.training.heads.objective.HeadObjective`. small: the sizes with which tests make one for a target of two layers.
-    weights: the folder of a trained head that comes with it; None stands for `decoding/weights/heads/KIND`.
+    weights: the folder of the trained head that comes with it; None: `decoding/weights/heads/KIND`.
     """
 
     head: str
@@ -58,7 +58,7 @@ KINDS: dict[str, HeadKind] = {
 
 
 def imported(place: str, error: type[Exception] = ModelUnavailable) -> Any:
-    """What is at "module:Name". Raises `error`, in one line, where it cannot be imported."""
+    """The object that "module:Name" names. Raises `error`, with a one-line message, if it cannot be imported."""
     try:
         return resolve_name(place)
     except (ImportError, AttributeError, ValueError) as reason:

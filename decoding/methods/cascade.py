@@ -1,4 +1,4 @@
-"""Several methods in turn: the first draft that is not empty, or all of them in one tree."""
+"""Asks several methods in turn, and takes the first draft that is not empty, or all drafts in one tree."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,8 +17,8 @@ from decoding.methods.registry import load_method, option_value
 class Cascade(Method):
     """first, second: methods by name, or by name and options: "prompt_lookup:min_ngram=3,draft_tokens=12".
 
-    together: verify both drafts at once, in one tree. Both are told every round's outcome, whoever drafted it. `second` may
-    name a cascade in turn through an instance.
+    together: verify both drafts at once, in one tree. Both methods observe every round's outcome, whichever of them drafted.
+    `second` may itself be a cascade, passed as an instance.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Cascade(Method):
         return self._drafted(self._methods, tokens, room)
 
     def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:
-        """Before hidden states have come: what the methods draft that need none."""
+        """The draft of those methods that need no hidden states."""
         return self._drafted([method for method in self._methods if not method.taps], tokens, room)
 
     def _drafted(self, methods: Sequence[Method], tokens: Sequence[int], room: int) -> Draft:
@@ -53,7 +53,7 @@ class Cascade(Method):
             method.observe(draft, replace(scores, hidden=self._tapped(method, scores.hidden)), verdict)
 
     def _tapped(self, method: Method, hidden: Tensor | None) -> Tensor | None:
-        """The states [tokens, taps, hidden] that the method asked for, out of those that all asked for."""
+        """The states [tokens, taps, hidden] of this method's taps, from the states of all methods' taps."""
         if hidden is None or not method.taps:
             return None
         return hidden[:, [self.taps.index(tap) for tap in method.taps]]
@@ -62,8 +62,8 @@ class Cascade(Method):
 def _method(wanted: Method | str) -> Method:
     if not isinstance(wanted, str):
         return wanted
-    name, _, told = wanted.partition(":")
-    return load_method(name, **dict(_option(name, part) for part in told.split(",") if part))
+    name, _, options = wanted.partition(":")
+    return load_method(name, **dict(_option(name, part) for part in options.split(",") if part))
 
 
 def _option(name: str, text: str) -> tuple[str, bool | int | float | str]:

@@ -1,5 +1,5 @@
-"""How a person names a value: `name=value`. What the value means is for `decoding.methods.registry.option_value`, or for the
-caller.
+"""Parses `name=value`, as a person types it. What the value means is decided by `decoding.methods.registry.option_value`, or by
+the caller.
 """
 
 

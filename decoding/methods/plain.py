@@ -1,4 +1,4 @@
-"""Plain autoregressive decoding: never guesses. What every other method is compared with."""
+"""Plain autoregressive decoding, which never guesses. Every other method is compared with it."""
 
 from collections.abc import Sequence
 

@@ -19,7 +19,7 @@ class PromptLookup(Method):
     """Longest match first, then newest; this text before earlier texts.
 
     max_ngram, min_ngram: lengths of the suffix that is searched for, tried from long to short.
-    draft_tokens: tokens copied per match at most. per_matched: tokens copied for each token of the suffix that agrees.
+    draft_tokens: the most tokens copied per match. per_matched: tokens copied for each token of the suffix that matches.
     matches: different continuations put into one tree.
     """
 
@@ -42,4 +42,4 @@ class PromptLookup(Method):
         return Draft.trie(different(guesses, self._matches))
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """The text itself is all that is learned from."""
+        """Nothing to learn: it reads only the text."""

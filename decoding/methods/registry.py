@@ -1,4 +1,4 @@
-"""How a decoding method is made by name. What there is: `METHODS`. What a method is: `decoding.engine.method`."""
+"""Makes a decoding method by its name. `METHODS` lists them; `decoding.engine.method` defines what a method is."""
 
 import inspect
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from decoding.engine.method import Method, UnknownMethod
 from decoding.heads.head import find_head
 from decoding.heads.kinds import imported
-from decoding.methods.table import METHODS as METHODS  # part of this module for those who load methods
+from decoding.methods.table import METHODS as METHODS  # re-exported for callers that load methods
 
 if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity
@@ -23,7 +23,7 @@ def load_method(name: str, **options: Any) -> Method:
 
 
 def ready_methods(target: "TargetIdentity | None" = None) -> list[str]:
-    """Those that draft as they are: they need no head, or theirs is shipped, and was trained on `target` if one is given."""
+    """The methods that need no head, or whose head is shipped and, if `target` is given, was trained on it."""
     return [name for name in METHODS if _is_ready(name, target)]
 
 

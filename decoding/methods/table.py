@@ -1,7 +1,7 @@
-"""The table of decoding methods. It imports none of them, nor torch, so that adding one costs nothing until it is used.
+"""The table of decoding methods. It imports neither them nor torch, so that adding one costs nothing until it is used.
 
 A method of the project is a file in `decoding/methods/` and a line in `METHODS`; one from elsewhere calls `register_method`.
-The command line, the benchmark and the losslessness test follow from that table. What a draft head needs besides is in
+The command line, the benchmark and the losslessness test read that table. What a draft head needs in addition is in
 `decoding.heads.kinds`.
 """
 
@@ -28,9 +28,9 @@ METHODS: dict[str, str] = {
 
 
 def register_method(name: str, method: str, head: HeadKind | None = None) -> None:
-    """Make a decoding method known by a name, and the kind of head it drafts with, where it has one of its own.
+    """Register a decoding method under a name, together with the kind of its draft head if it has one of its own.
 
-    `method` is the place of its class, "module:Class". `head` is known by the same name, which is the class's `kind`.
+    `method` names its class as "module:Class". `head` is registered under the same name, which is the class's `kind`.
     Raises ValueError for a name that is no identifier or is taken.
     """
     if not name.isidentifier() or METHODS.get(name, method) != method:

@@ -1,4 +1,4 @@
 """The decoder for texts instead of tokens: loading, stop strings, streaming, batches of several callers.
 
-Start at `text`; `load` makes a decoder from a model's name.
+Start at `text_decoder`; `load` makes a decoder from a model's name.
 """

@@ -1,6 +1,6 @@
-"""Several threads' texts decoded together: a round's forward serves whoever waits for one (continuous batching).
+"""Decodes the texts of several threads together: one forward serves all callers that wait for a round (continuous batching).
 
-Each caller drives its own sequences, and those of others join or leave between rounds, so a text is what it would be alone.
+Each caller drives its own sequences, and those of others join or leave between rounds, so a text is the same as alone.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -16,21 +16,21 @@ from decoding.engine.loop import Decoding, Request, advance
 from decoding.engine.records.rounds import Round
 from decoding.engine.target import AnyTarget
 
-_PATIENCE = 0.25  # of the last round's time: so long the next one waits for those that are still busy with their text
+_PATIENCE = 0.25  # share of the last round's time for which a round waits for callers still busy with their text
 Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A caller waits for the next round of its sequences."""
+    """A caller's request for the next round of its sequences."""
 
     live: Sequence[Decoding]
     answer: Future[list[Round | Exception]] = field(default_factory=Future)
 
 
 class Batcher:
-    """Owner of a target's time: all that touches it runs on one thread of its own. Callers may be many; how many sequences
-    are decoded at once is for `model_queue` to say.
+    """Owns a target: everything that touches it runs on one thread of its own. There may be many callers; `model_queue`
+    decides how many sequences are decoded at once.
     """
 
     def __init__(self, target: AnyTarget) -> None:
@@ -44,7 +44,7 @@ class Batcher:
     def decode(
         self, requests: Sequence[Request], *, cancelled: Callable[[int], bool] = lambda sequence: False
     ) -> Generator[Round, None, None]:
-        """As `loop.decode`, beside the other callers' requests."""
+        """Like `loop.decode`, but together with the other callers' requests."""
         with ExitStack() as opened:
             live = self._opened(requests, opened)
             while live := [one for one in live if one.room > 0 and not cancelled(one.index)]:
@@ -54,7 +54,7 @@ class Batcher:
                     yield outcome
 
     def _opened(self, requests: Sequence[Request], opened: ExitStack) -> list[Decoding]:
-        """The requests' sequences, which end with `opened`."""
+        """The requests' sequences, which `opened` closes."""
         sequences = ExitStack()
         opened.callback(self.run, sequences.close)
         live = self.run(lambda: [Decoding(i, self._target, request, sequences) for i, request in enumerate(requests)])
@@ -63,7 +63,7 @@ class Batcher:
         return live
 
     def run(self, do: Callable[[], Done]) -> Done:
-        """Do something with the target between rounds, alone."""
+        """Do something with the target between rounds, while nothing else uses it."""
         return self._thread.submit(do).result()
 
     def _count(self, change: int) -> None:
@@ -72,7 +72,7 @@ class Batcher:
             self._changed.notify_all()
 
     def _round(self, live: Sequence[Decoding]) -> list[Round | Exception]:
-        """Ask for a round, and for a turn of the thread. A turn serves all who have asked, so others find nothing to do."""
+        """Ask for a round, and for a turn of the thread. One turn serves all waiting callers, so later turns may be idle."""
         asked = _Asked(live)
         with self._changed:
             self._asked.append(asked)
@@ -80,7 +80,7 @@ class Batcher:
         self._thread.submit(self._turn)
         try:
             return asked.answer.result()
-        except BaseException:  # interrupted: nobody waits for it any more
+        except BaseException:  # interrupted: nobody waits for the answer any more
             with self._changed:
                 self._asked = [one for one in self._asked if one is not asked]
             raise
@@ -96,7 +96,7 @@ class Batcher:
         try:
             outcomes = advance(self._target, [one for asked in served for one in asked.live])
             found = [list(islice(outcomes, len(asked.live))) for asked in served]
-        except Exception as error:  # the forward itself: nobody's round can be had
+        except Exception as error:  # the forward itself failed, and so did everyone's round
             found = [[error] for _ in served]
         self._round_s = perf_counter() - start
         for asked, answer in zip(served, found, strict=True):

@@ -1,4 +1,4 @@
-"""The decoder as a langchain-core chat model: streaming, usage and callbacks. What the agent calls."""
+"""The decoder as a langchain-core chat model, which the agent calls: streaming, usage and callbacks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ class FastChatModel(BaseChatModel):
     def reserved(
         self, texts: int, cancelled: Callable[[], bool], waiting: Callable[[int], None] = lambda ahead: None
     ) -> Iterator["FastChatModel"]:
-        """This model with seats for so many texts at once, which end when `cancelled`; see `TextDecoder.reserved`."""
+        """This model with seats for `texts` texts at once, which end when `cancelled`; see `TextDecoder.reserved`."""
         with self.decoder.reserved(texts, cancelled, waiting) as decoder:
             yield self.model_copy(update={"decoder": decoder, "cancelled": cancelled})
 
@@ -86,7 +86,7 @@ class FastChatModel(BaseChatModel):
             yield chunk
 
     def _chunk(self, piece: Piece | Generation, settings: Settings) -> AIMessageChunk:
-        """A round's text with its record; at the end an empty chunk with the usage. Summed up they are `_finished`."""
+        """A round's text with its record, or at the end an empty chunk with the usage. Their sum equals `_finished`."""
         if isinstance(piece, Piece):
             return AIMessageChunk(content=piece.text, response_metadata={"rounds": [piece.round]})
         return AIMessageChunk(
@@ -126,7 +126,7 @@ def rounds_of(message: BaseMessage) -> tuple[Round, ...]:
 
 
 def log_likelihood(message: BaseMessage) -> float:
-    """Log probability of a message that was made with `likelihood=True`; 0 where it is not known."""
+    """Log probability of a message that was made with `likelihood=True`; 0 if it is not known."""
     return sum(r.log_prob or 0.0 for r in rounds_of(message))
 
 

@@ -1,4 +1,4 @@
-"""From a model's name to a running `TextDecoder`: the composition of checkpoint, target and tokenizer."""
+"""Makes a running `TextDecoder` from a model's name, by composing checkpoint, target and tokenizer."""
 
 from collections.abc import Iterable
 from functools import cache, partial
@@ -39,13 +39,14 @@ def load_text_decoder(
     prefix_cache_mb: int = 1024,
     progress: Progress = on_stderr,
 ) -> TextDecoder:
-    """Fetch (once), load and ready a model.
+    """Fetch (once) and load a model.
 
-    target "auto" takes `fast_target` where it knows the architecture, else transformers; in int8 `cpu_target` where its kernels
-    run. dtype "auto": see `auto_dtype`; "int8" is matrices of 8 bits and fp32 for the rest, on a processor.
-    device "auto" is CUDA where there is one. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
-    weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even where it
-    was trained on another model. prefix_cache_mb 0 turns the prefix cache off.
+    target "auto" takes `fast_target` if it knows the architecture, otherwise transformers; in int8 it takes
+    `cpu_target` if the CPU runs its kernels. dtype "auto": see `auto_dtype`; "int8" means 8-bit matrices and fp32 for the
+    rest, on a CPU.
+    device "auto" is CUDA if available. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
+    weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even if it was
+    trained on another model. prefix_cache_mb 0 turns the prefix cache off.
     Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype.
     """
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
@@ -58,7 +59,7 @@ def load_text_decoder(
 def chosen_adapter(
     name: str, path: Path, wanted: Path | Literal["auto", "none"], any_base: bool = False
 ) -> Adapter | None:
-    """What `adapter` means for the model `name` in `path`: see `load_text_decoder`."""
+    """The adapter that `wanted` means for the model `name` in `path`: see `load_text_decoder`."""
     if wanted == "none" or (wanted == "auto" and not (name in EMBEDDED_NAMES and SHIPPED_ADAPTER.is_dir())):
         return None
     found = read_adapter(SHIPPED_ADAPTER if wanted == "auto" else Path(wanted))
@@ -121,7 +122,7 @@ def _cpu_target(
 def _rounded(
     path: Path, weights: Iterable[tuple[str, Tensor]], adapter: Adapter | None
 ) -> Iterable[tuple[str, Tensor]]:
-    """The same in 8 bits, from the cache where they are."""
+    """The weights in 8 bits, from the cache if they are there."""
     key = adapter_sha256(adapter) if adapter else None
     return kept(weight_files(path), key, lambda: rounded_model(load_config(path), weights)).items()
 
@@ -142,7 +143,7 @@ def _identity(path: Path, adapter: Adapter | None) -> TargetIdentity:
 
 
 def chosen_dtype(dtype: str, device: str, model: str = "") -> tuple[torch.dtype, str]:
-    """What the names mean on this machine: type of the weights, and device. Raises ValueError for an unknown dtype."""
+    """The weights' type and the device that these names mean on this machine. Raises ValueError for an unknown dtype."""
     if dtype not in DTYPES:
         raise ValueError(f"unknown dtype {dtype!r}; choose one of: {', '.join(DTYPES)}")
     where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
@@ -155,8 +156,8 @@ def runtime_of(dtype: torch.dtype, device: str) -> str:
 
 
 def auto_dtype(device: str, model: str = "") -> torch.dtype:
-    """bf16 on CUDA. On a processor int8 for the embedded model, whose accuracy in it was measured; for others bf16 where that
-    is computed natively (AVX-512 bf16, AMX), else fp32.
+    """bf16 on CUDA. On a CPU, int8 for the embedded model, whose accuracy in int8 was measured; for other models bf16 if the
+    CPU computes it natively (AVX-512 bf16, AMX), else fp32.
     """
     if device == "cpu" and model in EMBEDDED_NAMES and (has_fbgemm() or runs_cpu_kernels()):
         return torch.int8

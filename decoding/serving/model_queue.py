@@ -1,30 +1,30 @@
-"""The one line before a model: first come, first served, and every wait can be given up."""
+"""The one queue for a model: first come, first served, and every wait can be cancelled."""
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_LOOK_S = 0.05  # how long it may take until a caller who waits notices that it was stopped
+_LOOK_S = 0.05  # how long it may take until a waiting caller notices that it was stopped
 
 
 class Stopped(Exception):
-    """The asker wants no answer any more."""
+    """The caller no longer wants an answer."""
 
 
 class QueueFull(RuntimeError):
-    """As many callers as may be are at the model or wait for it."""
+    """The maximum number of callers already use the model or wait for it."""
 
 
 def never() -> bool:
-    """The `stopped` of a caller who waits as long as it takes."""
+    """The `stopped` of a caller that is never stopped."""
     return False
 
 
 class ModelQueue:
-    """Owner of a model's seats. A seat is one sequence of the batch that is decoded together.
+    """Owns a model's seats. A seat is one sequence of the batch that is decoded together.
 
-    most_callers: callers that may hold seats or wait at once; None: as many as come.
+    most_callers: how many callers may hold seats or wait at once; None: any number.
     """
 
     def __init__(self, seats: int = 1, most_callers: int | None = None) -> None:
@@ -34,16 +34,16 @@ class ModelQueue:
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
-        """Callers who hold seats or wait for them."""
+        """The number of callers that hold seats or wait for them."""
         return self._callers
 
     @contextmanager
     def take(
         self, wanted: int = 1, stopped: Callable[[], bool] = never, waiting: Callable[[int], None] = lambda ahead: None
     ) -> Iterator[None]:
-        """Wait for `wanted` seats (all of them, where there are fewer) and hold them.
+        """Wait for `wanted` seats (all of them, if there are fewer) and hold them.
 
-        `waiting(n)` is called when at least n other callers must be done first. Raises Stopped, and QueueFull at once.
+        `waiting(n)` is called when at least n other callers must finish first. Raises Stopped, and QueueFull at once.
         """
         wanted = min(wanted, self.seats)
         with self._counted():
@@ -66,25 +66,25 @@ class ModelQueue:
                 self._callers -= 1
 
     def _wait(self, wanted: int, stopped: Callable[[], bool], waiting: Callable[[int], None]) -> None:
-        ticket, told = object(), 0
+        ticket, reported = object(), 0
         with self._changed:
             self._line.append(ticket)
         try:
-            while ahead := self._ahead(ticket, wanted, told):
+            while ahead := self._ahead(ticket, wanted, reported):
                 if stopped():
                     raise Stopped
-                if ahead != told:
+                if ahead != reported:
                     waiting(ahead)
-                    told = ahead
+                    reported = ahead
         except BaseException:
             self._leave_line(ticket)
             raise
 
-    def _ahead(self, ticket: object, wanted: int, told: int) -> int:
-        """Callers who must be done first; 0 once the seats are taken. Waits a moment where that is what was told before."""
+    def _ahead(self, ticket: object, wanted: int, reported: int) -> int:
+        """Callers that must finish first; 0 once the seats are taken. Waits a moment if that number was already reported."""
         with self._changed:
             ahead = self._line.index(ticket) + (self._free < wanted)
-            if ahead and ahead == told:
+            if ahead and ahead == reported:
                 self._changed.wait(_LOOK_S)
                 ahead = self._line.index(ticket) + (self._free < wanted)
             if not ahead:

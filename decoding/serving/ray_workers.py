@@ -1,7 +1,7 @@
 """The workers of a Ray cluster: actors that each hold a model. Ray is optional, and imported only here.
 
-A worker that dies is started again, elsewhere if need be, and does again what it was at; so what workers do must have no effect
-but its result.
+A worker that dies is restarted, on another machine if necessary, and repeats its last task; so tasks must have no effect other
+than their result.
 """
 
 from collections.abc import Iterator
@@ -11,20 +11,20 @@ from typing import Any
 
 from decoding.errors import ModelError
 
-_RESTARTS = 3  # of one worker; one that dies more often has a reason
+_RESTARTS = 3  # per worker; one that dies more often will die again
 
 
 class ClusterError(ModelError):
-    """There is no Ray, no cluster, or a worker that dies; the message is one line that says what to do."""
+    """There is no Ray or no cluster, or a worker keeps dying; the message is one line that says what to do."""
 
 
 @contextmanager
 def ray_workers(address: str, workers: int | None, kind: type[Any], *arguments: object) -> Iterator[list[Any]]:
-    """Ray actors, each a `kind(*arguments)` with one processor, and one GPU where the cluster has any.
+    """Ray actors, each a `kind(*arguments)` with one CPU, and one GPU if the cluster has any.
 
-    address: of the cluster ("host:port", "auto" for the one that this machine is part of, "local" for one of its own).
-    workers: None: one for each GPU of the cluster, else one for each machine. This package, and what the arguments name, must
-    be on every machine. Raises ClusterError.
+    address: of the cluster ("host:port", "auto" for the one that this machine is part of, "local" to start one here).
+    workers: None: one for each GPU of the cluster, or without GPUs one for each machine. This package, and what the arguments
+    name, must be on every machine. Raises ClusterError.
     """
     ray = _connected(address)
     try:
@@ -46,7 +46,7 @@ def _connected(address: str) -> Any:
         raise ClusterError("Ray is not installed: pip install 'sqlagent[ray]', or leave out --ray") from error
     try:
         ray.init(address=address, include_dashboard=False if address == "local" else None, logging_level=WARNING)
-    except Exception as error:  # Ray raises plain ones where a node of its own does not start
+    except Exception as error:  # Ray raises plain ones if a local node does not start
         reason = str(error).strip().partition("\n")[0]
         raise ClusterError(
             f"no Ray cluster answers at {address} ({reason}): start one with `ray start --head`"

@@ -1,4 +1,4 @@
-"""Text in, text out: prompts, stop strings and streaming around the decode loop. Knows no chat format and no agent."""
+"""Text in, text out: prompts, stop strings and streaming around the decode loop. It knows neither chat formats nor agents."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,7 +55,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A finished text with the records of how it came about."""
+    """A finished text with the records of its decode."""
 
     text: str
     tokens: tuple[int, ...]  # without the stop token
@@ -74,10 +74,10 @@ class Generation:
 
 
 class TextDecoder:
-    """A loaded model: one target and its tokenizer. Several threads may decode: they share the target's forwards.
+    """A loaded model: one target and its tokenizer. Several threads may decode; they share the target's forwards.
 
-    `adapter`: what is merged into the weights; None where nothing is. `identity`: tells who the target is, for draft heads.
-    `batcher`: the target's, where it has one; its thread is the only one that may compute (see `decoding.targets.own_thread`).
+    `adapter`: the one merged into the weights; None if there is none. `identity`: returns the target's identity, for draft
+    heads. `batcher`: the target's, if it has one already; only its thread may compute (see `decoding.targets.own_thread`).
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class TextDecoder:
     def reserved(
         self, texts: int, cancelled: Callable[[], bool], waiting: Callable[[int], None] = lambda ahead: None
     ) -> Iterator["TextDecoder"]:
-        """Seats for so many texts at once: a view of this decoder that decodes them without another wait. See `ModelQueue.take`
-        for `waiting`. Raises Stopped and QueueFull.
+        """Reserve seats for `texts` texts at once; yields a view of this decoder that decodes them without another wait. See
+        `ModelQueue.take` for `waiting`. Raises Stopped and QueueFull.
         """
         with self.queue.take(texts, cancelled, waiting):
             view = copy(self)
@@ -140,11 +140,11 @@ class TextDecoder:
                 yield text.generation(len(tokens))
 
     def ready_methods(self) -> list[str]:
-        """The methods that draft for this model as they are: see `decoding.methods.registry.ready_methods`."""
+        """The methods that can draft for this model without further training; see `decoding.methods.registry.ready_methods`."""
         return ready_methods(self._identity() if self._identity else None)
 
     def alone(self, do: Callable[[AnyTarget], Done]) -> Done:
-        """Do something with the target while nobody decodes."""
+        """Do something with the target while nothing is decoded."""
         return self.batcher.run(lambda: do(self.target))
 
     def generate(self, prompt: str, settings: Settings) -> Generation:
@@ -178,7 +178,7 @@ class TextDecoder:
 
 
 class _GrowingText:
-    """One sequence's text as it grows: holds back what may yet turn out to be a stop string."""
+    """One sequence's text as it grows. It holds back what may turn out to be part of a stop string."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Iterable[str]) -> None:
         self._stream, self._stops = TextStream(tokenizer), [s for s in stop if s]
@@ -204,7 +204,7 @@ class _GrowingText:
         return shown
 
     def _held_back(self) -> int:
-        """Length of the longest end of the text with which a stop string begins."""
+        """Length of the text's longest suffix with which a stop string begins."""
         longest = max(map(len, self._stops), default=1) - 1
         ends = range(min(longest, len(self._text)), 0, -1)
         return next((n for n in ends if any(stop.startswith(self._text[-n:]) for stop in self._stops)), 0)

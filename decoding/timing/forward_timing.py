@@ -1,4 +1,4 @@
-"""How long a forward of a target takes on this machine, by context and draft size. What is made of it is others' business.
+"""Measures how long a target's forward takes on this machine, by context and draft size.
 
 Measure the embedded model at 400 tokens of context:
 
@@ -25,8 +25,8 @@ def time_forward(
 ) -> dict[tuple[int, int], float]:
     """Median milliseconds of a `score` for each (context, nodes): `context` cached tokens, one pending, a chain of `nodes`.
 
-    The target's greedy choices are included, the commit is not. Sizes are measured in turn, `repeats` times over, so that
-    a slow moment of the machine hits all alike. Raises ValueError where a size exceeds the target's length.
+    The target's greedy choices are included, the commit is not. All sizes are measured in turn, `repeats` times, so that a
+    slow moment of the machine affects them equally. Raises ValueError if a size exceeds the target's length.
     """
     measured: dict[tuple[int, int], list[float]] = {(context, count): [] for context in contexts for count in nodes}
     for context in contexts:

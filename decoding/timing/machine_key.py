@@ -1,4 +1,4 @@
-"""What a measured time belongs to: a model in a number format on a device of this machine, with so many threads."""
+"""The key of a measured time: a model in a number format, on a device of this machine, with a number of threads."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from decoding.serving.text_decoder import TextDecoder
 
 
 def running_as(decoder: TextDecoder) -> str:
-    """A loaded model's key, fit for a file's name."""
+    """A loaded model's key, usable as a file name."""
     target = decoder.target
     return _key(decoder.name, target.weight_dtype, target.runtime)
 

@@ -1,7 +1,7 @@
-"""What plain decoding would have taken: an estimate from plain steps timed on this machine for this model.
+"""Estimates how long plain decoding would have taken, from plain steps timed on this machine for this model.
 
-Timed once at two context lengths (well under a second for the embedded model), then kept in the cache; between and
-beyond them a step's time is linear in the context, because only attention grows with it.
+They are timed once at two context lengths (well under a second for the embedded model), then kept in the cache. Between and
+beyond them a step's time is taken as linear in the context, because only attention grows with it.
 """
 
 import json
@@ -40,8 +40,8 @@ class PlainCost:
     def estimate_ms(self, rounds: Sequence[Round], prompt_tokens: int) -> float:
         """Plain decoding's time for the text of one sequence's `rounds`.
 
-        The first round holds the prefill, the same under every decoder; each further token that was decoded (not forced)
-        costs one step at its context length.
+        The first round includes the prefill, which is the same for every decoder; each further token that was decoded (not
+        forced) costs one step at its context length.
         """
         first, cost = rounds[0], self.step_cost()
         tokens = sum(len(r.committed) for r in rounds)
@@ -49,7 +49,7 @@ class PlainCost:
         return first.target_ms + first.verify_ms + sum(cost.at(context) for context in contexts)
 
     def step_cost(self) -> StepCost:
-        """From memory, from the cache, or by measuring."""
+        """The cost, from memory, from the cache, or by measuring."""
         if self._cost is None:
             self._cost = self._load() or self._measure()
         return self._cost

@@ -1,7 +1,7 @@
-"""The decoding method that suits this machine and model: how it is predicted from measurements, and where it is kept.
+"""Predicts and stores the decoding method that is fastest for a model on this machine.
 
-A forward's time is measured by context and nodes, a method's acceptance by decoding texts with it. What a method would take is
-then a sum over its rounds, which the machine's other work disturbs less than it disturbs a race of methods.
+A forward's time is measured by context and nodes, and a method's acceptance by decoding texts with it. A method's predicted
+time is then a sum over its rounds, which the machine's other load disturbs less than it would disturb a race between methods.
 """
 
 import json
@@ -19,7 +19,7 @@ from decoding.methods.registry import load_method
 
 @dataclass(frozen=True, slots=True)
 class ForwardCost:
-    """Milliseconds of a forward of one sequence: for each count of draft nodes a line in the context."""
+    """Milliseconds of a forward of one sequence: for each number of draft nodes, a linear function of the context."""
 
     nodes: tuple[int, ...]  # ascending, at least two
     base_ms: tuple[float, ...]
@@ -27,8 +27,8 @@ class ForwardCost:
 
     @classmethod
     def fit(cls, times: Mapping[tuple[int, int], float]) -> Self:
-        """From milliseconds by (context, nodes), as `forward_timing.time_forward` gives them: least squares, one line per
-        count.
+        """Fit milliseconds by (context, nodes), as `forward_timing.time_forward` returns them, by least squares: one line per
+        number of nodes.
         """
         lines = {}
         for count in sorted({count for _, count in times}):
@@ -39,14 +39,14 @@ class ForwardCost:
         return cls(tuple(lines), *(tuple(part) for part in zip(*lines.values(), strict=True)))
 
     def at(self, context: int, nodes: int) -> float:
-        """Between counts, and beyond the last, in a straight line."""
+        """Milliseconds at a context and a number of nodes, linear between the measured numbers and beyond the last."""
         ms = [base + slope * context for base, slope in zip(self.base_ms, self.per_token_ms, strict=True)]
         upper = min(max(int(np.searchsorted(self.nodes, nodes)), 1), len(self.nodes) - 1)
         (left, right), (low, high) = self.nodes[upper - 1 : upper + 1], ms[upper - 1 : upper + 1]
         return low + (high - low) * (nodes - left) / (right - left)
 
     def of(self, rounds: Sequence[Round], prompt_tokens: int) -> float:
-        """Milliseconds of one sequence's rounds: forwards as predicted, drafting and verifying as they were timed."""
+        """Milliseconds of one sequence's rounds: forwards as predicted, drafting and verifying as recorded."""
         ms, context = 0.0, prompt_tokens - rounds[0].pending
         for r in rounds:
             ms += self.at(context, r.pending + len(r.draft_tokens) - 1) + r.draft_ms + r.verify_ms
@@ -61,7 +61,7 @@ class Tuned:
     decoder: str
     options: Mapping[str, Any]
     speedup: float  # predicted, over plain decoding
-    speedup_of_default: float  # of the decoder that is used where nothing was tuned
+    speedup_of_default: float  # of the decoder that is used without tuning
     text_tokens_per_forward: float  # forced ones included
     cost: ForwardCost
 
@@ -74,7 +74,7 @@ class Tuned:
 
 
 def load_tuned(key: str) -> Tuned | None:
-    """What was kept under `key`; None where nothing was, or nothing that this release understands."""
+    """What was kept under `key`; None if there is nothing, or nothing that this release understands."""
     try:
         values = json.loads((tuned_folder() / f"{key}.json").read_text(encoding="utf-8"))
         load_method(values["decoder"], **values["options"])

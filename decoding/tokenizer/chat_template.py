@@ -1,6 +1,6 @@
-"""A checkpoint's Jinja chat template, rendered as transformers renders it, in jinja2's immutable sandbox.
+"""A checkpoint's Jinja chat template, rendered as transformers does it, in jinja2's immutable sandbox.
 
-A template comes with a downloaded model: it may neither reach Python's insides nor change what it is given.
+A template comes with a downloaded model, so it must neither reach Python's internals nor change its arguments.
 """
 
 import json
@@ -19,7 +19,7 @@ from decoding.errors import UnsupportedModel
 
 
 class _GenerationBlock(Extension):
-    """`{% generation %}...{% endgeneration %}`, with which training code marks the assistant's words: render inside."""
+    """`{% generation %}...{% endgeneration %}`, with which training code marks the assistant's words: renders its content."""
 
     tags = {"generation"}  # noqa: RUF012  (jinja2's own interface)
 
@@ -29,7 +29,7 @@ class _GenerationBlock(Extension):
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    """Jinja's own filter escapes HTML, which models have not seen."""
+    """JSON without escaped HTML: Jinja's own filter escapes it, which models have not seen in training."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 
@@ -51,7 +51,7 @@ class ChatTemplate:
     """One compiled template. Raises UnsupportedModel when it is not valid Jinja."""
 
     def __init__(self, source: str, constants: Mapping[str, Any]) -> None:
-        """`constants`: what the template sees beside the messages, such as `bos_token`."""
+        """`constants`: what the template sees besides the messages, such as `bos_token`."""
         self._constants = dict(constants)
         try:
             self._template = _environment().from_string(source)
@@ -59,7 +59,7 @@ class ChatTemplate:
             raise UnsupportedModel(f"this model's chat template is no valid Jinja: {error}") from error
 
     def render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True, **more: Any) -> str:
-        """Messages ({"role": ..., "content": ...}) as one prompt; `more` goes to the template (`enable_thinking`, ...).
+        """Messages ({"role": ..., "content": ...}) as one prompt; `more` is passed to the template (`enable_thinking`, ...).
 
         Raises UnsupportedModel when the template refuses the messages, for instance a system role that it does not know.
         """
@@ -71,7 +71,7 @@ class ChatTemplate:
 
 
 def template_source(folder: Path, settings: Mapping[str, Any]) -> str | None:
-    """The default chat template of a checkpoint folder, wherever it is kept; `settings`: its tokenizer_config.json."""
+    """The default chat template of a checkpoint folder, from any of its files; `settings`: its tokenizer_config.json."""
     if (folder / "chat_template.jinja").exists():
         return (folder / "chat_template.jinja").read_text(encoding="utf-8")
     found = settings.get("chat_template")

@@ -1,7 +1,7 @@
-"""Token strings -> text, a few at a time, never splitting a character.
+"""Converts token strings to text, a few at a time, without ever splitting a character.
 
-Each detokenizer's pieces add up to exactly what the `tokenizers` library says for all tokens at once; which one fits
-follows from the decoder named in tokenizer.json.
+A detokenizer's pieces add up to exactly what the `tokenizers` library returns for all tokens at once. The decoder named in
+tokenizer.json determines which detokenizer is used.
 """
 
 import codecs
@@ -16,7 +16,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Detokenizer(Protocol):
-    """Fed once per token in order; `flush` at the end gives what was held back."""
+    """It is fed every token once, in order; `flush` returns at the end what was held back."""
 
     def feed(self, tokens: Iterable[str]) -> str: ...
 
@@ -24,7 +24,7 @@ class Detokenizer(Protocol):
 
 
 def detokenizer_for(decoder: decoders.Decoder | None) -> Callable[[], Detokenizer]:
-    """A factory of detokenizers that do what the library's `decoder` does."""
+    """A factory of detokenizers that are equivalent to the library's `decoder`."""
     if decoder is None:
         return lambda: Whole(" ".join)
     spec = json.loads(decoder.__getstate__())
@@ -46,7 +46,7 @@ def _is_sentencepiece(step: Mapping[str, Any]) -> bool:
 
 
 def byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-in for each byte -> the byte."""
+    """Maps GPT-2's printable stand-in for each byte to the byte."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [byte for byte in range(256) if byte not in printable]
     alphabet = {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(rest)}
@@ -58,7 +58,7 @@ _ALPHABET = byte_alphabet()
 
 
 class ByteLevel:
-    """GPT-2, Llama 3, Qwen, SmolLM: tokens spell bytes; incomplete UTF-8 waits for its rest."""
+    """GPT-2, Llama 3, Qwen, SmolLM: tokens spell bytes; incomplete UTF-8 is held back."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -78,13 +78,13 @@ def _spelled(token: str) -> bytes:
 
 
 class SentencePiece:
-    """Llama 2, Gemma: `▁` is a space; runs of byte tokens stand for characters outside the vocabulary.
+    """Llama 2, Gemma: `▁` is a space; runs of byte tokens spell characters outside the vocabulary.
 
-    A run is text when all of it is valid UTF-8, else one replacement character per byte; so a run waits for its end.
+    A run is text if all of it is valid UTF-8, otherwise one replacement character per byte; so it is held back until it ends.
     """
 
     def __init__(self, *, strip: bool, bytes_: bool) -> None:
-        self._strip, self._bytes = strip, bytes_  # whether one leading space goes; whether byte tokens are bytes
+        self._strip, self._bytes = strip, bytes_  # whether to remove one leading space; whether byte tokens are bytes
         self._run = bytearray()
 
     def feed(self, tokens: Iterable[str]) -> str:
@@ -115,7 +115,7 @@ class SentencePiece:
 
 
 class Whole:
-    """Any other decoder: its text depends on what follows, so all of it comes with `flush`."""
+    """Any other decoder: its text may depend on what follows, so all of it comes with `flush`."""
 
     def __init__(self, decode: Callable[[list[str]], str]) -> None:
         self._decode, self._tokens = decode, list[str]()

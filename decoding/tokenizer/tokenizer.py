@@ -1,6 +1,6 @@
-"""Text to token ids and back for a checkpoint folder, on the `tokenizers` library alone (no transformers at start-up).
+"""Converts text to token ids and back for a checkpoint folder, with only the `tokenizers` library (no transformers at start).
 
-Chat formats are the checkpoint's own template; which prompt an agent writes is not decided here.
+A chat's format is the checkpoint's own template; what an agent's prompt says is not decided here.
 """
 
 import re
@@ -20,10 +20,10 @@ _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class Tokenizer:
-    """The tokenizer of one checkpoint. Safe to share between threads once made."""
+    """The tokenizer of one checkpoint. Threads may share it."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ModelUnavailable when the folder holds no usable tokenizer."""
+        """Raises ModelUnavailable if the folder holds no usable tokenizer."""
         self._core = _load(folder)
         self._folder = folder
         self._settings = _optional_json(folder / "tokenizer_config.json")
@@ -37,8 +37,8 @@ class Tokenizer:
     def encode(self, text: str, special: bool = False, *, literal: bool = False) -> list[int]:
         """Token ids of `text`. Markers in it, such as <|im_end|>, become their tokens.
 
-        `special` adds what the checkpoint puts around a text (a BOS token, say). `literal` spells markers out as plain
-        text instead, so that data inside a prompt cannot end a turn.
+        `special` adds what the checkpoint puts around a text (a BOS token, say). `literal` encodes markers as plain text
+        instead, so that data inside a prompt cannot end a turn.
         """
         core = self._literal if literal and self._markers.search(text) else self._core
         return list(core.encode(text, add_special_tokens=special).ids)
@@ -62,7 +62,7 @@ class Tokenizer:
     def chat(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **more: Any) -> str:
         """A conversation ({"role": ..., "content": ...}) as one prompt, by the checkpoint's chat template.
 
-        Raises UnsupportedModel when it has none, or one that refuses the messages.
+        Raises UnsupportedModel if it has none, or if the template refuses the messages.
         """
         return self._template.render(messages, add_generation_prompt=add_generation_prompt, **more)
 
@@ -108,9 +108,9 @@ class Tokenizer:
 
 
 class TextStream:
-    """Token ids in, text out as soon as it is certain: never part of a character, never taken back.
+    """Token ids in, text out as soon as it is certain: never part of a character, and never retracted.
 
-    The pieces and `flush` add up to `tokenizer.decode` of all ids.
+    The pieces and the result of `flush` add up to `tokenizer.decode` of all ids.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -145,7 +145,7 @@ def _load(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
-    """Checkpoints without tokenizer.json: transformers converts the older formats, at the price of its import."""
+    """Checkpoints without tokenizer.json: transformers converts the older formats, at the cost of importing it."""
     from transformers import AutoTokenizer
 
     try:

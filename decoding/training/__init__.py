@@ -1,4 +1,4 @@
-"""Training on prompts and answers: data, packing, the differentiable forward, the loop. It knows no SQL and no agent.
+"""Training on prompts and answers: data, packing, the differentiable forward, the loop. It knows neither SQL nor the agent.
 
-Start at `loop`; `objective` says what is minimised.
+Start at `loop`; `objective` defines what is minimised.
 """

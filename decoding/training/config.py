@@ -1,4 +1,4 @@
-"""Everything that a training run depends on, in one frozen record that is written beside its results."""
+"""Everything that a training run depends on, in one frozen record that is written with its results."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -8,39 +8,39 @@ LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
 
 
 class TrainingError(ValueError):
-    """A training run that cannot be: the one-line message says what to change."""
+    """A training run that is not possible; the one-line message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoraConfig:
-    """Low-rank training, with peft's names and initial values."""
+    """Options of low-rank training, with peft's names and initial values."""
 
     rank: int = 32
     alpha: float = 64.0
     targets: tuple[str, ...] = LINEAR_LAYERS
     dropout: float = 0.0
     rank_stabilised: bool = False  # rsLoRA: scale is alpha / sqrt(rank)
-    b_rate: float = 1.0  # LoRA+ (arXiv 2402.12354): B's learning rate over A's
+    b_rate: float = 1.0  # LoRA+ (arXiv 2402.12354): ratio of B's learning rate to A's
 
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """One run. Its length is the least of `steps`, `epochs` and `minutes`; the schedule is laid over that length.
+    """Options of one run. It ends at the first of `steps`, `epochs` and `minutes`; the schedule spans that length.
 
-    With `minutes`, progress is the greater of steps done and time gone, so that the rate has come down when time is up.
+    With `minutes`, progress is the greater of the shares of steps and of time, so that the rate has decayed when time is up.
     """
 
-    lora: LoraConfig | None = LoraConfig()  # None: all matrices are trained, embedding included; norms and biases stay
-    init_adapter: Path | None = None  # go on from this adapter; its rank, alpha and modules hold
+    lora: LoraConfig | None = LoraConfig()  # None: train all matrices, embedding included, but no norms or biases
+    init_adapter: Path | None = None  # start from this adapter, with its rank, alpha and modules
     learning_rate: float = 5e-4
-    warmup: float = 0.03  # part of the run in which the rate rises from 0
-    final_rate: float = 0.05  # the rate at the end, over `learning_rate`
+    warmup: float = 0.03  # share of the run in which the rate rises from 0
+    final_rate: float = 0.05  # the final rate as a multiple of `learning_rate`
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.99)
-    clip: float = 1.0  # norm of the gradient; 0 does not clip
+    clip: float = 1.0  # maximum norm of the gradient; 0: no clipping
     label_smoothing: float = 0.0
     pack_tokens: int = 1024  # rows of a forward
-    accumulate: int = 4  # packs a step, per process
+    accumulate: int = 4  # packs per step and process
     steps: int | None = None
     epochs: float | None = None
     minutes: float | None = None
@@ -50,8 +50,8 @@ class TrainConfig:
     checkpoint_minutes: float = 10.0
     checkpoint_steps: int | None = None
     validate_steps: int | None = None
-    sharded: bool = False  # without lora: fp32 weights, moments and gradients in parts, one a process
-    stop_token: str | None = None  # by name, where the model has several
+    sharded: bool = False  # only without lora: split fp32 weights, moments and gradients among the processes
+    stop_token: str | None = None  # its name, needed if the model has several
 
     def __post_init__(self) -> None:
         if self.steps is None and self.epochs is None and self.minutes is None:
@@ -65,7 +65,9 @@ class TrainConfig:
                 raise TrainingError(f"{name} must be greater than 0, not {value}")
 
     def curve(self) -> dict[str, Any]:
-        """What the curve depends on: a run may be resumed with another length or cadence, but not with another of these."""
+        """The options that the loss curve depends on: a run can be resumed with other lengths or intervals, but not with others
+        of these.
+        """
         free = {"steps", "epochs", "minutes", "device", "sharded"}
         free |= {"checkpoint_minutes", "checkpoint_steps", "validate_steps"}
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}

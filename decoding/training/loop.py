@@ -1,7 +1,7 @@
-"""The training loop: `train` takes data and leaves an adapter (or a whole model), a log and a checkpoint.
+"""The training loop: `train` takes data and writes an adapter (or a whole model), a log and a checkpoint.
 
-A run is a function of configuration, base and data: which packs a step takes, and its dropout, depend on seed and step
-alone, so that a run stopped and resumed takes the very steps of one that was not: bit for bit on a CPU.
+A run is a function of configuration, base and data. Which packs a step takes, and its dropout, depend only on seed and step, so
+a run that was stopped and resumed takes the same steps as one that was not, bit for bit on a CPU.
 """
 
 import hashlib
@@ -28,16 +28,16 @@ from decoding.training.run.report import Reporter
 from decoding.training.run.schedule import learning_rate, length_of
 
 Validator = Callable[[int, Path], Mapping[str, float]]
-"""Called with the steps done and the folder of what is trained so far; what it returns is logged."""
+"""Called with the number of steps done and the folder of the result so far; what it returns is logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. `finished`: its length was reached; else it was stopped and can be resumed."""
+    """How a run ended. `finished`: it reached its length; otherwise it was stopped and can be resumed."""
 
     steps: int
     seconds: float
-    loss: float | None  # of the last step; None where there was nothing left to do
+    loss: float | None  # of the last step; None if there was nothing left to do
     held_out: Mapping[str, float]  # of the last validation
     left_out: int  # pairs that are longer than a pack
     finished: bool
@@ -58,11 +58,10 @@ def train(
     prompt_version: int | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Train on `data` (what the objective takes: groups of pairs, if nothing is said), measure on `held_out`, and leave in
-    `out`:
+    """Train on `data` (what the objective takes; by default groups of pairs), measure on `held_out`, and write to `out`:
 
-    `adapter/` (peft's format) or `model/` (hub layout) with what is trained so far (or what another `subject` leaves),
-    `best/` with what had the lowest held-out loss, `log.jsonl`, `checkpoint.pt`. `stopped` is asked after every step. Under
+    `adapter/` (peft's format) or `model/` (hub layout) with the result so far (or what another `subject` writes), `best/`
+    with the result of the lowest held-out loss, `log.jsonl`, and `checkpoint.pt`. `stopped` is asked before every step. Under
     torchrun, every process calls this.
     Raises TrainingError, TrainingDataError, ModelError.
     """
@@ -84,7 +83,7 @@ def train(
 
 
 class _Run:
-    """Owner of the model, the optimiser and the count of steps."""
+    """Owns the model, the optimiser and the step count."""
 
     def __init__(
         self,
@@ -118,7 +117,7 @@ class _Run:
         return self._length.progress(self._step, self._elapsed_s) >= 1.0
 
     def begin(self, resume: bool) -> None:
-        """Take up the folder's checkpoint, or start anew where there is none."""
+        """Load the folder's checkpoint, or start anew if there is none."""
         if checkpoint.exists(self._out):
             if not resume:
                 raise TrainingError(f"{self._out} holds a run already: resume it (--resume), or choose another folder")
@@ -140,7 +139,7 @@ class _Run:
         )
 
     def advance(self) -> None:
-        """One step, and what is due after it."""
+        """Take one step, and validate and save if that is due after it."""
         start = monotonic()
         packs = self._batch()
         progress = self._length.progress(self._step + 0.5, self._elapsed_s)
@@ -168,9 +167,9 @@ class _Run:
         self._tick()
 
     def end(self) -> Outcome:
-        """Write everything, validate where the run is over, and say how it went.
+        """Write everything, validate if the run is finished, and return its outcome.
 
-        Writing comes first: who stopped the run may kill it when it takes long (torchrun does so after 30 s).
+        Writing comes first, because whoever stopped the run may kill it if it takes long (torchrun does so after 30 s).
         """
         self._save()
         if self._world.leads:
@@ -183,13 +182,13 @@ class _Run:
         )
 
     def _batch(self) -> list[Pack]:
-        """The packs of this step, of all processes. Epochs follow one another without a gap."""
+        """The packs of this step, for all processes. Epochs follow one another without a gap."""
         first, count = self._step * self._packs_per_step, len(self._objective.packs)
-        places = (divmod(number, count) for number in range(first, first + self._packs_per_step))
-        return [self._objective.packs[pack_order(count, self._config.seed, epoch)[place]] for epoch, place in places]
+        indices = (divmod(number, count) for number in range(first, first + self._packs_per_step))
+        return [self._objective.packs[pack_order(count, self._config.seed, epoch)[index]] for epoch, index in indices]
 
     def _learn(self, packs: list[Pack], rate: float, progress: float) -> tuple[dict[str, float], float]:
-        """Update from this step's packs; the mean loss and its terms, and the norm of the gradient."""
+        """Update from this step's packs; returns the mean loss with its terms, and the norm of the gradient."""
         terms = torch.zeros(len(self._objective.terms), device=self._subject.device)
         factors = torch.tensor(
             self._objective.factors(progress) if self._objective.factors else 1.0, device=terms.device
@@ -208,7 +207,7 @@ class _Run:
         return {"loss": loss} | dict(zip(self._objective.terms, terms.tolist(), strict=True)), norm
 
     def _validate(self) -> None:
-        """Measure what is there, and keep it where it is the best so far."""
+        """Measure the result so far, and keep it if it is the best."""
         if not self._world.leads or not (self._objective.held_out or self._validator):
             return
         values = (
@@ -226,7 +225,7 @@ class _Run:
             self._write(self._out / "best")
 
     def _tick(self) -> None:
-        """Take the time: the leader's, so that all processes have the same rate and end together."""
+        """Update the elapsed time to the leader's, so that all processes have the same rate and end together."""
         self._elapsed_s = self._world.agree(monotonic() - self._began_at)
 
     def _due(self, every: int | None) -> bool:
@@ -255,5 +254,5 @@ class _Run:
 
 
 def _seed(seed: int, step: int, index: int) -> int:
-    """63 bits that are another for every pack of every step."""
+    """63 bits that differ for every pack of every step."""
     return int.from_bytes(hashlib.sha256(f"{seed} {step} {index}".encode()).digest()[:8], "little") >> 1

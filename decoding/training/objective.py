@@ -1,4 +1,4 @@
-"""What a run learns: packs, and their loss. The loop knows no more of a kind of training than this."""
+"""What a run learns: packs, and their loss. That is all that the loop knows about a kind of training."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,9 +17,9 @@ from decoding.training.model.loss import evaluate, pack_loss, total_weight
 
 @dataclass(frozen=True, slots=True)
 class Objective(Generic[P]):
-    """Packs to learn from and to measure on, and how.
+    """Packs to train on and to measure on, with their loss and evaluation.
 
-    The model is what `Subject.model` is, a `TrainModel` if nothing is said.
+    The model is `Subject.model`, by default a `TrainModel`.
     loss: (model, pack, all packs of the step) -> [terms]: the pack's part of the step's mean loss, which is their sum.
     evaluate: (model, packs) -> figures by name; the lowest `loss` is the best.
     """
@@ -30,11 +30,11 @@ class Objective(Generic[P]):
     loss: Callable[[Any, P, Sequence[P]], Tensor]
     evaluate: Callable[[Any, Sequence[P]], Mapping[str, float]]
     terms: tuple[str, ...] = ("loss",)
-    factors: Callable[[float], Sequence[float]] | None = None  # of the terms, by the run's progress; None: 1 throughout
-    curve: Mapping[str, str] = field(default_factory=dict)  # what the curve depends on beside `TrainConfig`
+    factors: Callable[[float], Sequence[float]] | None = None  # of the terms, by the run's progress; None: always 1
+    curve: Mapping[str, str] = field(default_factory=dict)  # what the loss curve depends on besides `TrainConfig`
 
     def digest(self) -> str:
-        """Of what is learnt, in its order."""
+        """SHA-256 of the packs to train on, in order."""
         digest = hashlib.sha256()
         for each in self.packs:
             for part in each.arrays():
@@ -47,7 +47,7 @@ Objectives = Callable[[TrainConfig, Base, Iterable[Any], Iterable[Any]], Objecti
 
 
 def checked_rows(config: TrainConfig, base: Base) -> int:
-    """Rows of a pack. Raises TrainingError where the model takes fewer tokens."""
+    """Rows of a pack. Raises TrainingError if the model takes fewer tokens."""
     if config.pack_tokens > base.max_length:
         raise TrainingError(
             f"pack_tokens is {config.pack_tokens}, and the model takes {base.max_length} tokens: give fewer"
@@ -56,7 +56,7 @@ def checked_rows(config: TrainConfig, base: Base) -> int:
 
 
 def some(packs: Sequence[P], rows: int) -> Sequence[P]:
-    """The packs. Raises TrainingError where there are none."""
+    """The packs. Raises TrainingError if there are none."""
     if not packs:
         raise TrainingError(f"there is nothing to train on: no pair has at most pack_tokens = {rows} tokens")
     return packs

@@ -1,4 +1,6 @@
-"""What each part of the agent is worth: the same questions, one part more in every row, from the bare base model on."""
+"""Ablation: what each part of the agent is worth. The same questions are asked with one part more in every row, starting
+with the bare base model.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +24,7 @@ BARE = AgentOptions(
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A row: what is in it, the one thing more than in the row before included."""
+    """A row's configuration: all parts of the row before, and one more."""
 
     name: str
     adapter: str
@@ -31,7 +33,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stage's figures. `gain` is the paired difference to the row before (Agresti and Min 2005); None in the first."""
+    """A stage's figures. `gain`: paired difference to the row before (Agresti and Min 2005); None in the first row."""
 
     name: str
     n: int
@@ -40,12 +42,12 @@ class Row:
     gain: float | None
     gain_ci95: tuple[float, float] | None
     invalid_sql_rate: float
-    mean_s: float  # a question, whatever else was decoded beside it
+    mean_s: float  # per question, with whatever else was decoded at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What is asked and how it is scored."""
+    """The questions to ask and how the answers are scored."""
 
     examples: Sequence[Example]
     dataset: str
@@ -55,7 +57,7 @@ class Questions:
 
 
 def stages(adapter: str, default: AgentOptions, samples: int) -> list[Stage]:
-    """The rows, each with one part more. With the last but one the default agent is complete; the last adds `samples` votes."""
+    """The rows, each with one part more. The last but one is the complete default agent; the last adds `samples` votes."""
     made = [Stage("base model, plan and SQL", "none", BARE), Stage("+ fine-tuning", adapter, BARE)]
     parts: list[tuple[str, dict[str, Any]]] = [
         ("+ cell values", {"values": default.values}),
@@ -90,7 +92,7 @@ def ablate(
     at_once: int = 1,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Row]:
-    """Measure row after row, each in a folder of its own in `out`; what is there already is not asked again."""
+    """Measure row after row, each in its own folder inside `out`; questions that have a record there are not asked again."""
     loaded: dict[str, LoadedModel] = {}
 
     def model(adapter: str) -> LoadedModel:
@@ -153,7 +155,7 @@ def _row(name: str, summary: dict[str, Any], correct: dict[str, bool], before: d
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table of a model card."""
+    """The table in Markdown, for a model card."""
     lines = [
         "| agent | n | EX | 95 % CI | gain | 95 % CI | invalid SQL | s a question |",
         "|---|---|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""A progress bar on stderr with the accuracy so far."""
+"""A progress bar on stderr that shows the accuracy so far."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class AccuracyBar:
-    """Shown while it is entered, if it is `visible`; `total` is how many questions there are."""
+    """A context manager that shows the bar while entered, if `visible`. `total`: the number of questions."""
 
     def __init__(self, total: int, visible: bool) -> None:
         self._progress = Progress(
@@ -30,6 +30,6 @@ class AccuracyBar:
         self._progress.stop()
 
     def show(self, done: int, verdicts: Sequence[bool]) -> None:
-        """So many questions are done, and so these of them were judged."""
+        """Show that `done` questions are finished, and the accuracy from the `verdicts` so far."""
         accuracy = f"{sum(verdicts) / len(verdicts):.1%}" if verdicts else "-"
         self._progress.update(self._task, completed=done, accuracy=accuracy)

@@ -1,4 +1,4 @@
-"""The harness checked against itself: every gold query scored as if it were the prediction."""
+"""Checks the harness against itself: scores every gold query as if it were the prediction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from eval.scoring.rules import Rules
 
 @dataclass(frozen=True, slots=True)
 class GoldCheck:
-    """`n` questions, `executed` of them with a gold query that runs, `agreed` of these judged right.
+    """The outcome: of `n` questions, `executed` have a gold query that runs, and `agreed` of these are judged right.
 
-    `unrunnable` are (id, db_id, reason); `disagreed` the ids of gold queries that their own rules call wrong.
+    `unrunnable`: (id, db_id, reason) of the others; `disagreed`: ids of gold queries that their own rules judge wrong.
     """
 
     n: int
@@ -24,7 +24,7 @@ class GoldCheck:
 
 
 def check_gold(examples: Sequence[Example], rules: Rules, *, workers: int = 2, timeout_s: float = 30.0) -> GoldCheck:
-    """Run every gold query against itself on SQLite and say which could not be run and why."""
+    """Score every gold query against itself on SQLite; the result says which could not be run and why."""
     runnable = [example for example in examples if example.executable]
     pool = WorkerPool(workers)
     try:

@@ -1,6 +1,7 @@
-"""What schema linking loses: of the tables and columns that gold SQL needs, those that a prompt under a budget shows.
+"""Measures the recall of schema linking: the share of the tables and columns used by gold SQL that a prompt under a
+budget shows.
 
-No model. The prompt's schema is cut by `agent.graph.prompt_slots.shown`, as in a conversation.
+Needs no model. The prompt's schema is cut by `agent.graph.prompt_slots.shown`, as in a conversation.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,8 +38,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`n` questions, `cut` of them on a schema of more than `budget` columns, `losing` of them without a table or column
-    that they need. The recalls are over all needed tables, and columns, of the `n`.
+    """Of `n` questions, `cut` have a schema of more than `budget` columns, and `losing` lack a table or column that they need.
+    The recalls are over all tables, and over all columns, that the `n` questions need.
     """
 
     dataset: str
@@ -51,7 +52,7 @@ class Row:
 
 
 def measure(dataset: str, cases: Sequence[Case], budget: int) -> Row:
-    """One line of the table."""
+    """The table's row for a data set and a budget."""
     prompts = [shown(case.schema, case.links, budget) for case in cases]
     tables = columns = losing = 0
     for case, prompt in zip(cases, prompts, strict=True):
@@ -73,7 +74,7 @@ def needed(gold: str, schema: Schema) -> tuple[frozenset[str], frozenset[ColumnR
 
 
 def spider_dev(data: Path, sample: int | None) -> Iterator[Case]:
-    """Spider's dev questions whose database is there. `data` holds spider/. Raises DatasetError."""
+    """Spider's dev questions whose database is present. `data` holds spider/. Raises DatasetError."""
     return _on_files(_chosen([each for each in load_spider(data / "spider") if each.executable], sample))
 
 
@@ -83,7 +84,7 @@ def held_back(data: Path, sample: int | None) -> Iterator[Case]:
 
 
 def bird_train(data: Path, sample: int | None) -> Iterator[Case]:
-    """BIRD's training questions, on schemas without rows: no value can be matched. Raises DatasetError."""
+    """BIRD's training questions, on schemas without rows, so that no value can be matched. Raises DatasetError."""
     questions, _ = without_dev(load_questions(data), load_dev(data))
     own = [question for question in questions if question.source == "bird"]
     for db_id, asked in _by_database(_chosen([Example(q.id, q.db_id, q.text, q.gold) for q in own], sample)):

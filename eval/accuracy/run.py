@@ -1,7 +1,7 @@
-"""Runs a benchmark: asks for a prediction, has it scored, keeps the record. What answers is a callable from outside.
+"""Runs a benchmark: asks for each prediction, has it scored and stores the record. The caller passes what answers.
 
-With one question at a time, scoring waits for the prediction and the other way round, so that neither disturbs the other's
-time on a small machine. With several at once, the answers come sooner and each one's time says little.
+With one question at a time, scoring and prediction take turns, so that neither distorts the other's time on a small
+machine. With several at once, the run ends sooner, but the times of single answers mean little.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from eval.scoring.referee_pool import Worker
 from eval.scoring.rules import Rules
 
 _NO_DATABASE = "the database is not there"
-# DuckDB reserves far more address space than it uses; its own memory limit is what holds it.
+# DuckDB reserves far more address space than it uses; its own memory limit bounds what it uses.
 _MEMORY_MB: Mapping[Engine, int] = {"sqlite": 2048, "duckdb": 16384}
 
 
@@ -45,21 +45,21 @@ def evaluate(
     recall: Callable[[Sequence[Record]], None] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Score `predict` on the examples and return the summary; `out` gets records.jsonl, settings.json, summary.json
-    and the prediction files of the benchmark by whose `rules` it goes.
+    """Score `predict` on the examples and return the summary. Writes records.jsonl, settings.json, summary.json and the
+    prediction files that `rules` define to `out`.
 
-    Called again on the same `out` it goes on with what has no record yet. `settings` (JSON values) are whatever else the
-    predictions depend on. `tables` is Spider's tables.json, without which there is no exact match. `timed_runs` > 0
-    measures R-VES on SQLite, where the rules have it. An example without database is recorded as not executed and not asked.
+    Called again on the same `out`, it continues with the examples that have no record yet. `settings` (JSON values) are
+    whatever else the predictions depend on. `tables` is Spider's tables.json; without it there is no exact match.
+    `timed_runs` > 0 measures R-VES on SQLite, if the rules have it. An example without a database is not asked, and is
+    recorded as not executed.
 
-    `shard` (number from 1, count): only that part of the examples (`eval.datasets.registry.shard`), in a folder of its own
-    inside `out`, so that processes share the work; a call without it takes over all parts' records. `at_once` > 1: so many
-    threads call `predict`. `recall` is given where an answer depends on those before it on the same database: these questions
-    are then asked strictly in order by one thread, and it is told the records that are there already before the first one is
-    asked.
+    `shard` (number from 1, count): ask only that part of the examples (`eval.datasets.registry.shard`), in its own folder
+    inside `out`, so that processes can share the work; a call without it takes over the records of all parts. `at_once` > 1:
+    the number of threads that call `predict`. Pass `recall` if an answer depends on earlier ones on the same database: one
+    thread then asks the questions of a database strictly in order, and `recall` is called with the records so far before the
+    first question.
 
-    Raises `ResumeError` when `out` holds another run, `WorkerError` when scoring cannot start; what `predict`
-    raises passes.
+    Raises `ResumeError` if `out` holds another run, `WorkerError` if scoring cannot start, and whatever `predict` raises.
     """
     timed_runs = timed_runs if rules.has_ves and engine == "sqlite" else 0
     names = {"dataset": dataset, "engine": engine, "model": model, "decoder": decoder}
@@ -110,7 +110,7 @@ def _verdicts(records: Sequence[Record]) -> list[bool]:
 
 
 def task_for(example: Example, sql: str, rules: Rules, engine: Engine, timeout_s: float, timed_runs: int = 0) -> Task:
-    """What the scoring process is asked. The example must have a database."""
+    """The task for the scoring process. The example must have a database."""
     if example.database is None:
         raise ValueError(f"question {example.id} has no database")
     databases = tuple(map(str, rules.databases(example.database)))
@@ -118,7 +118,7 @@ def task_for(example: Example, sql: str, rules: Rules, engine: Engine, timeout_s
 
 
 class Scorer:
-    """Gives one prediction its verdict and its exact match."""
+    """Judges predictions by execution and by exact match."""
 
     def __init__(self, rules: Rules, engine: Engine, tables: Path | None, timeout_s: float, timed_runs: int) -> None:
         self._rules, self._engine, self._timeout_s, self._timed_runs = rules, engine, timeout_s, timed_runs
@@ -126,11 +126,11 @@ class Scorer:
         self._worker = Worker(_MEMORY_MB[engine])
 
     def verdict(self, example: Example, sql: str) -> Verdict:
-        """The verdict on execution; an empty prediction is wrong, whatever the gold query gives."""
+        """The verdict on execution; an empty prediction is wrong, whatever the gold query returns."""
         return self._worker.judge(task_for(example, sql, self._rules, self._engine, self._timeout_s, self._timed_runs))
 
     def exact_match(self, example: Example, sql: str) -> bool | None:
-        """Whether it is the gold query by the rules' exact match; None where they cannot say."""
+        """Whether the prediction equals the gold query by the rules' exact match; None if the rules cannot say."""
         return self._exact_match(example.db_id, example.gold, self._rules.prediction(sql))
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ def _make_record(example: Example, prediction: Prediction, verdict: Verdict, em:
 
 
 def fingerprint(examples: Sequence[Example]) -> str:
-    """Number and digest of the questions, so that a run goes on only with the same ones in the same order."""
+    """Number and digest of the questions, so that a run is continued only with the same questions in the same order."""
     keys = [[example.id, example.db_id, example.gold] for example in examples]
     return f"{len(examples)}:{hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]}"
 

@@ -1,6 +1,6 @@
-"""A run's figures as pure functions of its records. All accuracies are fractions of 1.
+"""Computes a run's figures from its records, in pure functions. All accuracies are fractions of 1.
 
-`n` counts the questions, `executed` those that could be scored: every accuracy is over the latter.
+`n` counts the questions, `executed` those that could be scored; every accuracy is over the latter.
 """
 
 import math
@@ -17,8 +17,8 @@ def summarise(
     records: Sequence[Record], *, dataset: str, engine: str, model: str, decoder: str, levels: Sequence[str] = ()
 ) -> dict[str, Any]:
     """What summary.json holds; figures without data are None. `tokens_per_s` is over the time to the SQL; `ex_of_all` counts
-    the questions that could not be scored as wrong; `continued` are the answers that say that they go on from an earlier one.
-    `levels` are the difficulties in their order, after which come others.
+    questions that could not be scored as wrong; `continued` counts the answers that say that they continue an earlier one.
+    `levels`: the difficulties in their order; any others follow them.
     """
     scored = [record for record in records if record.executed]
     seconds = sum(record.wall_ms for record in records) / 1e3
@@ -90,12 +90,12 @@ def _r_ves(records: Sequence[Record]) -> float | None:
 
 
 def share(part: float, whole: float) -> float | None:
-    """To four decimals; None of nothing."""
+    """The quotient to four decimals; None if `whole` is 0."""
     return round(part / whole, 4) if whole else None
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """To four decimals; None for no values."""
+    """The mean to four decimals; None for no values."""
     return share(sum(values), len(values))
 
 
@@ -103,7 +103,7 @@ def paired_difference(pairs: Sequence[tuple[bool, bool]]) -> tuple[float, float,
     """(difference of the shares, lower, upper end of its 95 % interval) from (ours, theirs) on the same questions.
 
     The interval is Agresti and Min's (Statistics in Medicine 2005): Wald's, with half a question added to each of the four
-    cells, so that it is no point where the two never differ.
+    cells, so that its width is not zero if the two never differ.
     """
     ours, theirs = (sum(pair[i] and not pair[1 - i] for pair in pairs) for i in (0, 1))
     n, b, c = len(pairs) + 2, ours + 0.5, theirs + 0.5

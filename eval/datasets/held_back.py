@@ -1,4 +1,4 @@
-"""What is measured on the training databases that no training sees: their questions, and follow-ups made from them."""
+"""The questions, and follow-ups made from them, on the training databases that are held back from training."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 
 FOLLOW_UPS = 100
-CHOICE = 2  # follow-ups made for each one that is asked, so that there is one of every kind to choose
+CHOICE = 2  # follow-ups made per follow-up asked, so that every kind is among them
 _READERS = {"spider": spider_questions, "spider_syn": syn_questions}
 
 
@@ -42,10 +42,10 @@ def load_held_back(data: Path, wording: Literal["spider", "spider_syn"]) -> list
 
 
 def load_follow_ups(data: Path, count: int = FOLLOW_UPS) -> list[Example]:
-    """Second questions on the held-back databases, made as those of the training data are: always the same ones.
+    """Second questions on the held-back databases, made like those of the training data; they are always the same.
 
-    `history` is the first question; `difficulty` is the kind of change. Spread over the databases, and inside each over the
-    kinds. Raises DatasetError.
+    `history` is the first question; `difficulty` is the kind of change. They are spread over the databases and, within each,
+    over the kinds. Raises DatasetError.
     """
     by_database: dict[str, list[Question]] = defaultdict(list)
     for question in spider_questions(data):
@@ -57,7 +57,7 @@ def load_follow_ups(data: Path, count: int = FOLLOW_UPS) -> list[Example]:
 
 
 def _made(data: Path, questions: Sequence[Question]) -> Iterator[Example]:
-    """A follow-up of every gold query that has one which gives rows, in random order."""
+    """A follow-up for every gold query that has one that returns rows, in random order."""
     db_id, golds = questions[0].db_id, {question.gold: question for question in questions}
     chance, file = Random(f"follow-ups/{db_id}"), database_file(data / "spider" / "database", db_id)
     if file is None:
@@ -72,7 +72,7 @@ def _made(data: Path, questions: Sequence[Question]) -> Iterator[Example]:
 
 
 def _second(question: Question, database: Database, file: Path, chance: Random) -> Iterator[Example]:
-    """The question's follow-up, if one applies, gives rows, and is right by Spider's rules. Raises GoldError."""
+    """The question's follow-up, if one applies, returns rows, and is right by Spider's rules. Raises GoldError."""
     first = normalise(question.gold, database.schema())
     made = follow_up(first, database.schema(), chance)
     gold = sql_text(made.tree, "sqlite") if made else ""
@@ -84,7 +84,7 @@ def _second(question: Question, database: Database, file: Path, chance: Random) 
 
 
 def _spread(made: Sequence[Example], count: int) -> list[Example]:
-    """The first `count`, taking of each kind in turn."""
+    """The first `count`, taking one of each kind in turn."""
     seen, turns = Counter[str](), []
     for example in made:
         turns.append(seen[example.difficulty])

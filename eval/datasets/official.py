@@ -1,4 +1,4 @@
-"""Spider and BIRD as lists of examples, from their official folder layouts. Reads files only; runs no query."""
+"""Reads Spider and BIRD as lists of examples from their official folder layouts. Runs no query."""
 
 import json
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from eval.scoring.spider.parse import parse
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question. `id` is its place in Spider's file (from "0"), or BIRD's `question_id`.
+    """One question. `id` is its position in Spider's file (from "0"), or BIRD's `question_id`.
 
-    `difficulty` is Spider's hardness (easy, medium, hard, extra; "" where its gold query cannot be read) or BIRD's own
-    word. `database` is None where the SQLite file is not there. `history` are the questions of the conversation before this
-    one, each with its gold SQL in SQLite's dialect.
+    `difficulty` is Spider's hardness (easy, medium, hard, extra; "" if its gold query cannot be parsed) or BIRD's own label.
+    `database` is None if the SQLite file is missing. `history` holds the earlier questions of the conversation, each with its
+    gold SQL in SQLite's dialect.
     """
 
     id: str
@@ -31,16 +31,16 @@ class Example:
 
     @property
     def executable(self) -> bool:
-        """True when the question's database is there."""
+        """Whether the question's database is present."""
         return self.database is not None
 
 
 class DatasetError(Exception):
-    """The folder is not a benchmark as its authors lay it out; the message is one line that says what is missing."""
+    """The folder does not have the benchmark's layout; the message is one line that says what is missing."""
 
 
 def load_spider(data: Path) -> list[Example]:
-    """`data` holds dev.json, tables.json and database/DB/DB.sqlite. Raises `DatasetError`."""
+    """Read Spider's dev part. `data` holds dev.json, tables.json and database/DB/DB.sqlite. Raises `DatasetError`."""
     entries = _read_json(data / "dev.json", "Spider's folder holds dev.json, tables.json and database/")
     schemas = load_schemas(_existing(data / "tables.json", "Spider's folder holds dev.json, tables.json and database/"))
     return [
@@ -57,10 +57,10 @@ def load_spider(data: Path) -> list[Example]:
 
 
 def load_bird(data: Path) -> list[Example]:
-    """`data` holds dev.json and dev_databases/DB/DB.sqlite, or is mini-dev with mini_dev_sqlite.json in dev.json's place.
+    """Read BIRD. `data` holds dev.json and dev_databases/DB/DB.sqlite, or is mini-dev, with mini_dev_sqlite.json instead.
 
-    A folder that holds such a folder as dev/ or MINIDEV/ will do, and mini-dev without databases of its own takes those
-    of the dev/ beside it. Raises `DatasetError`.
+    A folder that contains such a folder as dev/ or MINIDEV/ is accepted too, and a mini-dev without databases uses those of
+    the dev/ beside it. Raises `DatasetError`.
     """
     folder = next((f for f in (data, data / "dev", data / "MINIDEV") if _bird_file(f)), data)
     file = _bird_file(folder) or folder / "dev.json"
@@ -87,13 +87,13 @@ def _bird_file(folder: Path) -> Path | None:
 
 
 def database_file(folder: Path, db_id: str) -> Path | None:
-    """FOLDER/DB/DB.sqlite, if it is there."""
+    """FOLDER/DB/DB.sqlite; None if it does not exist."""
     file = folder / db_id / f"{db_id}.sqlite"
     return file if file.is_file() else None
 
 
 def spider_difficulty(gold: str, schema: SpiderSchema | None) -> str:
-    """Spider's hardness; "" where the gold query cannot be read."""
+    """Spider's hardness; "" if the gold query cannot be parsed."""
     try:
         return hardness(parse(gold, schema.tables)) if schema else ""
     except UnreadableError:

@@ -1,6 +1,6 @@
-"""The sets of questions that `sqlagent eval` knows, and which of them are asked: all, the first, a sample.
+"""Loads the data sets that `sqlagent eval` knows, and selects their questions: all, the first, or a sample.
 
-Their names are in `eval.datasets.table`.
+The data sets are listed in `eval.datasets.table`.
 """
 
 from collections import defaultdict
@@ -23,14 +23,14 @@ Order = Literal["given", "shuffled"]
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """How a folder is read, by whose rules its questions are scored, and where Spider's tables.json lies in it, if it does."""
+    """How a folder is read, by which rules its questions are scored, and where it holds Spider's tables.json, if it does."""
 
     load: Callable[[Path], list[Example]]
     rules: Rules
     tables: str | None = None
 
     def tables_file(self, data: Path) -> Path | None:
-        """Spider's tables.json of the folder `data`."""
+        """Spider's tables.json in the folder `data`, if the data set has one."""
         return data / self.tables if self.tables else None
 
 
@@ -57,8 +57,9 @@ def load_dataset(
 ) -> list[Example]:
     """The questions of a dataset in its own order. Raises `DatasetError`.
 
-    `db` keeps the questions on that database alone. `sample` keeps so many by `sampled`, `limit` the first so many, of those
-    whose database is there: such a run has no question that cannot be executed. Without both every question stays.
+    `db` keeps only the questions on that database. `sample` keeps that many, chosen by `sampled`, and `limit` that many from
+    the start; both keep only questions whose database is present, so that all of them can be executed. Without either, every
+    question stays.
     """
     examples = dataset_named(name).load(data)
     if db is not None:
@@ -73,10 +74,10 @@ def load_dataset(
 
 
 def sampled(examples: Sequence[Example], count: int) -> list[Example]:
-    """`count` random questions, spread over the databases in proportion, in the order given.
+    """`count` random questions, spread proportionally over the databases, in the order given.
 
-    They depend on the questions alone, so that every setting is measured on the same ones; a smaller sample is part of every
-    larger one.
+    The choice depends only on the questions, so that every setting is measured on the same ones; a smaller sample is part of
+    every larger one.
     """
     chance, places = Random("sample"), dict[str, float]()
     for own in by_database(examples).values():
@@ -87,7 +88,7 @@ def sampled(examples: Sequence[Example], count: int) -> list[Example]:
 
 
 def shard(examples: Sequence[Example], number: int, count: int) -> list[Example]:
-    """Part `number`, from 1, of `count`: whole databases, dealt out from the largest, each to the part that has least."""
+    """Part `number`, from 1, of `count`: whole databases, largest first, each assigned to the smallest part so far."""
     parts: list[set[str]] = [set() for _ in range(count)]
     sizes = [0] * count
     for db_id, own in sorted(by_database(examples).items(), key=lambda entry: -len(entry[1])):
@@ -98,7 +99,7 @@ def shard(examples: Sequence[Example], number: int, count: int) -> list[Example]
 
 
 def in_order(examples: Sequence[Example], order: Order, seed: int) -> list[Example]:
-    """The questions of each database as they are given, or shuffled by the seed; each database's order is its own."""
+    """The questions of each database in the given order, or shuffled by the seed, independently for each database."""
     if order == "given":
         return list(examples)
     groups = by_database(examples)

@@ -1,6 +1,7 @@
-"""The table of data sets, by name: where each is found. It imports none of them, for the command line reads it first.
+"""The table of data sets: where each is defined, by name. It imports none of them, because the command line reads it first.
 
-Adding one is a line in `DATASETS`, or `register_dataset` from elsewhere. What a data set is: `eval.datasets.registry.Dataset`.
+To add one, write a line in `DATASETS`, or call `register_dataset` from an extension. `eval.datasets.registry.Dataset`
+defines what a data set is.
 """
 
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """place: "module:NAME" of the `Dataset`, imported when it is needed. help: what `sqlagent eval --help` says of it."""
+    """place: "module:NAME" of the `Dataset`, imported when it is needed. help: its text in `sqlagent eval --help`."""
 
     place: str
     help: str
@@ -30,9 +31,9 @@ DATASETS: dict[str, Listed] = {
 
 
 def register_dataset(name: str, place: str, help: str) -> None:
-    """Make a data set known: `sqlagent eval NAME` then measures on it. `place` and `help`: see `Listed`.
+    """Add a data set, so that `sqlagent eval NAME` measures on it. `place` and `help`: see `Listed`.
 
-    Raises ValueError for a name that is no identifier or is taken.
+    Raises ValueError for a name that is not an identifier or is taken.
     """
     listed = Listed(place, help)
     if not name.isidentifier() or DATASETS.get(name, listed) != listed:

@@ -1,4 +1,4 @@
-"""Prompts that ask for no SQL: Spec-Bench's questions, GSM8K's and HumanEval's, from their files as published (JSON Lines)."""
+"""Reads prompts that do not ask for SQL, from the published files (JSON Lines) of Spec-Bench, GSM8K and HumanEval."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ _MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "ex
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """What is asked, and the family in whose row it counts."""
+    """A prompt, and the family in whose row it is counted."""
 
     family: str
     text: str
 
 
 def read_text_prompts(files: Sequence[Path], per_family: int) -> list[TextPrompt]:
-    """At most `per_family` of each family, evenly out of its questions; of several turns the first. Raises DatasetError."""
+    """At most `per_family` prompts of each family, evenly spaced; of a dialogue, the first turn. Raises DatasetError."""
     families: dict[str, list[TextPrompt]] = {}
     for file in files:
         for prompt in _read(file):
@@ -30,7 +30,7 @@ def read_text_prompts(files: Sequence[Path], per_family: int) -> list[TextPrompt
 
 
 def chat_prompt(tokenizer: Tokenizer, prompt: TextPrompt) -> str:
-    """As a user's message in the model's own chat template."""
+    """The prompt as a user's message in the model's own chat template."""
     return tokenizer.chat([{"role": "user", "content": prompt.text}])
 
 
@@ -51,7 +51,7 @@ def _read(file: Path) -> Iterator[TextPrompt]:
 
 
 def _prompt(entry: object) -> TextPrompt:
-    """Raises ValueError for another layout."""
+    """The prompt in a line's JSON. Raises ValueError for another layout."""
     match entry:
         case {"category": str(category), "turns": [str(turn), *_]}:
             return TextPrompt("mt_bench" if category in _MT_BENCH else category, turn)

@@ -1,4 +1,4 @@
-"""Dialogues asked turn by turn, each answer compared with the rows of the gold query, each turn recorded."""
+"""Asks dialogues turn by turn, compares each answer with the rows of the gold query, and records each turn."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,12 +38,12 @@ def ask_dialogues(
     timeout_s: float = 30.0,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Ask every dialogue that has no records in `out` yet, and return the summary of all; `out` gets records.jsonl,
-    settings.json and summary.json.
+    """Ask every dialogue that has no records in `out` yet, and return the summary of all. Writes records.jsonl, settings.json
+    and summary.json to `out`.
 
-    `first_turns`: what stands in the conversation before a turn, the agent's own answers, right or wrong, or the gold queries.
-    `names` (dataset, model, decoder) stand in the summary, `settings` (JSON values) are what else the answers depend on.
-    Raises `ResumeError` when `out` holds another run, and `DatasetError` where a gold query fails.
+    `first_turns`: what precedes a turn in its conversation, the agent's own answers, right or wrong, or the gold queries.
+    `names` (dataset, model, decoder) go into the summary; `settings` (JSON values) are whatever else the answers depend on.
+    Raises `ResumeError` if `out` holds another run, and `DatasetError` if a gold query fails.
     """
     figures = {"timeout_s": timeout_s, "first_turns": first_turns, "dialogues": fingerprint(dialogues)}
     every_setting = {**settings, **names, **figures}
@@ -60,7 +60,9 @@ def ask_dialogues(
 
 
 def _ask(dialogues: Sequence[Dialogue], asker: "Asker", log: RecordLog[TurnRecord], progress: bool) -> None:
-    """A dialogue is recorded when it is over; of one that was cut off while it was written, the rest is added."""
+    """Ask and record the dialogues. A dialogue is recorded when it is complete; if a crash cut off its records, the missing
+    ones are added.
+    """
     known = {record.id for record in log.records}
     with AccuracyBar(sum(len(dialogue.turns) for dialogue in dialogues), progress) as bar:
         for dialogue in dialogues:
@@ -72,10 +74,10 @@ def _ask(dialogues: Sequence[Dialogue], asker: "Asker", log: RecordLog[TurnRecor
 
 
 class Databases:
-    """Every database of the dialogues, opened once."""
+    """The databases of the dialogues, each opened once."""
 
     def __init__(self, dialogues: Sequence[Dialogue], timeout_s: float) -> None:
-        """Raises `DatasetError` where a gold query does not run, and `OpenError`."""
+        """Open the databases and run the gold queries. Raises `DatasetError` if one does not run, and `OpenError`."""
         self._timeout_s = timeout_s
         self._open: dict[str, Database] = {}
         try:
@@ -93,7 +95,7 @@ class Databases:
         return self._open[dialogue.database]
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all of them."""
         for database in self._open.values():
             database.close()
 
@@ -122,7 +124,7 @@ class Asker:
         self._loaded: LoadedModel | None = None
 
     def records(self, dialogue: Dialogue) -> Iterator[TurnRecord]:
-        """The record of each turn, in one conversation, or each behind the gold queries of the turns before it."""
+        """The record of each turn, in one conversation, or each in a new one after the gold queries of the turns before it."""
         database, chat = self._databases.of(dialogue), self._chat(dialogue)
         for number, turn in enumerate(dialogue.turns, 1):
             if self._first_turns == "gold":
@@ -158,7 +160,7 @@ def _record(name: str, turn: Turn, given: Prediction, database: Database, timeou
 
 
 def judged(gold: str, sql: str, database: Database, timeout_s: float) -> tuple[bool, str | None]:
-    """Whether the rows are the gold query's by Spider's rules, in its order where it has one, and why there are none."""
+    """Whether the rows equal the gold query's by Spider's rules, in order if it has one; and the error if there are none."""
     if not sql.strip():
         return False, "no prediction"
     wanted = comparable(rows_of(database, gold, timeout_s))

@@ -1,4 +1,4 @@
-"""A conversation about a dialogue, turn by turn. Scores nothing."""
+"""Holds a dialogue's conversation turn by turn. Scores nothing."""
 
 from agent.conversation.conversation import Conversation
 from agent.graph.readings import entity_of
@@ -10,20 +10,20 @@ from tools.result import Result
 
 
 class DialogueChat:
-    """Turns are put to it in their order, by their number from 1, and none is left out: so the number of a question in the
-    conversation is that of the turn."""
+    """The conversation of one dialogue. Callers must pass all turns in order, by their number from 1, so that a question's
+    number in the conversation is that of its turn."""
 
     def __init__(self, dialogue: Dialogue, toolbox: Toolbox) -> None:
         self._dialogue, self._options = dialogue, toolbox.options
         self._conversation = Conversation(toolbox)
 
     def ask(self, number: int) -> Prediction:
-        """The agent's own answer, which stays in the conversation where its SQL ran."""
+        """The agent's own answer, which stays in the conversation if its SQL ran."""
         self._conversation.toolbox.options = seeded(self._options, self._dialogue.turn_id(number))
         return predicted(lambda: self._conversation.ask(self._dialogue.turns[number - 1].question))
 
     def give(self, number: int) -> None:
-        """Have the turn stand in the conversation with its gold query; one without is asked, as it may be "start over"."""
+        """Add the turn to the conversation with its gold query. A turn without one is asked, since it may be "start over"."""
         turn = self._dialogue.turns[number - 1]
         if turn.sql is None:
             self.ask(number)

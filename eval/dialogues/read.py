@@ -1,11 +1,11 @@
-"""A file of dialogues: one a line, as JSON. Reads the file only; opens no database.
+"""Reads a file of dialogues, one per line, as JSON. Opens no database.
 
     {"id": "d01", "database": "example", "turns": [{"question": "How many artists are there?",
      "sql": "SELECT COUNT(*) FROM artists", "kind": "opening", "continues": null}, ...]}
 
-`database` is "example" or a path relative to the file, and `sql` the gold query in the dialect of that database, opened as
-`open_database` does; null where the turn says no more than "start over". `continues` is the number, from 1, of the earlier turn
-that the question goes on from; null where it stands by itself.
+`database` is "example" or a path relative to the file. `sql` is the gold query in the dialect in which `open_database` opens
+that database; null if the turn only says "start over". `continues` is the number, from 1, of the earlier turn that the
+question continues; null if it is self-contained.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ EXAMPLE = "example"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A question with its gold query, and what it does with the conversation (`kind`: a word of the file's own)."""
+    """A question with its gold query, and its role in the conversation (`kind`: a label that the file chooses)."""
 
     question: str
     sql: str | None
@@ -34,19 +34,19 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """`database` is `EXAMPLE` or a path."""
+    """A dialogue. `database` is `EXAMPLE` or a path."""
 
     id: str
     database: str
     turns: tuple[Turn, ...]
 
     def turn_id(self, number: int) -> str:
-        """What the turn of this number, from 1, is called in records: d01/2."""
+        """The id that records use for the turn of this number, from 1: d01/2."""
         return f"{self.id}/{number}"
 
     @property
     def turn_ids(self) -> list[str]:
-        """Those of all its turns."""
+        """The ids of all turns."""
         return [self.turn_id(number) for number in range(1, len(self.turns) + 1)]
 
 
@@ -54,7 +54,7 @@ _DIALOGUE = TypeAdapter(Dialogue)
 
 
 def read_dialogues(file: Path) -> list[Dialogue]:
-    """The dialogues in the file's order. Raises `DatasetError`, whose one line says which line is wrong and why."""
+    """The dialogues in the file's order. Raises `DatasetError`, whose one-line message says which line is wrong and why."""
     if not file.is_file():
         raise DatasetError(f"{file} is not there: name a file of dialogues, one JSON object a line")
     found: dict[str, Dialogue] = {}
@@ -85,13 +85,13 @@ def _dialogue(line: str, where: str) -> Dialogue:
 
 
 def _place(path: Sequence[int | str]) -> str:
-    """Which part of the line is meant: "turn 2, sql: "."""
+    """A prefix for messages that says which part of the line is wrong: "turn 2, sql: "."""
     parts = [f"turn {part + 1}" if isinstance(part, int) else part for part in path if part != "turns"]
     return f"{', '.join(parts)}: " if parts else ""
 
 
 def _placed(dialogue: Dialogue, folder: Path, where: str) -> Dialogue:
-    """The dialogue with its database's path as it is seen from here."""
+    """The dialogue with its database's path resolved against `folder`."""
     if dialogue.database == EXAMPLE:
         return dialogue
     path = folder / dialogue.database
@@ -101,6 +101,6 @@ def _placed(dialogue: Dialogue, folder: Path, where: str) -> Dialogue:
 
 
 def fingerprint(dialogues: Sequence[Dialogue]) -> str:
-    """Number and digest of the dialogues, so that a run goes on only with the same ones."""
+    """Number and digest of the dialogues, so that a run is continued only with the same ones."""
     keys = [[dialogue.id, [asdict(turn) for turn in dialogue.turns]] for dialogue in dialogues]
     return f"{len(dialogues)}:{hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]}"

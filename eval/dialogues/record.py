@@ -1,4 +1,4 @@
-"""What a run of dialogues leaves behind for each turn."""
+"""The record that a run of dialogues stores for each turn."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from eval.predict.record import known_fields
 class TurnRecord:
     """One line of records.jsonl; `id` is "d01/2", with the turn's number from 1.
 
-    `correct` is None where the turn has no gold query; `error` is why the agent's SQL gave no rows when it was scored, and
-    `prediction_error` what the agent said. `continues` is the number of the turn that the agent went on from, `expected` the
-    one that the file names; None where the question was taken, or is meant, to stand by itself.
+    `correct` is None if the turn has no gold query; `error` is why the agent's SQL returned no rows when it was scored, and
+    `prediction_error` is the agent's own error. `continues` is the number of the turn that the agent continued, `expected`
+    the one that the file names; None if the question was read as, or is meant as, self-contained.
     """
 
     id: str
@@ -33,5 +33,5 @@ class TurnRecord:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The record of one line. Raises KeyError for a missing field; unknown ones are left out."""
+        """The record in a line. Raises KeyError for a missing field; ignores unknown ones."""
         return cls(**known_fields(cls, values))

@@ -1,4 +1,4 @@
-"""The figures of dialogues as pure functions of their records. All shares are fractions of 1."""
+"""Computes the figures of dialogues from their records, in pure functions. All shares are fractions of 1."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,8 +9,8 @@ from eval.dialogues.record import TurnRecord
 
 
 def summarise(dialogues: Sequence[Dialogue], records: Sequence[TurnRecord]) -> dict[str, Any]:
-    """What summary.json holds. `n` counts the turns with a gold query, which `ex` is over; `turns` all of them, which
-    `continued_right` is over. A dialogue is right when every one of its turns with a gold query is.
+    """What summary.json holds. `n` counts the turns with a gold query, and `ex` is over these; `turns` counts all turns, and
+    `continued_right` is over these. A dialogue is right if all its turns with a gold query are.
     """
     scored = [record for record in records if record.correct is not None]
     correct = sum(record.correct is True for record in scored)
@@ -36,12 +36,12 @@ def summarise(dialogues: Sequence[Dialogue], records: Sequence[TurnRecord]) -> d
 
 
 def confusion(records: Sequence[TurnRecord]) -> Mapping[str, int]:
-    """How many turns were taken for what they are not."""
-    told = [(record.expected, record.continues) for record in records]
+    """How many turns were read wrongly, by kind of mistake."""
+    pairs = [(record.expected, record.continues) for record in records]
     return {
-        "leaning_taken_as_standalone": sum(meant is not None and taken is None for meant, taken in told),
-        "standalone_taken_as_leaning": sum(meant is None and taken is not None for meant, taken in told),
-        "wrong_turn": sum(None not in (meant, taken) and meant != taken for meant, taken in told),
+        "leaning_taken_as_standalone": sum(expected is not None and taken is None for expected, taken in pairs),
+        "standalone_taken_as_leaning": sum(expected is None and taken is not None for expected, taken in pairs),
+        "wrong_turn": sum(None not in (expected, taken) and expected != taken for expected, taken in pairs),
     }
 
 
@@ -51,7 +51,7 @@ def _whole(dialogues: Sequence[Dialogue], records: Sequence[TurnRecord]) -> list
 
 
 def _kind(records: Sequence[TurnRecord]) -> dict[str, Any]:
-    """A kind's figures; `ex` is None where none of its turns has a gold query."""
+    """The figures of one kind of turn; `ex` is None if none of them has a gold query."""
     scored = [record for record in records if record.correct is not None]
     return {
         "turns": len(records),

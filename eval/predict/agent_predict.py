@@ -1,4 +1,4 @@
-"""The agent as a `Predict`: one conversation per question, and as few open databases as there are threads."""
+"""The agent as a `Predict`: one conversation per question, and at most one open database per thread."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,11 +23,11 @@ FirstTurn = Literal["own", "gold"]
 
 
 class AgentPredict:
-    """Answers examples with a model that `load` gives when the first one comes; several threads may ask at once. Questions
-    come grouped by database, so a thread needs one open database at a time.
+    """Answers examples with a model that `load` returns when the first one arrives; several threads may ask at once.
+    Questions are grouped by database, so that a thread needs one open database at a time.
 
-    `first_turn`: "own" has the agent answer the questions before an example's own itself, and fail where it fails; "gold"
-    puts their gold SQL into its memory. Time and tokens are those of the example's own question.
+    `first_turn`: with "own", the agent itself answers the questions before the example's, rightly or wrongly; with "gold",
+    their gold SQL is put into its memory. Time and tokens are those of the example's question only.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class AgentPredict:
         self._model, self._engine, self._options, self._limits = LoadedOnce(load), engine, options, limits
         self._first_turn = first_turn
         self._lock = Lock()
-        self._free: list[tuple[Path, Database]] = []  # open, and used by no question
+        self._free: list[tuple[Path, Database]] = []  # open, but not in use
 
     def __call__(self, example: Example) -> Prediction:
         if example.database is None:
@@ -50,14 +50,14 @@ class AgentPredict:
             return predicted(lambda: self._after_history(example, database).ask(example.question, example.evidence))
 
     def close(self) -> None:
-        """Close the databases that no question uses."""
+        """Close the databases that are not in use."""
         with self._lock:
             free, self._free = self._free, []
         for _, database in free:
             database.close()
 
     def _after_history(self, example: Example, database: Database) -> Conversation:
-        """A conversation that has had the questions before the example's."""
+        """A conversation that already contains the questions before the example's."""
         options = seeded(self._options, example.id)
         conversation = Conversation(self._model().toolbox(database, options, self._limits))
         for question, gold in example.history:
@@ -69,7 +69,7 @@ class AgentPredict:
 
     @contextmanager
     def _database(self, path: Path) -> Iterator[Database]:
-        """An open database for one question; the free ones of other paths are closed."""
+        """An open database for one question; unused ones of other paths are closed."""
         database = self._taken(path)
         if database is None:
             self.close()
@@ -89,7 +89,7 @@ class AgentPredict:
 
 
 class LoadedOnce:
-    """The model that `load` gives, loaded when the first thread asks for it; the others wait."""
+    """Calls `load` when the first thread asks for the model; the other threads wait."""
 
     def __init__(self, load: Callable[[], LoadedModel]) -> None:
         self._load, self._lock = load, Lock()
@@ -102,12 +102,12 @@ class LoadedOnce:
 
 
 def seeded(options: AgentOptions, question: str) -> AgentOptions:
-    """The options with a seed of the question's own, so that its answer depends on no other's draws."""
+    """The options with a seed for this question, so that its answer does not depend on the draws of others."""
     return replace(options, seed=Sampler(seed=options.seed).derive(question).seed)
 
 
 def predicted(ask: Callable[[], Answer]) -> Prediction:
-    """What is recorded of the answer; a question that the model has no room for is one without SQL."""
+    """The prediction from an answer. A question that does not fit in the model's context gives one without SQL."""
     try:
         answer = ask()
     except PromptTooLong as error:
@@ -128,7 +128,7 @@ def _in_dialect(gold: str, database: Database) -> str:
 
 
 def _final_sql(answer: Answer) -> str:
-    """The SQL that ran, else the last one that was tried: it may still run under the scorer's own limits."""
+    """The SQL that ran, otherwise the last that was tried, since it may still run under the scorer's limits."""
     if answer.sql:
         return answer.sql
     return next((attempt["sql"] for attempt in reversed(answer.attempts) if attempt["sql"]), "")

@@ -1,4 +1,4 @@
-"""Who asks what, and in which order: questions one after the other, or several threads at once. Scores nothing."""
+"""Asks questions one after the other, or in several threads at once. Scores nothing."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,10 +12,10 @@ Answered = tuple[Example, Prediction | None]
 
 
 def answered(lines: Sequence[Sequence[Example]], predict: Predict, at_once: int) -> Iterator[Answered]:
-    """Each example with its prediction as soon as it is there; None where its database is not.
+    """Each example with its prediction, as soon as that is known; None for an example without database.
 
-    The examples of a line are asked one after the other, those of so many lines `at_once`. With one line at a time nothing is
-    asked while the caller is busy. What `predict` raises passes; the lines that run end with the question they are at.
+    The examples of a line are asked in order, and `at_once` lines run at the same time. With one line at a time, nothing is
+    asked while the caller is busy. Raises what `predict` raises; running lines then stop after their current question.
     """
     if at_once > 1:
         yield from _at_once(lines, predict, at_once)
@@ -30,29 +30,29 @@ def _answered(example: Example, predict: Predict) -> Answered:
 
 
 def _at_once(lines: Sequence[Sequence[Example]], predict: Predict, at_once: int) -> Iterator[Answered]:
-    told: SimpleQueue[Answered | Future[None]] = SimpleQueue()
+    answers: SimpleQueue[Answered | Future[None]] = SimpleQueue()
     stopped = Event()
 
     def ask(line: Sequence[Example]) -> None:
         for example in line:
             if stopped.is_set():
                 return
-            told.put(_answered(example, predict))
+            answers.put(_answered(example, predict))
 
     with ThreadPoolExecutor(at_once, "question") as pool:
         try:
             for line in lines:
-                pool.submit(ask, line).add_done_callback(told.put)
-            yield from _until_all_end(told, len(lines))
+                pool.submit(ask, line).add_done_callback(answers.put)
+            yield from _until_all_end(answers, len(lines))
         finally:
             stopped.set()
             pool.shutdown(cancel_futures=True)
 
 
-def _until_all_end(told: "SimpleQueue[Answered | Future[None]]", running: int) -> Iterator[Answered]:
-    """What the threads tell, until so many have ended. Raises what one of them ended by."""
+def _until_all_end(answers: "SimpleQueue[Answered | Future[None]]", running: int) -> Iterator[Answered]:
+    """What the threads answer, until `running` of them have ended. Raises the error with which one of them ended."""
     while running:
-        item = told.get()
+        item = answers.get()
         if isinstance(item, Future):
             item.result()
             running -= 1

@@ -1,4 +1,4 @@
-"""The agent as a `Predict` that keeps one chat for each database: every question stands behind those asked before it."""
+"""The agent as a `Predict` that keeps one chat per database, in which every question follows those asked before it."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -15,8 +15,8 @@ from tools.result import Limits
 
 
 class ChatPredict:
-    """Answers examples with a model that `load` gives when the first one comes. Threads may ask about different databases at
-    once; the questions of one database come from one thread at a time, in the order of the chat.
+    """Answers examples with a model that `load` returns when the first one arrives. Threads may ask about different databases
+    at once; the questions of one database must come from one thread at a time, in the order of the chat.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ChatPredict:
         self._chats: dict[str, Conversation] = {}
 
     def recall(self, records: Sequence[Record]) -> None:
-        """Have the chats begin with what was answered before they open; an answer whose SQL did not run is left out."""
+        """Let the chats begin with answers recorded by an earlier run; those whose SQL did not run are left out."""
         for record in records:
             if record.sql and record.prediction_error is None:
                 self._earlier[record.db_id].append((record.question, record.sql))

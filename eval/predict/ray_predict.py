@@ -1,4 +1,4 @@
-"""Questions answered by the agents of a Ray cluster's workers. Scores and records stay in the process that asks."""
+"""Lets agents in the workers of a Ray cluster answer questions. The process that asks scores and records them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from eval.predict.record import Predict, Prediction
 
 
 class _Worker:
-    """An actor: one agent with its model, loaded where it runs."""
+    """A Ray actor: one agent with its model, loaded on the worker's machine."""
 
     def __init__(self, make: Callable[[], Predict]) -> None:
         self._predict = make()
@@ -22,9 +22,9 @@ class _Worker:
 
 @contextmanager
 def ray_predict(address: str, workers: int | None, make: Callable[[], Predict]) -> Iterator[tuple[Predict, int]]:
-    """A `Predict` that has an idle worker answer, and how many threads can ask it at once.
+    """A `Predict` that lets an idle worker answer, and the number of threads that can ask it at once.
 
-    `make` runs in the workers, which `ray_workers` describes; databases lie under the same paths there. Raises ClusterError.
+    `make` runs in the workers, which `ray_workers` describes; databases must have the same paths there. Raises ClusterError.
     """
     with ray_workers(address, workers, _Worker, make) as actors:
         import ray

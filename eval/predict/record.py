@@ -1,4 +1,4 @@
-"""What a run leaves behind for each question: the prediction that comes in, the record that goes to disk."""
+"""What a run knows about each question: the prediction that it gets, and the record that it writes to disk."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +12,11 @@ from eval.datasets.official import Example
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What was asked gives back. `sql` is "" where there is none; `error` is what the asked one says went wrong.
+    """What a predictor returns. `sql` is "" if there is none; `error` is the predictor's own account of what went wrong.
 
-    `wall_ms` is the time to the SQL. `new_tokens` are those that target forwards committed, forced ones left out, so
-    that `new_tokens / target_forwards` is tokens per forward. `steps` are the agent's own records, plain JSON. `continues` is
-    the number, from 1, of the earlier question that the answer says it goes on from; None where the question stood by itself.
+    `wall_ms` is the time to the SQL. `new_tokens` counts the tokens that target forwards committed, without forced ones, so
+    that `new_tokens / target_forwards` is tokens per forward. `steps` are the agent's own records, as JSON values. `continues`
+    is the number, from 1, of the earlier question that the answer says it continues; None if it continues none.
     """
 
     sql: str
@@ -35,9 +35,9 @@ Predict = Callable[[Example], Prediction]
 class Record:
     """One line of records.jsonl.
 
-    `executed`: the question counts, its database is there and its gold query ran; `gold_error` says why not. `correct`
-    is the official verdict on execution, `em` Spider's exact match (None where it does not apply). `error` is why the
-    predicted SQL gave no rows when it was scored, `prediction_error` what the one who predicted said. `continues` is as in
+    `executed`: the question counts, because its database is present and its gold query ran; if not, `gold_error` says why.
+    `correct` is the official verdict on execution, `em` Spider's exact match (None if it does not apply). `error` is why the
+    predicted SQL returned no rows when it was scored, `prediction_error` the predictor's own error. `continues` is as in
     `Prediction`.
     """
 
@@ -63,21 +63,21 @@ class Record:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The record of one line. Raises KeyError for a missing field that has no default; unknown ones are left out."""
+        """The record in a line. Raises KeyError for a missing field that has no default; ignores unknown ones."""
         return cls(**known_fields(cls, values))
 
 
 def known_fields(kind: type["Line"], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the fields that `kind` has; an older log may lack those that have a default. Raises KeyError."""
+    """The values of the fields that `kind` has; older logs may lack fields with a default. Raises KeyError."""
     return {item.name: values[item.name] for item in fields(kind) if item.name in values or item.default is MISSING}
 
 
 class ResumeError(Exception):
-    """The folder holds another run, or a damaged one; the message is one line that says what to do."""
+    """The folder holds another run or a damaged one; the message is one line that says what to do."""
 
 
 class Line(Protocol):
-    """A dataclass that is a line of a log. No two lines of a log have the same `id`."""
+    """A dataclass that is a line of a log. Each `id` occurs once in a log."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -92,10 +92,10 @@ R = TypeVar("R", bound=Line)
 
 
 class RecordLog(Generic[R]):
-    """records.jsonl of a folder, written so that a run that was killed goes on where it stopped."""
+    """A folder's records.jsonl, written so that a run that was killed can be continued."""
 
     def __init__(self, out: Path, settings: Mapping[str, Any], kind: type[R]) -> None:
-        """Open or create the run of `out`. Raises `ResumeError` when it was made with other `settings`."""
+        """Open or create the run in `out`. Raises `ResumeError` if it was made with other `settings`."""
         out.mkdir(parents=True, exist_ok=True)
         path, self._settings, self._kind = out / "records.jsonl", settings, kind
         _check_settings(out / "settings.json", settings)
@@ -108,7 +108,7 @@ class RecordLog(Generic[R]):
         self.records.append(record)
 
     def take_over(self, folders: Sequence[Path]) -> int:
-        """Append what other logs hold of the same run; the number of these. Raises `ResumeError` for another run's."""
+        """Append the records of the same run from other logs; returns their number. Raises `ResumeError` for another run."""
         for folder in folders:
             _check_settings(folder / "settings.json", self._settings)
             known = {record.id for record in self.records}
@@ -128,7 +128,7 @@ class RecordLog(Generic[R]):
 
 
 def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
-    """Write the settings of a new run; compare those of one that is there."""
+    """Write the settings of a new run, or compare them with those of an existing run."""
     wanted = json.loads(json.dumps(settings))
     if not file.exists():
         file.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
@@ -145,7 +145,7 @@ def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
 
 
 def read_records(path: Path, kind: type[R]) -> list[R]:
-    """The records there are. A last line that was torn by a crash is cut off the file."""
+    """All records. If a crash left an incomplete last line, it is removed from the file."""
     if not path.exists():
         return []
     cut_torn_line(path)

@@ -1,4 +1,4 @@
-"""BIRD's rules, those of the official scripts (DAMO-ConvAI `bird/llm/src`, bird-bench/mini_dev)."""
+"""BIRD's rules, as in the official scripts (DAMO-ConvAI `bird/llm/src`, bird-bench/mini_dev)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ SEPARATOR = "\t----- bird -----\t"
 
 
 class BirdRules(Rules):
-    """Rows as sets, soft F1 beside them, and the time that correct SQL takes; both queries share one deadline."""
+    """Compares rows as sets, and adds soft F1 and the time that correct SQL takes; both queries share one deadline."""
 
     levels = ("simple", "moderate", "challenging")
     shared_deadline = True
@@ -22,7 +22,7 @@ class BirdRules(Rules):
         return Marks(bird_match(gold_rows, rows), soft_f1(gold_rows, rows))
 
     def files(self, records: Sequence[Predicted]) -> Mapping[str, str]:
-        """predict_dev.json, and dev_gold.sql beside it, as `evaluation.py --predicted_sql_path OUT/` takes them."""
+        """predict_dev.json and dev_gold.sql, as `evaluation.py --predicted_sql_path OUT/` reads them."""
         predictions = {
             str(index): f"{self.prediction(record.sql)}{SEPARATOR}{record.db_id}"
             for index, record in enumerate(records)

@@ -1,5 +1,5 @@
-"""BIRD's scores, the rules of the official scripts: EX (DAMO-ConvAI `bird/llm/src/evaluation.py`), soft F1 and R-VES
-(bird-bench/mini_dev `evaluation_f1.py`, `evaluation_ves.py`). Pure functions of rows and times: nothing here runs SQL.
+"""BIRD's scores by the rules of the official scripts: EX (DAMO-ConvAI `bird/llm/src/evaluation.py`), soft F1 and R-VES
+(bird-bench/mini_dev `evaluation_f1.py`, `evaluation_ves.py`). Pure functions of rows and times; nothing here runs SQL.
 
 All scores are fractions: 1.0 is what the official scripts print as 100.
 """
@@ -9,19 +9,19 @@ from collections.abc import Sequence
 
 Row = tuple[object, ...]
 
-# Reward of a correct query that takes 1/ratio of the gold query's time, best first; below the last it is 0.25.
+# (ratio, reward) of a correct query that takes 1/ratio of the gold query's time, best first; below the last, it is 0.25.
 _REWARDS = ((2.0, 1.25), (1.0, 1.0), (0.5, 0.75), (0.25, 0.5))
 
 
 def bird_match(gold_rows: Sequence[Row], predicted_rows: Sequence[Row]) -> bool:
-    """True when both hold the same set of rows: order and duplicates are free, column order and count are not."""
+    """Whether both hold the same set of rows. Row order and duplicates do not matter; column order and count do."""
     return set(gold_rows) == set(predicted_rows)
 
 
 def soft_f1(gold_rows: Sequence[Row], predicted_rows: Sequence[Row]) -> float:
-    """F1 of cells, between rows paired by position once duplicates are dropped; two empty results score 1.
+    """F1 of cells, with rows paired by position after duplicates are dropped; two empty results score 1.
 
-    A row's counts are divided by the gold row's width; a row without partner counts 1 as missing or as superfluous.
+    A row's counts are divided by the gold row's width; a row without a partner counts as 1 missing or 1 superfluous.
     """
     if not gold_rows and not predicted_rows:
         return 1.0
@@ -43,16 +43,16 @@ def _row_counts(gold: Row, predicted: Row) -> tuple[float, float, float]:
 
 
 def time_reward(ratios: Sequence[float]) -> float:
-    """The reward of a correct query from repeated gold time / predicted time, outliers beyond 3 sigma dropped.
+    """The reward of a correct query from repeated ratios gold time / predicted time, without outliers beyond 3 sigma.
 
-    Where every ratio is the same, all count: the official script divides by zero there.
+    If all ratios are equal, all count; the official script would divide by zero.
     """
     ratio = _mean(_without_outliers(ratios))
     return next((reward for least, reward in _REWARDS if ratio >= least), 0.25)
 
 
 def r_ves(rewards: Sequence[float]) -> float:
-    """The reward-based valid efficiency score: mean of the rewards' square roots; 0 is the reward of a wrong query."""
+    """The reward-based valid efficiency score: the mean of the rewards' square roots. A wrong query's reward is 0."""
     return _mean([math.sqrt(reward) for reward in rewards])
 
 

@@ -1,7 +1,7 @@
-"""The child process that runs a question's gold and predicted SQL and judges them. Its owner is `eval/scoring/referee_pool.py`.
+"""The child process that runs a question's gold and predicted SQL and judges them. `eval/scoring/referee_pool.py` owns it.
 
-It may hang, run out of memory or crash, so it announces each phase before it begins: the owner then knows what to blame.
-It imports the standard library and the rules of its tasks only, and DuckDB when a task asks for it, so it starts in a blink.
+It may hang, run out of memory or crash, so it announces each phase before it begins, and the owner knows what to blame.
+To start quickly, it imports only the standard library and the rules of its tasks, and DuckDB when a task needs it.
 """
 
 import signal
@@ -26,8 +26,8 @@ _ALARM_GRACE_S = 5.0
 class Task:
     """One question to judge. The gold query runs in SQLite, the prediction in `engine`, on each of `databases`.
 
-    `timeout_s` bounds each query, or by rules with a shared deadline the two together, as the official scripts do.
-    `timed_runs` > 0 repeats a correct pair that often for R-VES, within `timeout_s`.
+    `timeout_s` bounds each query or, if the rules share the deadline, both together, as the official scripts do.
+    `timed_runs` > 0 repeats a correct pair that many times for R-VES, within `timeout_s`.
     """
 
     rules: Rules
@@ -41,9 +41,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`gold_error` says why the question cannot be scored, `error` why the prediction gave no rows.
+    """The verdict on one question. `gold_error`: why it cannot be scored; `error`: why the prediction returned no rows.
 
-    `soft_f1` and `ves_reward` are None by rules that have none; `exhausted` asks for a fresh process.
+    `soft_f1` and `ves_reward` are None if the rules have none; `exhausted` asks for a fresh process.
     """
 
     correct: bool = False
@@ -56,7 +56,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What begins now, how many seconds it may take, and what is known so far."""
+    """A phase that begins now, how many seconds it may take, and the verdict so far."""
 
     name: "PhaseName"
     allowance_s: float
@@ -89,7 +89,7 @@ def serve(descriptor: int, memory_mb: int) -> None:
 
 
 def _bound_memory(memory_mb: int) -> None:
-    """Linux alone honours the limit; elsewhere the deadline is what ends a query that eats memory."""
+    """Limit the address space. Only Linux honours the limit; elsewhere only the deadline stops a query that uses too much."""
     if sys.platform == "linux":
         import resource
 
@@ -97,19 +97,19 @@ def _bound_memory(memory_mb: int) -> None:
 
 
 def _announce(pipe: Connection, phase: Phase) -> None:
-    """Tell the owner, and have the kernel end this process should the owner be gone: SIGALRM stops C code too."""
+    """Tell the owner, and set an alarm so that the kernel ends this process if the owner is gone; SIGALRM stops C code too."""
     signal.setitimer(signal.ITIMER_REAL, phase.allowance_s + _ALARM_GRACE_S)
     pipe.send(phase)
 
 
 def unscored(task: Task) -> Verdict:
-    """What is known before anything ran: wrong, with zeros where the task asks for figures."""
+    """The verdict before anything has run: wrong, with zeros for the figures that the task asks for."""
     timed = task.rules.has_ves and task.timed_runs
     return Verdict(soft_f1=0.0 if task.rules.has_soft_f1 else None, ves_reward=0.0 if timed else None)
 
 
 def lost(phase: Phase, cause: str) -> Verdict:
-    """The verdict when a phase does not end: the gold query's fault, the prediction's, or a time that counts 0."""
+    """The verdict if a phase does not end: the gold query is at fault, or the prediction, or the timing, which counts 0."""
     if phase.name in ("loading", "gold"):
         return replace(phase.known, gold_error=cause)
     if phase.name == "timing":
@@ -118,7 +118,7 @@ def lost(phase: Phase, cause: str) -> Verdict:
 
 
 class Referee:
-    """Judges one task after the other, announcing phases. Keeps the database that DuckDB has loaded."""
+    """Judges one task after the other and announces the phases. Keeps the database that DuckDB has loaded."""
 
     def __init__(self, announce: Announce) -> None:
         self._tell = announce
@@ -126,7 +126,9 @@ class Referee:
         self._phase = Phase("gold", 0.0, Verdict())
 
     def judge(self, task: Task) -> Verdict:
-        """The verdict; every database must agree (several are a test suite). Memory running out is a verdict too."""
+        """The verdict; the prediction must be right on every database (several are a test suite). Running out of memory also
+        gives a verdict.
+        """
         verdict = known = unscored(task)
         try:
             for database in task.databases:
@@ -186,7 +188,7 @@ class Referee:
             raise GoldFailedError(f"DuckDB cannot load the database: {failure}") from failure
 
     def _timed(self, database: str, task: Task, scored: Verdict) -> Verdict:
-        """The reward from up to `timed_runs` ratios; sampling ends early once it has taken `timeout_s`."""
+        """The verdict with the reward from up to `timed_runs` ratios; sampling ends early after `timeout_s`."""
         self._begin("timing", 3 * task.timeout_s, scored)
         ratios: list[float] = []
         ends = time.perf_counter() + task.timeout_s

@@ -1,6 +1,6 @@
-"""The owner of scoring processes: it starts them, holds them to their deadlines, and replaces those that are lost.
+"""Owns the scoring processes: starts them, enforces their deadlines, and replaces those that are lost.
 
-A stuck C call cannot be stopped by a signal handler or a thread, so each process is killed when its phase overruns.
+Neither a signal handler nor a thread can stop a stuck C call, so a process is killed when its phase overruns.
 """
 
 import queue
@@ -34,13 +34,13 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The process's id, None while there is none."""
+        """The process's id; None while there is no process."""
         return self._process.pid if self._process else None
 
     def judge(self, task: Task) -> Verdict:
-        """The verdict on one question; a query that hangs, eats memory or crashes the process is one, too.
+        """The verdict on one question, also if a query hangs, uses too much memory or crashes the process.
 
-        Raises `WorkerError` when no process can be started.
+        Raises `WorkerError` if no process can be started.
         """
         message = self._handed(task)
         while isinstance(message, Phase):
@@ -61,7 +61,7 @@ class Worker:
         self._process = None
 
     def _handed(self, task: Task) -> Phase | Verdict:
-        """The first word on the task. A process that dies before it says any had died while idle, and is replaced."""
+        """The first message about the task. A process that dies before sending one is taken to have died idle, and replaced."""
         try:
             return self._first_word(task)
         except _LostError:
@@ -82,7 +82,7 @@ class Worker:
         return self._received(_START_S)
 
     def _start(self) -> None:
-        """Have a process, and wait until it is ready."""
+        """Start a process if there is none, and wait until it is ready."""
         if self._process:
             return
         self._process = ChildProcess("eval.scoring.referee", self._memory_mb)
@@ -98,7 +98,7 @@ class Worker:
         return self._process
 
     def _received(self, allowance_s: float) -> Phase | Verdict:
-        """The next message. Raises `_LostError` when it does not come in time or the process dies first."""
+        """The next message. Raises `_LostError` if it does not arrive in time or the process dies first."""
         process = self._running()
         try:
             if not process.pipe.poll(allowance_s + _MESSAGE_GRACE_S):
@@ -114,13 +114,13 @@ def _crashed(process: ChildProcess) -> _LostError:
 
 
 class WorkerPool:
-    """Several scoring processes side by side, for many questions at once."""
+    """Several scoring processes in parallel, for many questions at once."""
 
     def __init__(self, size: int, memory_mb: int = 2048) -> None:
         self._workers = [Worker(memory_mb) for _ in range(size)]
 
     def judge_all(self, tasks: Sequence[Task]) -> Iterator[Verdict]:
-        """The verdicts, in the order of `tasks`, each as soon as it and all before it are there."""
+        """The verdicts in the order of `tasks`, each as soon as it and all before it are known."""
         idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self._workers:
             idle.put(worker)

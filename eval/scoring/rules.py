@@ -1,6 +1,6 @@
-"""How a benchmark judges an answer: which SQL runs, what makes rows right, which files its official script takes.
+"""How a benchmark judges an answer: which SQL runs, which rows are right, and which files its official script reads.
 
-`SpiderRules` and `BirdRules` are the official ones. What a subclass leaves out holds as it is here.
+`SpiderRules` and `BirdRules` are the official ones. Subclasses inherit the defaults below.
 """
 
 from abc import ABC, abstractmethod
@@ -11,15 +11,15 @@ from typing import ClassVar, Protocol
 
 Row = tuple[object, ...]
 
-# Stands for "no prediction": the official scripts need something, and this runs on no database.
+# Stands for "no prediction": the official scripts need some SQL, and this fails on every database.
 PLACEHOLDER = "SELECT no_prediction"
 
 ExactMatch = Callable[[str, str, str], bool | None]
-"""(db_id, gold, prediction) -> whether both are the same query; None where that cannot be said."""
+"""(db_id, gold, prediction) -> whether both are the same query; None if that cannot be decided."""
 
 
 class Predicted(Protocol):
-    """What a record tells a prediction file."""
+    """The part of a record that goes into a prediction file."""
 
     @property
     def db_id(self) -> str: ...
@@ -33,18 +33,18 @@ class Predicted(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What rows are worth; `soft_f1` is None where a benchmark has none."""
+    """How rows are marked; `soft_f1` is None if the benchmark has none."""
 
     correct: bool
     soft_f1: float | None = None
 
 
 class Rules(ABC):
-    """The rules of a benchmark. They hold no state: the scoring process imports the class by its module and name.
+    """The rules of a benchmark. They hold no state, since the scoring process imports the class by its module and name.
 
-    levels: the difficulties in the order of a summary. lenient: bytes that are not UTF-8 are dropped; else such a query fails.
-    shared_deadline: the gold query's time counts towards the prediction's. has_soft_f1, has_ves: whether rows have a soft F1,
-    and whether correct SQL is timed for R-VES.
+    levels: the difficulties in the order of a summary. lenient: bytes that are not UTF-8 are dropped; otherwise such a query
+    fails. shared_deadline: the gold query's time counts towards the prediction's. has_soft_f1: rows are marked with a soft F1.
+    has_ves: correct SQL is timed for R-VES.
     """
 
     levels: ClassVar[Sequence[str]] = ()
@@ -55,28 +55,28 @@ class Rules(ABC):
 
     @abstractmethod
     def marks(self, gold: str, gold_rows: Sequence[Row], rows: Sequence[Row]) -> Marks:
-        """What the predicted `rows` are worth beside those of the query `gold`."""
+        """The marks of the predicted `rows`, compared with those of the query `gold`."""
 
     def prediction(self, sql: str) -> str:
-        """A prediction as files hold it and as it is scored; never empty."""
+        """A prediction as it is written to files and scored; never empty."""
         return sql.strip() or PLACEHOLDER
 
     def runnable_gold(self, gold: str) -> str:
-        """The gold query as it is run."""
+        """The gold query in the form that is run."""
         return gold
 
     def runnable(self, prediction: str) -> str:
-        """What `prediction` gave, as it is run."""
+        """The result of `prediction` in the form that is run."""
         return prediction
 
     def databases(self, database: Path) -> Sequence[Path]:
-        """The SQLite files on which an answer must be right."""
+        """The SQLite files on all of which an answer must be right."""
         return [database]
 
     def exact_match(self, tables: Path | None) -> ExactMatch:
-        """How two queries are compared as texts. `tables`: Spider's tables.json, where the data set has one."""
+        """A function that compares two queries by their text. `tables`: Spider's tables.json, if the data set has one."""
         return lambda db_id, gold, prediction: None
 
     def files(self, records: Sequence[Predicted]) -> Mapping[str, str]:
-        """What the official script takes: names of files and their content, an entry for each question, in order."""
+        """The files that the official script reads: content by file name, with an entry for each question, in order."""
         return {}

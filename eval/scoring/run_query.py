@@ -1,6 +1,6 @@
-"""How the scoring process runs a query: SQLite with the standard library, DuckDB through `tools.databases.database`.
+"""Runs queries for the scoring process: SQLite with the standard library, DuckDB through `tools.databases.database`.
 
-Both are read-only. DuckDB's rows are brought to SQLite's types, as gold queries always run in SQLite.
+Both are read-only. DuckDB's rows are converted to SQLite's types, because gold queries always run in SQLite.
 """
 
 import math
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Row = tuple[object, ...]
 
-# An authorizer that knows these alone refuses writes, ATTACH, PRAGMA and temporary tables, which mode=ro lets through.
+# An authorizer that allows only these refuses writes, but also ATTACH, PRAGMA and temporary tables, which mode=ro allows.
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _MAX_ROWS = 1_000_000
 _DUCKDB_MEMORY_MB = 1024
@@ -25,7 +25,7 @@ _SIGNIFICANT_DIGITS = 10
 
 
 class QueryFailedError(Exception):
-    """A query gave no rows; the message is the engine's, on one line."""
+    """A query failed; the message is the engine's, on one line."""
 
 
 def connect(database: str, *, lenient: bool) -> sqlite3.Connection:
@@ -50,13 +50,13 @@ def run_sqlite(database: str, sql: str, *, lenient: bool) -> list[Row]:
 
 
 class DuckDBEngine:
-    """SQLite files loaded into DuckDB. The last one stays open, as the questions of a database follow one another."""
+    """Loads SQLite files into DuckDB. The last one stays open, because the questions of a database come in a row."""
 
     def __init__(self) -> None:
         self._open: tuple[str, Database] | None = None
 
     def load(self, database: str) -> None:
-        """Have this file be the one that `run` asks. Raises `QueryFailedError` when DuckDB cannot load it."""
+        """Load the file on which `run` then runs queries. Raises `QueryFailedError` if DuckDB cannot load it."""
         from tools.databases.open_database import open_database
         from tools.result import OpenError
 
@@ -69,20 +69,20 @@ class DuckDBEngine:
             raise QueryFailedError(_line(error)) from error
 
     def run(self, sql: str, deadline_s: float) -> list[Row]:
-        """Every row of one statement on the loaded file. Raises `QueryFailedError`, also beyond a million rows."""
+        """Every row of one statement on the loaded file. Raises `QueryFailedError`, also if there are over a million rows."""
         if not self._open:
             raise QueryFailedError("no database is loaded")
         return rows_of(self._open[1], sql, deadline_s)
 
     def close(self) -> None:
-        """Let go of the loaded file."""
+        """Close the loaded file."""
         if self._open:
             self._open[1].close()
         self._open = None
 
 
 def rows_of(database: "Database", sql: str, deadline_s: float) -> list[Row]:
-    """Every row of one statement on an open database. Raises `QueryFailedError`, also beyond a million rows."""
+    """Every row of one statement on an open database. Raises `QueryFailedError`, also if there are over a million rows."""
     from tools.result import Limits, QueryError
 
     result = database.execute(sql, Limits(deadline_s, _MAX_ROWS, _DUCKDB_MEMORY_MB))
@@ -94,11 +94,11 @@ def rows_of(database: "Database", sql: str, deadline_s: float) -> list[Row]:
 
 
 def comparable(rows: Iterable[Row]) -> list[Row]:
-    """Rows of either engine in one set of types: what SQLite and DuckDB compute alike becomes equal.
+    """Rows of either engine in one set of types, so that equal results of SQLite and DuckDB compare as equal.
 
     Decimals and booleans become numbers; numbers keep 10 significant digits (the engines sum in different orders);
     whole floats become integers; NaN becomes NULL, as SQLite stores it; dates and times become ISO text with a space
-    between the two; every other value becomes its text.
+    between them; every other value becomes its text.
     """
     return [tuple(_comparable(cell) for cell in row) for row in rows]
 

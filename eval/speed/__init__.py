@@ -1,4 +1,4 @@
 """Measures how fast decoding is: methods, peers, costs, GPU kernels.
 
-Start at `agent_calls` (what the agent asked the decoder) and `replay`.
+Start at `agent_calls` (the calls that the agent made to the decoder) and `replay`.
 """

@@ -1,4 +1,4 @@
-"""What the agent asked the decoder, kept so that it can be decoded again by other methods or looked at round by round."""
+"""Records the agent's calls to the decoder, to decode them again with other methods or to inspect them round by round."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from tools.result import Limits
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One text of one of the agent's steps. `settings`: as they were, with the recall as it was when decoding began."""
+    """One text of one of the agent's steps. `settings`: those used, with the recall as it was when decoding began."""
 
     step: str  # "plan", "generate" or "refine"
     prompt: str
@@ -25,7 +25,7 @@ class Call:
 
 
 class CallRecorder(TextDecoder):
-    """Decodes as `inner` does and keeps every text that was finished; a dead end of the grammar leaves none."""
+    """Decodes like `inner` and records every finished text; a dead end of the grammar leaves no record."""
 
     def __init__(self, inner: TextDecoder) -> None:
         super().__init__(inner.target, inner.tokenizer, inner.name, inner.adapter, batcher=inner.batcher)
@@ -45,9 +45,9 @@ class CallRecorder(TextDecoder):
             yield piece
 
     def take(self, steps: Sequence[Mapping[str, Any]]) -> list[Call]:
-        """The calls of the latest question, named by its answer's step records, and forget all since the last `take`.
+        """Return the calls of the latest question, named by its answer's step records, and forget all since the last `take`.
 
-        Each step that a model worked on is one call where one sample was asked for. Raises ValueError where it was not.
+        Each step with a model must be one call, so it must have asked for one sample. Raises ValueError otherwise.
         """
         names = [step["name"] for step in steps if step["decoder"]]
         calls = self._calls[len(self._calls) - len(names) :]
@@ -58,13 +58,13 @@ class CallRecorder(TextDecoder):
 
 
 def recording(loaded: LoadedModel) -> tuple[LoadedModel, CallRecorder]:
-    """The same model, and the recorder through which it decodes from now on."""
+    """The same model with a recorder in front of its decoder, and that recorder."""
     recorder = CallRecorder(loaded.decoder)
     return replace(loaded, decoder=recorder), recorder
 
 
 def plain_model(choice: ModelChoice) -> LoadedModel:
-    """The model, decoding plainly."""
+    """The model with plain decoding."""
     return load_model(replace(choice, decoder="plain", decoder_options={}))
 
 
@@ -75,7 +75,7 @@ def agent_calls(
     timeout_s: float,
     first_turn: FirstTurn = "own",
 ) -> Iterator[tuple[CallRecorder, Example, Prediction, list[Call]]]:
-    """Have the agent answer on SQLite: per question what came of it, and the texts it asked for."""
+    """Let the agent answer on SQLite; yields for each question its prediction and the calls to the decoder."""
     loaded, recorder = recording(model)
     predict = AgentPredict(lambda: loaded, "sqlite", agent, Limits(deadline_s=timeout_s), first_turn)
     try:

@@ -1,7 +1,7 @@
 """Compiles every kernel for an H100 or H200, on any machine: `python -m tests.kernels.compiled` prints one line for each.
 
-The interpreter accepts what the compiler does not. Wrappers run as they are, on the CPU, with launches that stop after
-compiling; what they return is not looked at.
+The interpreter accepts what the compiler does not. Wrappers run unchanged, on the CPU, with launches that stop after
+compiling; their results are ignored.
 """
 
 import warnings

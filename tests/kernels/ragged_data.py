@@ -1,4 +1,4 @@
-"""Sequences of several lengths with random trees, on the GPU where there is one, for the tests of the kernels."""
+"""Sequences of several lengths with random trees, on the GPU if there is one, for the tests of the kernels."""
 
 import torch
 from torch import Tensor

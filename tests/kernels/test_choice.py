@@ -1,4 +1,4 @@
-"""The choice kernel makes the reference's choices, to the bit, and those of the processor's own code."""
+"""The choice kernel makes exactly the choices of the reference and of the CPU's own code."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Rows that move in place against rows that move through a copy."""
+"""Rows moved in place equal rows moved through a copy."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What the interpreter runs, the compiler must take."""
+"""The compiler must accept what the interpreter runs."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Changes of a query's conditions that a short second question asks for: another value, one more, none; another number.
+"""Changes of a query's conditions for which a short second question asks: another value, one more, none, or another number.
 See `tools.adapt.adapt_query` for what they have in common."""
 
 import re
@@ -54,7 +54,7 @@ _MEASURES = word_set("euro minute second metre star copy over under more less")
 
 
 def other_value(request: Request) -> exp.Query | None:
-    """Another value for a filtered column replaces the former one: "and in France?" after Germany.
+    """Replaces the value of a filtered column: "and in France?" after Germany.
 
     The value was found in the column that the query compares:
 
@@ -75,7 +75,7 @@ def other_value(request: Request) -> exp.Query | None:
 
 
 def one_more_value(request: Request) -> exp.Query | None:
-    """A value of a column that has no condition yet: "only those from Lisbon", "without the downloads".
+    """Adds a condition on a column that has none yet: "only those from Lisbon", "without the downloads".
 
     The value was found in a column without a condition:
 
@@ -102,9 +102,9 @@ def one_more_value(request: Request) -> exp.Query | None:
 
 
 def something_there(request: Request) -> exp.Query | None:
-    """Rows that have something in a column, or nothing: "only those with a comment", "without a label".
+    """Keeps rows with or without a value in a column: "only those with a comment", "without a label".
 
-    A column that may be empty:
+    The column may be empty:
 
     >>> from tools.adapt.adapt_query import adapt_query
     >>> from tools.schema import Column, Schema, Table
@@ -128,9 +128,9 @@ def something_there(request: Request) -> exp.Query | None:
 
 
 def other_number(request: Request) -> exp.Query | None:
-    """Another year or number in place of the only one of its kind: "and in 2021?", "what about over 30?".
+    """Replaces the only year, or the only other number: "and in 2021?", "what about over 30?".
 
-    One year stands in the query, and one in the question:
+    The query has one year, and so does the question:
 
     >>> from tools.adapt.adapt_query import adapt_query
     >>> from tools.schema import Column, Schema, Table
@@ -159,7 +159,7 @@ def _digits(word: str) -> str:
 
 
 def _moved(select: exp.Select, literals: Sequence[exp.Literal], year: int) -> exp.Query | None:
-    """All years of the conditions moved by as much as the one that is asked for, be it a year alone or the bounds of one."""
+    """The query with all years of its conditions shifted by the same amount, whether they are one year or its bounds."""
     years = sorted({int(found) for each in literals for found in _YEAR.findall(str(each.this))})
     if not years or len(years) > 2 or years[-1] - years[0] > 1:
         return None
@@ -169,7 +169,7 @@ def _moved(select: exp.Select, literals: Sequence[exp.Literal], year: int) -> ex
 
 
 def some_years(request: Request) -> exp.Query | None:
-    """A year of the only date: "only those from 2020", "the ones opened after 2015".
+    """Adds a condition on the year of the only date: "only those from 2020", "the ones opened after 2015".
 
     The table has one date:
 
@@ -193,7 +193,7 @@ def some_years(request: Request) -> exp.Query | None:
 
 
 def bound(request: Request) -> exp.Query | None:
-    """A bound on a number: "only those that cost more than 20 euros", "the ones with a rating under 3".
+    """Adds a bound on a number: "only those that cost more than 20 euros", "the ones with a rating under 3".
 
     What costs something has a price:
 
@@ -213,7 +213,7 @@ def bound(request: Request) -> exp.Query | None:
 
 
 def equal_number(request: Request) -> exp.Query | None:
-    """A number that a column must have: "just the ones with capacity 40", "what about those with 35 as price?".
+    """Adds a number that a column must equal: "just the ones with capacity 40", "what about those with 35 as price?".
 
     The word before the number names a column:
 
@@ -256,7 +256,7 @@ def _priced(request: Request) -> exp.Column | None:
 
 
 def _one_phrase(request: Request) -> list[ValueMatch]:
-    """The matches of the only phrase that the request consists of; none where it says more."""
+    """The matches of the phrase, if the request consists of nothing else; otherwise none."""
     sure = [value for value in request.values if value.score >= SURE]
     phrases = {value.phrase for value in sure}
     if len(phrases) != 1:

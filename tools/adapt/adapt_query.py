@@ -1,7 +1,7 @@
-"""Changes a query as a short second question asks: "and in France?", "only the first three", "sort them by price". Rules that
-are sure or do nothing: every word that carries meaning must be used up by the change. No model, and no query is run.
+"""Changes a query as a short second question asks: "and in France?", "only the first three", "sort them by price". A rule acts
+only if it is certain: the change must account for every word that carries meaning. It uses no model and runs no query.
 
-Editing the former query in place of writing a new one follows EditSQL (Zhang et al., 2019). The changes themselves are in
+Editing the former query instead of writing a new one follows EditSQL (Zhang et al., 2019). The changes themselves are in
 `tools.adapt.adapt_filter` and `tools.adapt.adapt_shape`.
 """
 
@@ -32,12 +32,12 @@ _EMPTY = word_set(
 )
 _LABELS = word_set("name title")
 _OF_A_KIND = word_set("address value")
-_TELLING = word_set("name number")  # stop words elsewhere, and names of columns here
+_TELLING = word_set("name number")  # stop words elsewhere, but names of columns here
 
 
 @dataclass(frozen=True)
 class Request:
-    """A second question about a former query's result: its words, and what of the schema and the data it names."""
+    """A second question about a former query's result: its words, and what it names in the schema and the data."""
 
     text: str
     values: tuple[ValueMatch, ...]
@@ -46,14 +46,14 @@ class Request:
 
     @cached_property
     def core(self) -> str:
-        """The words of the request without "and", "please" and marks at the ends."""
+        """The words of the request without "and", "please" and punctuation at the ends."""
         text = re.sub(r"\be-mail", "email", self.text, flags=re.IGNORECASE)
         led = _LEAD.match(text)
         return _TAIL.sub("", text[led.end() :] if led else text).strip()
 
     @cached_property
     def tables(self) -> dict[str, Table]:
-        """The tables of the query's own FROM and JOIN clauses, by what the query calls them."""
+        """The tables of the query's own FROM and JOIN clauses, by their aliases."""
         joins = [self.select.args.get("from_"), *(self.select.args.get("joins") or ())]
         entries = [part.this for part in joins if part is not None and isinstance(part.this, exp.Table)]
         found = ((entry.alias_or_name, self.schema.table(entry.name)) for entry in entries)
@@ -61,14 +61,14 @@ class Request:
 
     @property
     def columns(self) -> Iterator[tuple[str, Table, Column]]:
-        """Every column of these tables, with its table and what the query calls that."""
+        """Every column of these tables, with its table and the table's alias."""
         for alias, table in self.tables.items():
             yield from ((alias, table, column) for column in table.columns)
 
     def column(self, words: str) -> exp.Column | None:
-        """The one column of the query's tables that these words name best; None where there is none or several.
+        """The one column of the query's tables that these words name best; None if there is none, or several.
 
-        Every word must stand in the column's name or its table's: "the e-mail address" is `email` all the same.
+        Every word must occur in the column's or its table's name, except that "the e-mail address" may be `email`.
         """
         wanted = telling(words)
         scored = [
@@ -79,11 +79,11 @@ class Request:
             and wanted <= names | name_stems(table.name) | _OF_A_KIND
         ]
         best = max((score for score, _, _ in scored), default=0.0)
-        places = [(alias, name) for score, alias, name in scored if score == best]
-        return self.reference(*places[0]) if len(places) == 1 else None
+        named = [(alias, name) for score, alias, name in scored if score == best]
+        return self.reference(*named[0]) if len(named) == 1 else None
 
     def label(self, words: str) -> exp.Column | None:
-        """The name or title of the table that these words name; joined by its foreign key where the query does not read it."""
+        """The name or title of the table that these words name; the table is joined by its foreign key if necessary."""
         wanted = telling(words) - _LABELS
         named = [table for table in self.schema.tables if wanted and wanted == name_stems(table.name)]
         label = next((c for c in named[0].columns if name_stems(c.name) & _LABELS), None) if len(named) == 1 else None
@@ -106,7 +106,7 @@ class Request:
         return exp.column(label.name, table=other.name)
 
     def reference(self, alias: str, name: str) -> exp.Column:
-        """A column as the query writes it: with its table where there are several."""
+        """A column as the query writes it: with its table if there are several."""
         quoted = exp.to_identifier(name, quoted=not name.isidentifier())
         return exp.column(quoted, table=alias if len(self.tables) > 1 else None)
 
@@ -135,9 +135,9 @@ Change = Callable[[Request], exp.Query | None]
 def adapt_query(
     question: str, former: str, values: Sequence[ValueMatch], schema: Schema, changes: Sequence[Change]
 ) -> str | None:
-    """The former query as the question changes it, in the schema's dialect; None where no rule is sure.
+    """The former query as the question changes it, in the schema's dialect; None if no rule is certain.
 
-    A change that is sure, and a word that no column has:
+    A certain change, and a word that no column has:
 
     >>> from tools.adapt.adapt_shape import SHAPE_CHANGES
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
@@ -158,7 +158,7 @@ def adapt_query(
 
 
 def _is_unsaid_key(names: frozenset[str], wanted: frozenset[str]) -> bool:
-    """`genre_id` where "genre" was said: the person means what it is called."""
+    """Whether a column is a key that was not asked for, such as `genre_id` for "genre": the asker means the genre's name."""
     return "id" in names and "id" not in wanted
 
 

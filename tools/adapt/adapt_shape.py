@@ -1,5 +1,5 @@
-"""Changes of a query's shape that a short second question asks for: count, sort, limit, group, another aggregate, more columns.
-See `tools.adapt.adapt_query` for what they have in common."""
+"""Changes of a query's shape for which a short second question asks: count, sort, limit, group, another aggregate, or more
+columns. See `tools.adapt.adapt_query` for what they have in common."""
 
 import re
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ _ASCENDING = re.compile(
     re.IGNORECASE,
 )
 _ALPHABETICAL = re.compile(r"\b(?:in )?alphabetical(?:ly)?(?: order)?\b", re.IGNORECASE)
-# What adjectives compare, as words of column names; dates are known by their type.
+# What adjectives compare, as words of column names; dates are recognised by their type.
 _COMPARED: Mapping[str, frozenset[str]] = (
     dict.fromkeys(("longest", "shortest"), word_set("length duration second minute height distance"))
     | dict.fromkeys(("most expensive", "least expensive", "dearest", "cheapest"), word_set("price cost fee"))
@@ -78,7 +78,7 @@ _COLUMNS = re.compile(
 
 
 def count(request: Request) -> exp.Query | None:
-    """How many rows the result has: "how many is that?".
+    """Counts the rows of the result: "how many is that?".
 
     The rows of the list are counted, under the same condition:
 
@@ -98,7 +98,7 @@ def count(request: Request) -> exp.Query | None:
 
 
 def limit(request: Request) -> exp.Query | None:
-    """The first rows: "only the top three".
+    """Keeps the first rows: "only the top three".
 
     Only a sorted list has first rows:
 
@@ -115,7 +115,7 @@ def limit(request: Request) -> exp.Query | None:
 
 
 def sort(request: Request) -> exp.Query | None:
-    """The rows in the order of a column, or of the only aggregate: "sort them by price", "newest first".
+    """Sorts the rows by a column, or by the only aggregate: "sort them by price", "newest first".
 
     The words name a column and a direction:
 
@@ -140,9 +140,9 @@ def sort(request: Request) -> exp.Query | None:
 
 
 def extreme(request: Request) -> exp.Query | None:
-    """The group with the highest or lowest aggregate: "which one has the most?" after a list of groups.
+    """Keeps the group with the highest or lowest aggregate: "which one has the most?" after a list of groups.
 
-    The groups are sorted by what was counted, and one is left:
+    The groups are sorted by their count, and the first is kept:
 
     >>> from tools.adapt.adapt_query import adapt_query
     >>> from tools.schema import Column, Schema, Table
@@ -165,9 +165,9 @@ def extreme(request: Request) -> exp.Query | None:
 
 
 def group(request: Request) -> exp.Query | None:
-    """The only aggregate for each value of a column, in place of the column that it is grouped by, if there is one.
+    """Groups the only aggregate by a column, instead of the column by which it is grouped, if there is one.
 
-    An average of all becomes one for each label:
+    An average of all albums becomes one for each label:
 
     >>> from tools.adapt.adapt_query import adapt_query
     >>> from tools.schema import Column, Schema, Table
@@ -183,17 +183,17 @@ def group(request: Request) -> exp.Query | None:
     if key is None or len(aggregates) != 1 or len(former) > 1 or select.args.get("limit"):
         return None
     kept = [each for each in select.expressions if each.find(exp.AggFunc)]
-    behind = bool(former) and select.expressions[0] is kept[0]
-    select.set("expressions", [*kept, key.copy()] if behind else [key.copy(), *kept])
+    key_last = bool(former) and select.expressions[0] is kept[0]
+    select.set("expressions", [*kept, key.copy()] if key_last else [key.copy(), *kept])
     order = select.args.get("order")
     select.set("order", order if order and order.find(exp.AggFunc) else None)
     return select.group_by(key, append=False, copy=False)
 
 
 def aggregate(request: Request) -> exp.Query | None:
-    """Another aggregate of the same column: "and the highest?" after an average.
+    """Replaces the aggregate of a column by another one: "and the highest?" after an average.
 
-    The column stays:
+    The column stays the same:
 
     >>> from tools.adapt.adapt_query import adapt_query
     >>> from tools.schema import Column, Schema, Table
@@ -214,9 +214,9 @@ def aggregate(request: Request) -> exp.Query | None:
 
 
 def columns(request: Request) -> exp.Query | None:
-    """More columns of the rows that are listed: "show their e-mail addresses too"; or others: "what are their names?".
+    """Lists more columns of the rows: "show their e-mail addresses too"; or other columns: "what are their names?".
 
-    The word 'too' keeps what is listed:
+    The word 'too' keeps the columns that are listed:
 
     >>> from tools.adapt.adapt_query import adapt_query
     >>> from tools.schema import Column, Schema, Table
@@ -250,7 +250,9 @@ def _aggregates(select: exp.Select) -> list[exp.AggFunc]:
 
 
 def _sort_key(request: Request, words: str, direction: re.Match[str] | None, alphabetical: bool) -> exp.Expr | None:
-    """What to sort by: the column that the words name, the only aggregate, what the adjective compares, the first column."""
+    """What to sort by: the column that the words name, the only aggregate, the first column if the order is alphabetical, or
+    what the adjective compares.
+    """
     aggregates = _aggregates(request.select)
     counted = len(aggregates) == 1 and re.search(r"\b(?:number|count) of\b", words, re.IGNORECASE)
     if telling(words) - _COUNTED and not counted:
@@ -264,7 +266,7 @@ def _sort_key(request: Request, words: str, direction: re.Match[str] | None, alp
 
 
 def _compared(request: Request, adjective: str) -> exp.Column | None:
-    """The one column that an adjective may compare, among those that are selected if there is one."""
+    """The one column that an adjective may compare; among the selected ones, if there are any."""
     words = _COMPARED.get(adjective, frozenset())
     fitting = [
         request.reference(alias, column.name)

@@ -1,7 +1,8 @@
-"""Finds what a question leaves open, so that its asker can be asked back: no model, a few milliseconds.
+"""Finds what a question leaves open, so that the asker can be asked what is meant. It uses no model and takes a few
+milliseconds.
 
-Two things count: a value that columns with different meanings hold (Paris, a city or a person), and a word that names columns
-of several tables (the age of students or of teachers) while nothing else that is said tells them apart.
+Two things count as unclear: a value that occurs in columns with different meanings (Paris, a city or a person), and a word that
+names columns of several tables (the age of students or of teachers) while nothing else in the question distinguishes them.
 """
 
 from collections import Counter, defaultdict
@@ -19,15 +20,15 @@ from tools.result import Limits, QueryError
 from tools.schema import ColumnRef, Schema
 from tools.sql.joinable_columns import Joinable, joinable
 
-SURE = 0.95  # score of a value that is said as its cell has it
-CLOSE = 0.1  # a lead of one column's score over another's that decides nothing
+SURE = 0.95  # score of a value that the question writes as its cell does
+CLOSE = 0.1  # a lead of one column's score over another's that is too small to decide
 MOST_MEANINGS = 4
 _LOOK = Limits(deadline_s=1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """`phrase`, as the question has it, may mean this column or, where there is a `value`, that cell of it."""
+    """`phrase`, as the question has it, may mean this column or, if there is a `value`, that cell of it."""
 
     phrase: str
     table: str
@@ -40,7 +41,7 @@ class Meaning:
 
     @property
     def evidence(self) -> str:
-        """What the asker says by choosing it, worded as BIRD's evidence is."""
+        """What the asker says by choosing it, in the wording of BIRD's evidence."""
         return f"{self.phrase} refers to {self.label}"
 
     @property
@@ -51,7 +52,7 @@ class Meaning:
 def find_unclear(
     database: Database, question: str, values: Sequence[ValueMatch], links: Sequence[Link]
 ) -> tuple[Meaning, ...]:
-    """What the first unclear phrase may mean, likeliest first, values before names; empty where the question is clear.
+    """What the first unclear phrase may mean, likeliest first, values before names; empty if the question is clear.
 
     `values` and `links`: what `match_values` and `link` found for the question.
     """
@@ -61,8 +62,8 @@ def find_unclear(
 
 
 def as_told(values: Sequence[ValueMatch], evidence: str) -> tuple[ValueMatch, ...]:
-    """Without the meanings that `evidence` rules out because it is another meaning of the same phrase; each once, though
-    question and evidence both say it."""
+    """The values without those that `evidence` rules out, because it names another meaning of the same phrase. Each comes once,
+    even if both question and evidence contain it."""
     chosen = {match.phrase: match for match in values if _meaning(match).evidence in evidence}
     return tuple(dict.fromkeys(match for match in values if chosen.get(match.phrase, match) == match))
 
@@ -70,7 +71,7 @@ def as_told(values: Sequence[ValueMatch], evidence: str) -> tuple[ValueMatch, ..
 def _unclear_value(
     database: Database, question: str, values: Sequence[ValueMatch], known: Joinable
 ) -> tuple[Meaning, ...]:
-    """Columns that hold a value in rows of their own, and of which the question's other words name none better."""
+    """Columns that hold a value in different rows, and none of which the question's other words name better than the rest."""
     fit = _fit(link(database.schema(), question))
     for phrase in dict.fromkeys(match.phrase for match in values):
         sure = [_meaning(match) for match in values if match.phrase == phrase and match.score >= SURE]
@@ -84,17 +85,17 @@ def _unclear_value(
 def _unclear_name(
     schema: Schema, question: str, values: Sequence[ValueMatch], links: Sequence[Link], known: Joinable
 ) -> tuple[Meaning, ...]:
-    """Columns of one name. Nothing where a table is said, or a word that nothing here explains: it may mean a table."""
+    """Columns of the same name. None if the question names a table, or has an unexplained word, which may mean one."""
     said = [stem(word.key) for word in split(question)]
     named = _named_columns(schema, said)
     explained = {stem(word.key) for match in values for word in split(match.phrase)} | {*" ".join(named).split()}
     tables = any(_within(_stems(table.name), said) for table in schema.tables)
     if tables or any(word not in explained | STOP_WORDS and not word.isdigit() for word in said):
         return ()
-    fit, told = _fit(links), Counter(one.table for meanings in named.values() for one in meanings)
+    fit, counts = _fit(links), Counter(one.table for meanings in named.values() for one in meanings)
     for meanings in named.values():
-        most = max(told[one.table] for one in meanings)  # a table with another column of its own that is said
-        likely = _best([one for one in meanings if told[one.table] == most], fit)
+        most = max(counts[one.table] for one in meanings)  # more for a table of which another column is named, too
+        likely = _best([one for one in meanings if counts[one.table] == most], fit)
         kept = _distinct(likely, lambda a, b: _equated(a, b, known))
         if len(kept) > 1:
             return kept
@@ -102,7 +103,7 @@ def _unclear_name(
 
 
 def _named_columns(schema: Schema, said: Sequence[str]) -> dict[str, list[Meaning]]:
-    """The columns whose whole name is said, by that name."""
+    """The columns whose whole name the question contains, by that name."""
     named: dict[str, list[Meaning]] = defaultdict(list)
     for table in schema.tables:
         for column in table.columns:
@@ -122,7 +123,7 @@ def _stems(name: str) -> list[str]:
 
 
 def _within(words: Sequence[str], said: Sequence[str]) -> bool:
-    """Whether these words are said in a row."""
+    """Whether the question contains these words in a row."""
     return any(list(said[i : i + len(words)]) == list(words) for i in range(len(said) - len(words) + 1))
 
 
@@ -133,13 +134,13 @@ def _fit(links: Iterable[Link]) -> Mapping[ColumnRef, float]:
 
 
 def _best(meanings: Sequence[Meaning], fit: Mapping[ColumnRef, float]) -> list[Meaning]:
-    """Those that fit about as well as the best."""
+    """The meanings that fit about as well as the best."""
     least = max((fit[one.place] for one in meanings), default=0.0) - CLOSE
     return sorted((one for one in meanings if fit[one.place] >= least), key=lambda one: -fit[one.place])
 
 
 def _named_beside(question: str, meanings: Sequence[Meaning]) -> list[Meaning]:
-    """Those named by the words next to the phrase ("the city of Paris"), if any are; else all."""
+    """The meanings that the words next to the phrase name ("the city of Paris"), if there are any; otherwise all."""
     if not meanings:
         return []
     start = question.find(meanings[0].phrase)
@@ -151,7 +152,7 @@ def _named_beside(question: str, meanings: Sequence[Meaning]) -> list[Meaning]:
 
 
 def _distinct(meanings: Iterable[Meaning], same: Callable[[Meaning, Meaning], bool]) -> tuple[Meaning, ...]:
-    """One of those that mean the same."""
+    """The meanings without those that mean the same as an earlier one."""
     kept: list[Meaning] = []
     for one in meanings:
         if not any(same(one, other) for other in kept):
@@ -160,7 +161,7 @@ def _distinct(meanings: Iterable[Meaning], same: Callable[[Meaning, Meaning], bo
 
 
 def _equated(one: Meaning, other: Meaning, known: Joinable) -> bool:
-    """The same column, or two that joins equate."""
+    """Whether both are the same column, or columns that a join may equate."""
     pair = (one.column.lower(), other.column.lower())
     return pair in known.between(one.table.lower(), other.table.lower())
 

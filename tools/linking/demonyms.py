@@ -1,4 +1,4 @@
-"""From what people call something to the place it is from: French is France, Brazilian is Brazil, US is United States."""
+"""Maps demonyms and short names to places: French is France, Brazilian is Brazil, US is United States."""
 
 _ENDINGS = (
     ("n", ""),
@@ -44,7 +44,7 @@ _SAME_PLACE = (
 
 
 def places(phrase: str) -> list[str]:
-    """Folded names of places that a folded phrase may stand for, likeliest first; guesses that the data must confirm."""
+    """Folded names of places that a folded phrase may mean, likeliest first; they are guesses that the data must confirm."""
     found = list(_PLACES.get(phrase.removesuffix("s"), ())) + list(_PLACES.get(phrase, ()))
     for group in _SAME_PLACE:
         if phrase in group:

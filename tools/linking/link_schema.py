@@ -1,7 +1,8 @@
-"""Which tables and columns a question is about: shared words, abbreviations, synonyms, comments, matched values, foreign keys.
+"""Finds the tables and columns that a question is about, by shared words, abbreviations, synonyms, comments, matched values and
+foreign keys.
 
-No model and no data but the schema and the value matches. The score of a name is the share of its words, weighted by how
-rare they are among the schema's names, that the question says.
+It needs no model, only the schema and the value matches. The score of a name is the share of its words that the question
+contains, weighted by how rare they are among the schema's names.
 """
 
 import math
@@ -17,7 +18,7 @@ from tools.linking.word_forms import STOP_WORDS, keys, name_stems, name_words, s
 from tools.schema import Column, Schema, Table
 from tools.sql.join_graph import Edge, connect, edges
 
-MEANT = 0.8  # another word for it was said
+MEANT = 0.8  # the question has a synonym
 ABBREVIATED = 0.7
 BEGINS_ALIKE = 0.75
 COMMENT_WEIGHT = 0.35
@@ -56,7 +57,7 @@ def link(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """The tables and columns whose names a question says in full, and the stems of all words in the schema's names."""
+    """The tables and columns whose whole names a question contains, and the stems of all words in the schema's names."""
 
     tables: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]  # table, column
@@ -65,9 +66,9 @@ class Mentions:
 
 
 def mentions(schema: Schema, question: str) -> Mentions:
-    """What a question names by itself: each word of the name, or another word for it, without values and neighbours.
+    """What a question names directly: it has each word of the name, or a synonym. Values and neighbours do not count.
 
-    The question says the table's name and both words of a column's:
+    The question contains the table's name and both words of a column's:
 
     >>> singer = Table("singer", (Column("name", "TEXT"), Column("birth_year", "INTEGER")))
     >>> named = mentions(Schema((singer,), "sqlite"), "In which birth year do most singers fall?")
@@ -91,7 +92,7 @@ def _stems(names: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Words of a text, comparable; `pairs` are neighbours written as one, so that `high schooler` is highschooler."""
+    """Comparable words of a text; `pairs` are adjacent words written as one, so that `high schooler` is highschooler."""
 
     words: frozenset[str]
     pairs: frozenset[str]
@@ -109,7 +110,7 @@ class _Words:
         return 0.9 if len(word) > 3 and word in self.initials else 0.0  # fname: first name
 
     def whole(self, name: str) -> float:
-        """How surely it is a name of several words, written as one."""
+        """How surely the text contains this name of several words, written as one."""
         if name in self.words or name in self.pairs:
             return 1.0
         return 0.9 if name in self.initials else 0.0  # LName: last name
@@ -117,7 +118,7 @@ class _Words:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What the question says, and other words for it."""
+    """The question's words, and synonyms of them."""
 
     said: _Words
     meant: _Words
@@ -128,7 +129,7 @@ class _Said:
         return cls(_Words.of(every), _Words.of(*other_words(every, known)))
 
     def closeness(self, word: str) -> float:
-        """How surely the question says this word of a name, from 0 to 1."""
+        """How surely the question contains this word of a name, from 0 to 1."""
         exact = max(self.said.closeness(word), MEANT * self.meant.closeness(word))
         return exact or max((_resemblance(word, said) for said in self.said.words), default=0.0)
 
@@ -136,13 +137,13 @@ class _Said:
         return max(self.said.whole(name), MEANT * self.meant.whole(name))
 
 
-# Stop words for cell values that do name columns.
+# Words that are stop words in cell values, but do name columns.
 _MEANINGFUL = word_set("name number average total long high low old person share order live maximum minimum make type")
 
 
 @lru_cache(maxsize=65_536)
 def _resemblance(name: str, said: str) -> float:
-    """Words of one stem ("located", "location"), or an abbreviation ("stu", "student")."""
+    """The similarity of words with a common stem ("located", "location"), or of an abbreviation ("stu", "student")."""
     shorter, longer = sorted((name, said), key=len)
     common = next((i for i, pair in enumerate(zip(shorter, longer, strict=False)) if pair[0] != pair[1]), len(shorter))
     if common >= SHORTEST_BEGINNING and common >= 0.6 * len(longer):
@@ -158,7 +159,7 @@ def _is_subsequence(short: str, long: str) -> bool:
 
 
 def _rarity(schema: Schema) -> dict[str, float]:
-    """Weight of each word of the schema's names: `id` and `name`, which are everywhere, say little."""
+    """Weight of each word of the schema's names; `id` and `name`, which are everywhere, weigh little."""
     names = [table.name for table in schema.tables] + [c.name for table in schema.tables for c in table.columns]
     counts = Counter(word for name in names for word in {stem(word) for word in name_words(name)})
     return {word: 1 / (1 + math.log(count)) for word, count in counts.items()}
@@ -193,12 +194,12 @@ def _column_score(
     score = max(_name_score(name, said, rarity), short)
     score += COMMENT_WEIGHT * min(1.0, _comment_score(column.comment, said))
     matched = [match.score for match in values if (match.table, match.column) == (table.name, name)]
-    # A column of a table that the question names is likelier than its namesake elsewhere.
+    # A column of a table that the question names is likelier than one of the same name in another table.
     return score + max(matched, default=0.0) + (0.3 * of_table if score or matched else 0.0)
 
 
 def _without_initial(name: str, table: str) -> str:
-    """`dname` of dept is its name."""
+    """The column's name without its table's initial: `dname` of dept is its name."""
     begins_alike = name[:1].casefold() == table[:1].casefold() and name[1:].isalpha()
     return name[1:] if begins_alike and len(name) >= SHORTEST_BEGINNING else ""
 
@@ -206,7 +207,7 @@ def _without_initial(name: str, table: str) -> str:
 def _table_score(
     table: Table, said: _Said, rarity: dict[str, float], columns: Sequence[Link], values: Sequence[ValueMatch]
 ) -> float:
-    """The table's own name first, then its two best columns, then values found in it."""
+    """The table's own name counts most, then its two best columns, then values found in it."""
     own = sorted((entry.score for entry in columns), reverse=True)[:2]
     score = 1.2 * _name_score(table.name, said, rarity) + sum(own) * 0.4
     score += COMMENT_WEIGHT * min(1.0, _comment_score(table.comment, said))
@@ -214,7 +215,7 @@ def _table_score(
 
 
 def _spread(graph: Sequence[Edge], scores: dict[str, float]) -> dict[str, float]:
-    """Add a share of the neighbours' scores: a bridge between two named tables is needed though nobody names it."""
+    """Add a share of the neighbours' scores: a bridge between two named tables is needed even if the question omits it."""
     gain = dict.fromkeys(scores, 0.0)
     for edge in graph:
         gain[edge.table] += NEIGHBOUR * scores[edge.ref_table]
@@ -225,7 +226,7 @@ def _spread(graph: Sequence[Edge], scores: dict[str, float]) -> dict[str, float]
 def _with_keys(
     graph: Sequence[Edge], tables: dict[str, float], columns: dict[tuple[str, str | None], float]
 ) -> dict[tuple[str, str | None], float]:
-    """The columns with those that join two likely tables, which no question names."""
+    """The columns, together with those that join two likely tables, which no question names."""
     linked = dict(columns)
     for edge in graph:
         score = KEY * min(tables[edge.table], tables[edge.ref_table])
@@ -236,16 +237,16 @@ def _with_keys(
 
 
 def join_path(schema: Schema, tables: Sequence[str]) -> tuple[str, ...]:
-    """Join conditions that connect these tables, through others where needed, `album.artist_id = artist.id`; empty when
-    foreign keys do not connect them, or when there is nothing to connect."""
+    """Join conditions that connect these tables, through others if necessary, `album.artist_id = artist.id`; empty if foreign
+    keys do not connect them, or if there is nothing to connect."""
     known = [table.name for table in map(schema.table, tables) if table is not None]
     tree = connect(edges(schema), known)
     return tuple(condition for edge in tree or () for condition in edge.conditions(schema.dialect))
 
 
 def shortlist(schema: Schema, links: Sequence[Link], keep: int, column_budget: float = math.inf) -> Schema:
-    """The schema with its `keep` best linked tables, and the bridges that connect them, in the original order; fewer where they
-    would have more than `column_budget` columns, but one.
+    """The schema with its `keep` best linked tables, and the bridges that connect them, in the original order. There are fewer,
+    but at least one, if they would have more than `column_budget` columns.
     """
     graph, tables = edges(schema), {table.name: table for table in schema.tables}
     ranked = [entry.table for entry in links if entry.column is None][:keep]

@@ -1,7 +1,8 @@
 """Finds phrases of a question among the values of a database: "the gilded otters" is artists.name 'The Gilded Otters'.
 
-Deterministic: exact (but for case, accents, plural) before beginning before containing before misspelt; the longest
-phrase wins. Built on `tools/linking/value_index.py`, so it works on any engine; no model.
+It is deterministic: exact matches (except for case, accents, plural) come before values that begin with the phrase, then values
+that contain it, then misspelt ones; the longest phrase wins. It needs no model, and works on any engine, because it uses
+`tools/linking/value_index.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +16,16 @@ from tools.linking.word_forms import STOP_WORDS, Word, name_words, split, stem
 LONGEST_PHRASE = 5
 CELLS_PER_PHRASE = 3
 SHORTEST_CODE = 4  # digits
-SHORTEST_PLAIN_TYPO = 7  # letters of a misspelt word that is not capitalised: short words resemble too many others
+SHORTEST_PLAIN_TYPO = (
+    7  # minimum letters of a misspelt word that is not capitalised: short words resemble too many others
+)
 LEAST_SCORE = 0.4
 QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`", "«": "»"}
 
 
 @dataclass(frozen=True, slots=True)
 class ValueMatch:
-    """`phrase`, as the question writes it, matches the cell `value`; `score` is 1 for equal and falls from there."""
+    """`phrase`, as the question writes it, matches the cell `value`; `score` is 1 if they are equal, else lower."""
 
     table: str
     column: str
@@ -88,13 +91,13 @@ def _phrases(question: str) -> list[Phrase]:
 
 
 def _phrase(words: Sequence[Word], first: int, last: int, quoted: bool) -> Phrase:
-    inside = [word for place, word in enumerate(words[first:last], first) if place > 0]
+    inside = [word for index, word in enumerate(words[first:last], first) if index > 0]
     marked = quoted or any(word.text[:1].isupper() for word in inside if word.key not in STOP_WORDS)
     return Phrase(tuple(words[first:last]), first, last, quoted, marked)
 
 
 def _only_stop_words(phrase: Phrase, shouted: bool) -> bool:
-    """`OR` in capitals is a code, perhaps, unless the whole question is in capitals."""
+    """Whether a phrase has only stop words. `OR` in capitals may be a code, unless the whole question is in capitals."""
     return all(
         _is_lone_letter(word) or (word.key in STOP_WORDS and (shouted or not _is_code(word))) for word in phrase.words
     )
@@ -114,7 +117,7 @@ def _quoted_spans(question: str, words: Sequence[Word]) -> Iterator[tuple[int, i
         end = question.find(QUOTES[letter], start + 1) if opens else -1
         while end > 0 and question[end + 1 : end + 2].isalnum():  # an apostrophe, not a closing quote
             end = question.find(QUOTES[letter], end + 1)
-        inside = [place for place, word in enumerate(words) if start < word.start and word.end <= end]
+        inside = [index for index, word in enumerate(words) if start < word.start and word.end <= end]
         if inside:
             yield inside[0], inside[-1] + 1
 
@@ -145,14 +148,14 @@ def _exact_score(index: ValueIndex, phrase: Phrase, cell: Cell) -> float:
     score = 1.0 if phrase.keys == cell.words else 0.97
     if len(phrase.words) == 1 and not phrase.marked:
         if phrase.keys[0].isdigit():
-            score -= 0.2  # a number, which more often is one than a text
+            score -= 0.2  # more often a number than a text
         elif stem(phrase.keys[0]) in index.schema_words:
-            score -= 0.15  # "how many dogs" names the table, perhaps
+            score -= 0.15  # "how many dogs" may name the table
     return score
 
 
 def _place_meant(index: ValueIndex, phrase: Phrase) -> list[Hit]:
-    """French singers are from France, if some cell says France."""
+    """Cells of the place that a phrase may mean: French singers are from France, if some cell is France."""
     for place in places(" ".join(phrase.keys)):
         cells = [cell for cell in index.by_key.get(key_of(place.split()), []) if " ".join(cell.words) == place]
         if cells:
@@ -161,7 +164,7 @@ def _place_meant(index: ValueIndex, phrase: Phrase) -> list[Hit]:
 
 
 def _is_telling(index: ValueIndex, phrase: Phrase) -> bool:
-    """Whether a part of a value may be looked for: neither numbers, nor words of the schema, nor sentence scraps."""
+    """Whether to search for the phrase as a part of a value: not for numbers, words of the schema or sentence fragments."""
     edges = (phrase.words[0], phrase.words[-1])
     if not phrase.quoted and any(word.key in STOP_WORDS or len(word.key) < 3 for word in edges):
         return False
@@ -173,45 +176,45 @@ def _is_telling(index: ValueIndex, phrase: Phrase) -> bool:
 def _partial(
     index: ValueIndex, phrase: Phrase, words: tuple[str, ...], base: float, found: Callable[[int], bool]
 ) -> list[Hit]:
-    """Cells that hold these words in a row at a place that `found` accepts; the shortest cells, which they cover best."""
+    """Cells that hold these words in a row at an index that `found` accepts; the shortest cells, which they cover best."""
     wanted = tuple(stem(word) for word in words)
     rarest = min((index.by_word.get(word, []) for word in wanted), key=len)
     hits = []
     for cell in rarest:
-        place = _place(tuple(stem(word) for word in cell.words), wanted)
-        if place is not None and found(place):
+        first = _first_index(tuple(stem(word) for word in cell.words), wanted)
+        if first is not None and found(first):
             hits.append(Hit(phrase, cell, base + 0.2 * len(wanted) / len(cell.words)))
     return sorted(hits, key=lambda hit: -hit.score)[:CELLS_PER_PHRASE]
 
 
-def _place(words: tuple[str, ...], wanted: tuple[str, ...]) -> int | None:
-    places = range(len(words) - len(wanted) + 1)
-    return next((place for place in places if words[place : place + len(wanted)] == wanted), None)
+def _first_index(words: tuple[str, ...], wanted: tuple[str, ...]) -> int | None:
+    starts = range(len(words) - len(wanted) + 1)
+    return next((start for start in starts if words[start : start + len(wanted)] == wanted), None)
 
 
 def _beginning(index: ValueIndex, phrase: Phrase) -> list[Hit]:
     if not _is_telling(index, phrase):
         return []
-    return _partial(index, phrase, phrase.keys, 0.7, lambda place: place == 0)
+    return _partial(index, phrase, phrase.keys, 0.7, lambda first: first == 0)
 
 
 def _containing(index: ValueIndex, phrase: Phrase) -> list[Hit]:
     if not _is_telling(index, phrase) or not (phrase.marked or len(phrase.words) > 1):
         return []
-    return _partial(index, phrase, phrase.keys, 0.5, lambda place: place > 0)
+    return _partial(index, phrase, phrase.keys, 0.5, lambda first: first > 0)
 
 
 def _misspelt(index: ValueIndex, phrase: Phrase) -> list[Hit]:
-    """The phrase with one word exchanged for an indexed word that it resembles."""
+    """Cells that match the phrase with one word replaced by an indexed word that it resembles."""
     hits: list[Hit] = []
-    for place, word in enumerate(phrase.keys):
+    for position, word in enumerate(phrase.keys):
         unsure = word in STOP_WORDS or not (phrase.marked or len(word) >= SHORTEST_PLAIN_TYPO)
         for near, similarity in index.similar(stem(word)) if not unsure else []:
-            words = (*phrase.keys[:place], near, *phrase.keys[place + 1 :])
+            words = (*phrase.keys[:position], near, *phrase.keys[position + 1 :])
             cells = index.by_key.get(key_of(words), [])
             hits += [Hit(phrase, cell, 0.65 * similarity) for cell in cells]
             if not cells and _is_telling(index, phrase) and (phrase.marked or len(words) > 1):
-                hits += _partial(index, phrase, words, 0.6 * similarity - 0.2, lambda place: True)
+                hits += _partial(index, phrase, words, 0.6 * similarity - 0.2, lambda first: True)
     return hits
 
 
@@ -225,7 +228,7 @@ def _in_large_columns(database: Database, index: ValueIndex, phrases: Sequence[P
 
 
 def _ranked(hits: Sequence[Hit], question: str) -> list[Hit]:
-    """Best first; each further cell of one phrase counts a little less, so that no phrase takes all the room."""
+    """Best first; each further cell of one phrase scores a little less, so that no phrase fills the whole list."""
     mentioned = {stem(word.key) for word in split(question)}
 
     def order(hit: Hit) -> tuple[float, int, int]:

@@ -1,4 +1,4 @@
-"""Questions to begin with, made from the schema of a database. No model, and no query is run."""
+"""Makes questions to begin with from the schema of a database. It uses no model and runs no query."""
 
 import re
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ _NAMES = ("name", "title", "label")
 
 
 def starters(schema: Schema, most: int = 4) -> list[str]:
-    """At most `most` different questions, each about another table where there are enough.
+    """At most `most` different questions, each about another table if there are enough.
 
-    A table with a group and a number has four questions:
+    A table with a column to group by and a number has four questions:
 
     >>> genre = Column("genre", "TEXT", samples=("Rock", "Jazz"))
     >>> albums = Table("albums", (Column("title", "TEXT"), genre, Column("list_price", "REAL")))
@@ -51,7 +51,7 @@ def _keys(table: Table) -> set[str]:
 
 
 def _grouping(table: Table) -> Column | None:
-    """A column of text that is neither a key nor a name: its samples are short."""
+    """A text column with short samples that is neither a key nor a name."""
     return next((column for column in table.columns if _groups(table, column)), None)
 
 

@@ -1,6 +1,6 @@
-"""Other words for what a question says: a surname is a last name, a nation a country.
+"""Synonyms for the words of a question: a surname is a last name, a nation is a country.
 
-`thesaurus.txt` has a group of phrases on each line; each may stand for the others of its line, and for no more than them.
+Each line of `thesaurus.txt` is a group of phrases; each of them may mean any other phrase of its line, and nothing else.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ LONGEST = 3  # words of a phrase
 
 
 def other_words(said: Sequence[str], known: Collection[str]) -> list[Phrase]:
-    """Phrases that may be meant by those of `said`; a phrase whose every word is `known` means itself.
+    """Synonyms of the phrases in `said`; a phrase whose words are all `known` means only itself.
 
     said: a question's stems, in order. known: the stems of the names that could be meant.
     """
@@ -24,7 +24,7 @@ def other_words(said: Sequence[str], known: Collection[str]) -> list[Phrase]:
 
 
 def _phrases_of(said: Sequence[str]) -> Iterator[Phrase]:
-    """The known phrases of a text, of those that overlap the longest that comes first."""
+    """The known phrases of a text, from left to right; where several begin, the longest is taken."""
     at = 0
     while at < len(said):
         ends = range(min(len(said), at + LONGEST), at, -1)
@@ -36,7 +36,7 @@ def _phrases_of(said: Sequence[str]) -> Iterator[Phrase]:
 
 @lru_cache(maxsize=1)
 def _groups() -> Mapping[Phrase, Sequence[Phrase]]:
-    """By phrase the others of its lines."""
+    """The other phrases of its lines, by phrase."""
     others: dict[Phrase, dict[Phrase, None]] = defaultdict(dict)
     for line in Path(__file__).with_name("thesaurus.txt").read_text(encoding="utf-8").splitlines():
         group = [] if line.startswith("#") else [tuple(map(stem, keys(phrase))) for phrase in line.split(",")]

@@ -1,7 +1,7 @@
-"""The distinct short text values of a database, indexed by their words. Built once per open database, in memory.
+"""The distinct short text values of a database, indexed by their words, in memory; built once per open database.
 
-Work and memory are bounded: 20,000 values a column, 300,000 in all, 80 characters a value, 3 seconds a column, 20 in all.
-A column that does not fit is remembered as incomplete; such columns are asked for exact values one question at a time.
+Work and memory are bounded: 20,000 values per column and 300,000 in all, 80 characters per value, 3 seconds per column and 20
+in all. A column that does not fit is noted as incomplete; such columns are queried for exact values for each question.
 """
 
 import threading
@@ -43,7 +43,7 @@ class Cell:
 
 @dataclass(slots=True)
 class ValueIndex:
-    """Cells by their whole key, by each of their words, and their words by near-misses."""
+    """Cells by their whole key and by each of their words, and the words by their misspellings."""
 
     by_key: dict[str, list[Cell]] = field(default_factory=lambda: defaultdict(list))
     by_word: dict[str, list[Cell]] = field(default_factory=lambda: defaultdict(list))
@@ -62,7 +62,7 @@ class ValueIndex:
 
 
 def key_of(words: Iterable[str]) -> str:
-    """One text for all ways to write the same words: plural endings cut, spaces gone."""
+    """One key for all spellings of the same words: without plural endings and spaces."""
     return "".join(stem(word) for word in words)
 
 
@@ -101,7 +101,7 @@ def _names(schema: Schema) -> list[str]:
 
 
 def text_columns(schema: Schema) -> list[tuple[Table, Column]]:
-    """Columns that hold words: text, or of no declared type, as SQLite allows."""
+    """Columns that hold words: those of type text, or with no declared type, as SQLite allows."""
     return [
         (table, column)
         for table in schema.tables
@@ -124,7 +124,7 @@ def _distinct(database: Database, table: Table, column: Column, left_s: float) -
 
 
 def relation(table: str) -> exp.Table:
-    """A table of another schema carries it in its name, `sales.orders`."""
+    """The table in an expression. A table of another schema has the schema in its name, `sales.orders`."""
     schema, _, name = table.rpartition(".")
     return exp.table_(name, db=schema or None, quoted=True)
 
@@ -150,12 +150,12 @@ def _index_near_misses(index: ValueIndex) -> None:
 
 
 def _deletions(word: str) -> set[str]:
-    """The word and what is left of it without any one letter: two words one edit or swap apart share one of these."""
-    return {word} | {word[:place] + word[place + 1 :] for place in range(len(word))}
+    """The word, and the word without each one of its letters: two words one edit or swap apart share one of these."""
+    return {word} | {word[:index] + word[index + 1 :] for index in range(len(word))}
 
 
 def look_up(database: Database, columns: Sequence[tuple[str, str]], phrases: Sequence[str]) -> list[Cell]:
-    """Cells of columns that are not indexed which equal a phrase but for case; half a second for all of them."""
+    """Cells of columns that are not indexed which equal a phrase except for case; takes half a second at most in all."""
     cells: list[Cell] = []
     until = time.perf_counter() + LOOKUP_DEADLINE_S
     wanted = [exp.Literal.string(phrase.lower()) for phrase in phrases]

@@ -1,4 +1,4 @@
-"""Words of questions, names and cell values, made comparable: case and accents folded, plurals cut. No schema, no SQL."""
+"""Makes words of questions, names and cell values comparable: folds case and accents, and removes plural endings."""
 
 import re
 import unicodedata
@@ -54,12 +54,12 @@ NUMBER_WORDS = (
     "eleven",
     "twelve",
 )
-"""The word at each place is that number."""
+"""The word at each index is that number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a text: as written, comparable, and where it stands (characters from `start` to `end`)."""
+    """A word of a text: as written, its comparable key, and its characters from `start` to `end`."""
 
     text: str
     key: str
@@ -78,7 +78,7 @@ def fold(text: str) -> str:
 
 
 def split(text: str) -> list[Word]:
-    """The words of a text; a possessive ending and apostrophes inside a word leave no trace in its key.
+    """The words of a text; their keys lack possessive endings and apostrophes.
 
     >>> [(word.text, word.key, word.start) for word in split("The singer's AGE")]
     [('The', 'the', 0), ("singer's", 'singer', 4), ('AGE', 'age', 13)]
@@ -94,12 +94,12 @@ def split(text: str) -> list[Word]:
 
 
 def _parts(match: re.Match[str]) -> list[tuple[int, int]]:
-    """An underscore joins words in names."""
+    """The parts of a match between underscores, which join words in names."""
     return [(match.start() + part.start(), match.start() + part.end()) for part in re.finditer(r"[^_]+", match.group())]
 
 
 def keys(text: str) -> tuple[str, ...]:
-    """The keys of `split(text)` and nothing else, several times as fast: an index asks for a hundred thousand of them.
+    """The keys of `split(text)` alone, several times as fast: an index needs a hundred thousand of them.
 
     >>> keys("The singer's first_name")
     ('the', 'singer', 'first', 'name')
@@ -122,12 +122,12 @@ def name_words(name: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """The word without its plural ending: cities and city, matches and match, songs and song become equal.
+    """The word without its plural ending: cities and city become equal, matches and match, songs and song.
 
     >>> [stem(word) for word in ("cities", "matches", "songs", "people", "status")]
     ['city', 'match', 'song', 'person', 'status']
     """
-    if len(word) > 4 and word.endswith(("ies", "ie")):  # movies and movie as well as cities and city
+    if len(word) > 4 and word.endswith(("ies", "ie")):  # movies and movie, like cities and city
         return word.removesuffix("s").removesuffix("ie") + "y"
     if len(word) > 4 and word.endswith(("ches", "shes", "sses", "xes", "zes")):
         return word[:-2]

@@ -1,4 +1,4 @@
-"""Repairs by rules SQL that does not run, or that cannot mean what it says.
+"""Repairs SQL by rules if it does not run, or if it cannot mean what it says.
 
 Start at `repair_query`.
 """

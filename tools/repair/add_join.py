@@ -1,4 +1,4 @@
-"""Adds to a query the one table that a column needs, along the one foreign-key path that reaches it."""
+"""Joins to a query the one table that a column needs, along the only foreign-key path to it."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ LONGEST_PATH = 2  # joins
 
 
 def add_join(select: exp.Select, owners: Sequence[str], schema: Schema) -> str | None:
-    """Join the one table of `owners` that exactly one shortest path reaches, and return its name; else change nothing.
+    """Join the one table of `owners` that exactly one shortest path reaches, and return its name; otherwise change nothing.
 
-    Of several owners the nearest counts. Columns that stood without a qualifier get theirs, for the new table may have
-    columns of the same name.
+    Of several owners, the nearest counts. Columns without a qualifier get one, because the new table may have columns of
+    the same name.
 
     One key leads from songs to singers:
 
@@ -31,7 +31,7 @@ def add_join(select: exp.Select, owners: Sequence[str], schema: Schema) -> str |
     present = sources(select, schema)
     tables = [source.table.name for source in present if source.table]
     if len(set(tables)) != len(present) or _has_commas(select):
-        return None  # a sub-query, or a table twice: it is not clear what to join to
+        return None  # a sub-query, or the same table twice: it is not clear what to join to
     found = [path for owner in owners for path in shortest_paths(edges(schema), tables, owner)]
     nearest = min((len(path) for path in found), default=0)
     paths = [path for path in found if len(path) == nearest]

@@ -1,4 +1,4 @@
-"""Which existing name a wrong one means: the same words written otherwise, or one near miss. Never guesses between two."""
+"""Finds the existing name that a wrong one means: the same words in another spelling, or one near miss. It never guesses."""
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher
@@ -11,8 +11,8 @@ SHORTEST = 4
 
 
 def same_words(wanted: str, names: Iterable[str], owner: str = "") -> str | None:
-    """The one name with the same words but for case, plural, underscores, or the owner's name in front: `singers` is
-    `Singer`, `name` of singer is `singer_name`. None when there is none, or more than one.
+    """The one name with the same words, except for case, plural, underscores, or the owner's name as a prefix: `singers` is
+    `Singer`, `name` of singer is `singer_name`. None if there is none, or more than one.
 
     >>> same_words("singers", ["Singer", "Song"])
     'Singer'
@@ -26,7 +26,7 @@ def same_words(wanted: str, names: Iterable[str], owner: str = "") -> str | None
 
 
 def near_miss(wanted: str, names: Iterable[str]) -> str | None:
-    """The name that is at least 0.8 similar by its letters, and clearly more so than the next; None when there is none.
+    """The name whose letters are at least 0.8 similar, and clearly more similar than the next name's; None if there is none.
 
     >>> near_miss("capasity", ["capacity", "city"])
     'capacity'

@@ -1,5 +1,5 @@
-"""Columns that do not resolve, and the rules that mend one where exactly one reading is left. Whole statements:
-`tools.repair.repair_names`.
+"""Finds columns that do not resolve, and the rules that repair one if only one meaning is possible. `tools.repair.repair_names`
+repairs whole statements.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ _ROW_NUMBERS = ("rowid", "oid", "_rowid_")
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A column that does not resolve. `source` is what its qualifier names, if anything; `near` are the sources in
-    reach, of which the first `innermost` belong to its own query."""
+    """A column that does not resolve. `source` is what its qualifier names, if anything; `near` are the sources in scope,
+    of which the first `innermost` belong to its own query."""
 
     column: exp.Column
     select: exp.Select
@@ -83,9 +83,9 @@ def qualify(column: exp.Column, alias: str) -> None:
 
 
 def table_for_alias(defect: Defect, schema: Schema) -> bool:
-    """`singer.name` where the query calls singer T1.
+    """Repairs `singer.name` if the query calls singer T1.
 
-    Once a table has an alias, its own name is gone:
+    Once a table has an alias, its own name is no longer valid:
 
     >>> from tools.repair.repair_names import repair
     >>> from tools.schema import Column, Schema, Table
@@ -102,7 +102,7 @@ def table_for_alias(defect: Defect, schema: Schema) -> bool:
 
 
 def wrong_qualifier(defect: Defect, schema: Schema) -> bool:
-    """`T1.name` where T1 has no name, and exactly one other table of the query has.
+    """Repairs `T1.name` if T1 has no such column, and exactly one other table of the query has.
 
     T1 is the singer, and only a song has a title:
 
@@ -122,7 +122,7 @@ def wrong_qualifier(defect: Defect, schema: Schema) -> bool:
 
 
 def _compared_with(column: exp.Column) -> set[str]:
-    """In `T1.id = T2.id` the other side's qualifier: nobody means `T2.id = T2.id`."""
+    """The qualifier of the other side of `T1.id = T2.id`: nobody means `T2.id = T2.id`."""
     sides = (column.parent.this, column.parent.expression) if isinstance(column.parent, exp.EQ) else ()
     return {
         s.table
@@ -132,9 +132,9 @@ def _compared_with(column: exp.Column) -> set[str]:
 
 
 def other_spelling(defect: Defect, schema: Schema) -> bool:
-    """`singer.singerName` or `singer.names` for `singer.name`.
+    """Repairs `singer.singerName` or `singer.names` for `singer.name`.
 
-    Case, underscores, plurals and the table's name in front do not count:
+    Case, underscores, plurals and the table's name as a prefix do not matter:
 
     >>> from tools.repair.repair_names import repair
     >>> from tools.schema import Column, Schema, Table
@@ -146,7 +146,7 @@ def other_spelling(defect: Defect, schema: Schema) -> bool:
 
 
 def missing_table(defect: Defect, schema: Schema) -> bool:
-    """The column's table is not in the query, and exactly one foreign-key path reaches it: join it.
+    """Joins the column's table if the query lacks it and exactly one foreign-key path reaches it.
 
     The name is the singer's, and one key leads to singers:
 
@@ -168,7 +168,7 @@ def missing_table(defect: Defect, schema: Schema) -> bool:
 
 
 def misspelt_column(defect: Defect, schema: Schema) -> bool:
-    """`capasity` where the one close name is `capacity`.
+    """Repairs `capasity` if the only close name is `capacity`.
 
     One letter is wrong:
 
@@ -182,7 +182,7 @@ def misspelt_column(defect: Defect, schema: Schema) -> bool:
 
 
 def _rename(defect: Defect, find: Callable[[str, list[str], str], str | None]) -> bool:
-    """Give the column the one name that `find` sees in its table, or, when it names none, in the innermost query's."""
+    """Give the column the one name that `find` finds in its table or, without a qualifier, in the innermost query's tables."""
     if defect.column.table and (defect.source is None or _is_compared_within(defect.column)):
         return False
     candidates = (defect.source,) if defect.source else defect.near[: defect.innermost]
@@ -200,7 +200,7 @@ def _rename(defect: Defect, find: Callable[[str, list[str], str], str | None]) -
 
 
 def _is_compared_within(column: exp.Column) -> bool:
-    """`T1.id = T1.friend_id` is hardly what a join condition was meant to be."""
+    """Whether a column is compared within its own table: `T1.id = T1.friend_id` is hardly meant as a join condition."""
     sides = (column.parent.this, column.parent.expression) if isinstance(column.parent, exp.EQ) else ()
     return any(isinstance(side, exp.Column) and side is not column and side.table == column.table for side in sides)
 

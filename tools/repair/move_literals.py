@@ -1,6 +1,7 @@
-"""Deterministic repair of a query without rows: a literal at a column that does not hold it goes to the one that does.
+"""Deterministic repair of a query without rows: moves a literal from a column that does not hold it to the one that does.
 
-No model, no guess: what holds a value is known from the value index, and a literal moves only where one way is left.
+It uses no model and does not guess: the value index says which column holds a value, and a literal is moved only if there is
+just one possibility.
 """
 
 from collections.abc import Sequence
@@ -19,10 +20,10 @@ SURE = 0.9
 
 
 def move_literals(sql: str, schema: Schema, values: Sequence[ValueMatch]) -> str | None:
-    """The statement with misplaced literals moved to the columns of `values`, joined where needed, and spelled as there; None
-    where nothing is misplaced. `sql` is in the schema's dialect.
+    """The statement with misplaced literals moved to the columns of `values`, joined if necessary, and spelled as in the cell;
+    None if nothing is misplaced. `sql` is in the schema's dialect.
 
-    The value index found the text in another column, and written in capitals:
+    The value index found the text in another column, and in capitals:
 
     >>> from tools.schema import Column, Schema, Table
     >>> hero = Table("hero", (Column("name", "TEXT"), Column("publisher", "TEXT")))
@@ -47,7 +48,7 @@ def _moved(condition: exp.EQ, schema: Schema, values: Sequence[ValueMatch]) -> b
     if not isinstance(column, exp.Column) or not isinstance(literal, exp.Literal) or not literal.is_string:
         return False
     cells = [v for v in values if v.score >= SURE and v.value.casefold() == literal.name.casefold()]
-    here = _place(column, schema)
+    here = _column_ref(column, schema)
     if not cells or here is None:
         return False
     if any(_hold_the_same(here, (cell.table, cell.column), schema) for cell in cells):
@@ -62,19 +63,19 @@ def _moved(condition: exp.EQ, schema: Schema, values: Sequence[ValueMatch]) -> b
 
 
 def _destination(condition: exp.EQ, cells: Sequence[ValueMatch], schema: Schema) -> ColumnRef | None:
-    """Let the condition's column be the one that holds the value: of a table of the query, else of one that can be joined."""
+    """Replace the condition's column by the one that holds the value: in a table of the query, or in one that can be joined."""
     select = condition.parent_select
     if not isinstance(select, exp.Select):
         return None
-    places = list(dict.fromkeys((cell.table, cell.column) for cell in cells))
+    columns = list(dict.fromkeys((cell.table, cell.column) for cell in cells))
     called = {source.table.name: source.alias for source in sources(select, schema) if source.table}
-    present = [place for place in places if place[0] in called]
+    present = [column for column in columns if column[0] in called]
     if len(present) == 1:
         there = present[0]
         alias: str | None = called[there[0]] if len(called) > 1 else ""
     else:
-        alias = None if present else add_join(select, [table for table, _ in places], schema)
-        joined = [place for place in places if place[0] == alias]
+        alias = None if present else add_join(select, [table for table, _ in columns], schema)
+        joined = [column for column in columns if column[0] == alias]
         there = joined[0] if len(joined) == 1 else ("", "")
     if alias is None or not there[0]:
         return None
@@ -83,12 +84,12 @@ def _destination(condition: exp.EQ, cells: Sequence[ValueMatch], schema: Schema)
 
 
 def _hold_the_same(one: ColumnRef, other: ColumnRef, schema: Schema) -> bool:
-    """Whether a join equates the two: what the one holds, the other may hold."""
+    """Whether a join may equate the two columns, so that both may hold the same values."""
     pairs = joinable(schema).between(one[0].lower(), other[0].lower())
     return one != other and (one[1].lower(), other[1].lower()) in pairs
 
 
-def _place(column: exp.Column, schema: Schema) -> ColumnRef | None:
+def _column_ref(column: exp.Column, schema: Schema) -> ColumnRef | None:
     source = owner(column, schema)
     origin = source.columns.get(column.name.casefold()) if source else None
     return (source.table.name, origin.name) if source and source.table and isinstance(origin, Column) else None

@@ -1,8 +1,8 @@
-"""Deterministic repair of SQL whose names do not fit the schema. No model, no guess: a rule acts only when exactly one
-reading is left, and a statement whose names all resolve is never touched.
+"""Deterministic repair of SQL whose names do not fit the schema. It uses no model and does not guess: a rule acts only if
+exactly one meaning is possible, and a statement whose names all resolve is never changed.
 
-The commonest error of small models is a column that exists in another table of the query (77 % of one peer's execution
-errors), which the first column rule mends.
+The most common error of small models is a column that exists in another table of the query (77 % of one peer's execution
+errors); the column rule `wrong_qualifier` repairs it.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ _NOT_ABOUT_NAMES = ("refused", "timeout", "memory", "interrupted", "connection")
 
 
 def repair(sql: str, error: QueryError | None, schema: Schema) -> str | None:
-    """The statement with its names mended, in the schema's dialect; None when no rule applies.
+    """The statement with its names repaired, in the schema's dialect; None if no rule applies.
 
-    `error` is what the engine said of it, if it was asked. The result always parses, and repairing it again gives None.
+    `error` is the engine's error for it, if there is one. The result always parses, and repairing it again gives None.
 
-    Two wrong names at once, and one that could be anything:
+    Two wrong names at once, and one that could mean anything:
 
     >>> from tools.schema import Column, Schema, Table
     >>> singer = Table("singer", (Column("name", "TEXT"), Column("age", "INTEGER")))
@@ -50,7 +50,7 @@ def _repaired(sql: str, error: QueryError | None, schema: Schema) -> str | None:
     tree = _parse(sql, schema.dialect) or (_parse(sql, "sqlite") if schema.dialect == "duckdb" else None)
     if tree is None:
         return None
-    # Of a statement that the engine could not read, another spelling of the same tree is a repair too.
+    # If the engine could not parse the statement, another spelling of the same tree is a repair, too.
     before = sql.strip("; \n") if error is not None and error.kind == "syntax" else tree.sql(schema.dialect)
     for _ in range(PASSES):
         if not any(rule(tree, error, schema) for rule in RULES):
@@ -74,7 +74,7 @@ Rule = Callable[[exp.Expr, QueryError | None, Schema], bool]
 
 
 def misspelt_table(tree: exp.Expr, error: QueryError | None, schema: Schema) -> bool:
-    """`FROM singers` where the one close name is `singer`.
+    """Repairs `FROM singers` if the only close name is `singer`.
 
     A plural:
 
@@ -106,9 +106,9 @@ def _rename_table(table: exp.Table, meant: str) -> None:
 
 
 def lost_column(tree: exp.Expr, error: QueryError | None, schema: Schema) -> bool:
-    """The first column that does not resolve and that a rule of COLUMN_RULES can mend.
+    """Repairs the first column that does not resolve and that a rule of COLUMN_RULES can repair.
 
-    One rule knows the plural, another the typing error:
+    One rule recognises the plural, another the typing error:
 
     >>> from tools.schema import Column, Schema, Table
     >>> schema = Schema((Table("singer", (Column("name", "TEXT"), Column("age", "INTEGER"))),), "sqlite")
@@ -119,9 +119,9 @@ def lost_column(tree: exp.Expr, error: QueryError | None, schema: Schema) -> boo
 
 
 def ambiguous_column(tree: exp.Expr, error: QueryError | None, schema: Schema) -> bool:
-    """A name that several tables have, where the join makes them equal or the output list says which: any will do.
+    """Qualifies a name that several tables have, if the join makes them equal or the output list says which is meant.
 
-    The join makes both ids equal, so either will do:
+    The join makes both ids equal, so either can be taken:
 
     >>> from tools.schema import Column, Schema, Table
     >>> tables = [Table(name, (Column("id", "INTEGER"),)) for name in ("singer", "song")]
@@ -135,9 +135,9 @@ def ambiguous_column(tree: exp.Expr, error: QueryError | None, schema: Schema) -
         select = column.parent_select
         if isinstance(select, exp.Select) and not column.table and column.name:
             owners = [s.alias for s in sources(select, schema) if column.name.casefold() in s.columns]
-            said = [a for a in _output_qualifiers(select, column.name) if a in owners]
-            if len(owners) > 1 and (len(said) == 1 or _joined_on(select, column.name)):
-                qualify(column, said[0] if len(said) == 1 else owners[0])
+            selected = [a for a in _output_qualifiers(select, column.name) if a in owners]
+            if len(owners) > 1 and (len(selected) == 1 or _joined_on(select, column.name)):
+                qualify(column, selected[0] if len(selected) == 1 else owners[0])
                 return True
     return False
 
@@ -158,9 +158,9 @@ def _joined_on(select: exp.Select, name: str) -> bool:
 
 
 def sqlite_habits(tree: exp.Expr, error: QueryError | None, schema: Schema) -> bool:
-    """What SQLite takes and DuckDB does not: "text" in double quotes, columns outside GROUP BY, text beside numbers.
+    """Rewrites what SQLite accepts and DuckDB does not: "text" in double quotes, columns outside GROUP BY, text with numbers.
 
-    To DuckDB, what stands in double quotes is a name:
+    For DuckDB, text in double quotes is a name:
 
     >>> from tools.schema import Column, Schema, Table
     >>> schema = Schema((Table("singer", (Column("name", "VARCHAR"),)),), "duckdb")

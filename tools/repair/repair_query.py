@@ -1,4 +1,4 @@
-"""What the agent does to a query by itself, before the model is asked: no guesses, and nothing that would not run."""
+"""Repairs a query by rules before the model is asked again. It does not guess, and keeps only repairs that run."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +14,9 @@ from tools.result import Limits, QueryError
 def repair_query(
     sql: str, database: Database, values: Sequence[ValueMatch], limits: Limits
 ) -> tuple[str, QueryError | None]:
-    """The query, repaired where one rule suffices, misplaced literals moved and rival values apart; and what is still wrong."""
+    """The query, and the error that is left, if any. Names are repaired by rules, misplaced literals are moved, and two values
+    for one column are separated.
+    """
     error = database.explain(sql, limits)
     if error is not None and error.kind == "refused":
         return sql, error
@@ -28,5 +30,5 @@ def repair_query(
 
 
 def _running(database: Database, sql: str | None, limits: Limits) -> str | None:
-    """The query, if it would run."""
+    """The query if it would run, otherwise None."""
     return sql if sql is not None and database.explain(sql, limits) is None else None

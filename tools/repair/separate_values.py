@@ -1,7 +1,7 @@
-"""Deterministic repair of a query that can have no rows: one column that is to equal two different values at once.
+"""Deterministic repair of x = 'a' AND x = 'b', which never returns rows.
 
-People say "students who have a cat and a dog": what is meant are those among the rows of one and among the rows of the other,
-or, where rows are counted or added up, the rows of both.
+People say "students who have a cat and a dog": they mean the intersection of the rows with one and the rows with the other or,
+if rows are counted or summed, the rows with either.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from sqlglot.errors import SqlglotError
 from tools.schema import Schema
 from tools.sql.parse_quietly import parse_quietly
 
-# Clauses that do not go into both halves as they are.
+# Clauses that cannot be copied into both halves.
 _MORE = ("group", "having", "order", "limit", "windows", "qualify")
 
 
 def separate_values(sql: str, schema: Schema) -> str | None:
-    """The statement as it is meant, without conditions said twice; None where no column of it is to have two values at once.
+    """The statement as it is meant, without repeated conditions; None if it requires no column to have two values at once.
 
-    `sql` is in the schema's dialect. Only a single SELECT whose conditions are joined by AND is read so.
+    `sql` is in the schema's dialect. Only a single SELECT whose conditions are joined by AND is changed.
 
-    Nobody's pet is a cat and a dog at once. Rows are listed, then counted:
+    No pet is a cat and a dog at once. First rows are listed, then they are counted:
 
     >>> from tools.schema import Column, Schema, Table
     >>> pet = Table("pet", (Column("owner", "TEXT"), Column("kind", "TEXT")))
@@ -53,13 +53,13 @@ def separate_values(sql: str, schema: Schema) -> str | None:
 
 
 def _different(condition: exp.Expr) -> list[exp.Expr]:
-    """The conditions that AND joins, each once."""
+    """The conditions joined by AND, each once."""
     parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
     return list(dict.fromkeys(parts))
 
 
 def _value_of(condition: exp.Expr) -> bool:
-    """Whether it says which value a column has."""
+    """Whether the condition says which value a column has."""
     return (
         isinstance(condition, exp.EQ)
         and isinstance(condition.this, exp.Column)
@@ -68,5 +68,5 @@ def _value_of(condition: exp.Expr) -> bool:
 
 
 def _where(select: exp.Select, conditions: Sequence[exp.Expr]) -> exp.Select:
-    """A copy of the query under other conditions."""
+    """A copy of the query with other conditions."""
     return select.copy().where(*(each.copy() for each in conditions), append=False)

@@ -1,7 +1,7 @@
-"""SQLite compares and computes with text and numbers mixed; DuckDB wants casts. These rules write them.
+"""SQLite mixes text and numbers in comparisons and arithmetic; DuckDB needs casts, which these rules add.
 
-SQLite's rule (datatype3.html, section 4.2): beside a numeric column text is read as a number; beside a text column a
-value that is no column is written as text; a column or a CAST has a type, any other expression has none.
+SQLite's rule (datatype3.html, section 4.2) is: compared with a numeric column, text is read as a number; compared with a text
+column, a value that is no column is converted to text; a column or a CAST has a type, any other expression has none.
 """
 
 from sqlglot import exp
@@ -15,9 +15,9 @@ _ON_TEXT = (exp.Like, exp.Substring, exp.Lower, exp.Upper, exp.Trim, exp.Length,
 
 
 def cast_comparisons(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """Casts in `a = b`, `a BETWEEN b AND c`, `a IN (b, c)` and `a IN (SELECT b ...)`.
+    """Adds casts in `a = b`, `a BETWEEN b AND c`, `a IN (b, c)` and `a IN (SELECT b ...)`.
 
-    A text column beside a number, and a number beside a text:
+    A text column is compared with a number, and a number with text:
 
     >>> from tools.schema import Column, Schema, Table
     >>> from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
@@ -41,7 +41,7 @@ def cast_comparisons(tree: exp.Expr, schema: Schema) -> exp.Expr:
 
 
 def _settle_words(node: exp.Expr, schema: Schema) -> bool:
-    """A number beside a literal that is none, `id <> 'null'`: SQLite puts every number before every text."""
+    """Decide a comparison of a number with a text literal, `id <> 'null'`: SQLite sorts every number before every text."""
     for number, word, true_for in (
         (node.this, node.expression, (exp.NEQ, exp.LT, exp.LTE)),
         (node.expression, node.this, (exp.NEQ, exp.GT, exp.GTE)),
@@ -54,13 +54,13 @@ def _settle_words(node: exp.Expr, schema: Schema) -> bool:
 
 
 def _output(query: exp.Expr) -> exp.Expr | None:
-    """The one column that a sub-query gives."""
+    """The one column that a sub-query returns."""
     select = first_select(query)
     return select.expressions[0].unalias() if select and len(select.expressions) == 1 else None
 
 
 def _align(left: exp.Expr, right: exp.Expr, schema: Schema) -> None:
-    """Make the two sides of a comparison one type, as SQLite would."""
+    """Give the two sides of a comparison the same type, as SQLite would."""
     if isinstance(right, exp.Subquery):
         right = _output(right) or right
     kinds = (kind_of(left, schema), kind_of(right, schema))
@@ -87,7 +87,7 @@ def _text_with_number(text: exp.Expr, number: exp.Expr) -> None:
 
 
 def _time_with(time: exp.Expr, other: exp.Expr, kind: Kind) -> None:
-    """SQLite keeps dates as text, so a part of one, such as '2009', is compared as text."""
+    """Align a time with another value. SQLite stores dates as text, so a part of one, such as '2009', is compared as text."""
     if is_number(kind) or (other.is_string and not _is_moment(other.name)):
         _to_text(time)
         if is_number(kind):
@@ -101,7 +101,7 @@ def _is_moment(text: str) -> bool:
 
 
 def to_number(node: exp.Expr) -> None:
-    """Read text as a number: a literal becomes one; text that is no number becomes NULL, in DuckDB, not an error."""
+    """Read text as a number: a literal becomes one; other text that is no number becomes NULL in DuckDB, not an error."""
     if node.is_string and _is_decimal(node.name):
         node.replace(exp.Literal.number(node.name.strip()))
     else:
@@ -121,9 +121,9 @@ def _to_text(node: exp.Expr) -> None:
 
 
 def cast_arguments(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """Casts of text under arithmetic, SUM and AVG, and of numbers and dates under LIKE and the text functions.
+    """Adds casts of text in arithmetic, SUM and AVG, and of numbers and dates in LIKE and the text functions.
 
-    A sum of text, and a pattern for numbers:
+    The query has a sum of text, and a pattern for numbers:
 
     >>> from tools.schema import Column, Schema, Table
     >>> from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
@@ -146,7 +146,7 @@ def cast_arguments(tree: exp.Expr, schema: Schema) -> exp.Expr:
 
 
 def _average_of_text(average: exp.Avg) -> None:
-    """SQLite counts text that is no number as 0 in an average, and leaves NULL out."""
+    """Average as SQLite does: text that is no number counts as 0, and NULL is left out."""
     text = average.this.copy()
     number = exp.TryCast(this=text, to=exp.DataType.build("DOUBLE"))
     average.set("this", exp.Coalesce(this=number, expressions=[exp.Literal.number(0)]))

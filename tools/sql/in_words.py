@@ -1,4 +1,4 @@
-"""A query in words, from its tree: what it takes, from where, under which conditions, in which order."""
+"""Describes a query in words, from its tree: what it takes, from where, under which conditions, in which order."""
 
 from collections.abc import Iterator
 
@@ -11,9 +11,9 @@ _FUNCTIONS: dict[type[exp.Expr], str] = {
 
 
 def in_words(sql: str, dialect: str) -> str:
-    """One to a few sentences; empty when the text cannot be read as one query.
+    """A description of one or a few sentences; empty if the text cannot be parsed as one query.
 
-    Conditions stay SQL; what is no query gives no words:
+    Conditions stay SQL; text that is no query gives no words:
 
     >>> in_words("SELECT country, AVG(age) FROM singer WHERE age > 20 GROUP BY country", "sqlite")
     'Takes country and the average of age from singer. Only rows where age > 20. One row for each country.'

@@ -1,4 +1,4 @@
-"""How tables connect: foreign keys as an undirected graph, shortest paths in it, and the conditions that join along them."""
+"""How tables are connected: foreign keys as an undirected graph, shortest paths in it, and the join conditions along them."""
 
 import re
 from collections import defaultdict
@@ -26,24 +26,24 @@ class Edge:
         return self.ref_table if table == self.table else self.table
 
     def conditions(self, dialect: str) -> Iterator[str]:
-        """`album.artist_id = artist.id`, one text per pair of columns, quoted only where a name needs it."""
+        """`album.artist_id = artist.id`, one text per pair of columns, quoted only if a name needs it."""
         for left, right in zip(self.columns, self.ref_columns, strict=True):
             yield f"{name_sql(self.table, left, dialect=dialect)} = {name_sql(self.ref_table, right, dialect=dialect)}"
 
 
 def name_sql(*parts: str, dialect: str) -> str:
-    """A dotted name; parts that are no plain words are quoted as the dialect does."""
+    """A dotted name; parts that are not plain words are quoted in the dialect's way."""
     pieces = [piece for part in parts for piece in (part.split(".") if _is_qualified(part) else [part])]
     return ".".join(exp.to_identifier(piece, quoted=not _PLAIN_NAME.fullmatch(piece)).sql(dialect) for piece in pieces)
 
 
 def _is_qualified(name: str) -> bool:
-    """A schema and a table, `sales.orders`."""
+    """Whether a name has a schema and a table, `sales.orders`."""
     return "." in name and all(_PLAIN_NAME.fullmatch(piece) for piece in name.split("."))
 
 
 def edges(schema: Schema) -> tuple[Edge, ...]:
-    """Every foreign key whose tables exist; where the database declares none at all, keys guessed from column names."""
+    """Every foreign key whose tables exist; if the database declares none at all, keys guessed from column names."""
     return tuple(dict.fromkeys(_declared(schema))) or tuple(dict.fromkeys(_guessed(schema)))
 
 
@@ -58,7 +58,7 @@ def _declared(schema: Schema) -> Iterator[Edge]:
 
 
 def _as_named(table: Table, columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns as the table writes them: SQLite's keys may differ in case."""
+    """The columns as the table spells them: SQLite's keys may differ in case."""
     return tuple(column.name if (column := table.column(name)) else name for name in columns)
 
 
@@ -67,7 +67,7 @@ def _primary_key(table: Table | None) -> tuple[str, ...]:
 
 
 def _guessed(schema: Schema) -> Iterator[Edge]:
-    """`artist_id` of albums refers to `artist_id` or `id` of artists. Files carry no keys, but people name them alike."""
+    """`artist_id` of albums refers to `artist_id` or `id` of artists. Files declare no keys, but their names are similar."""
     by_name = {table.name.casefold(): table for table in schema.tables}
     for table in schema.tables:
         for column in table.columns:
@@ -88,7 +88,7 @@ def _named_by(column: str, by_name: dict[str, Table]) -> Table | None:
 
 
 def shortest_paths(graph: Sequence[Edge], start: Iterable[str], goal: str) -> list[tuple[Edge, ...]]:
-    """The shortest ways from any of the `start` tables to `goal`: none, the only one, or two of several."""
+    """The shortest paths from any of the `start` tables to `goal`: none, the only one, or two of several."""
     touching = _by_table(graph)
     level: dict[str, list[tuple[Edge, ...]]] = {table: [()] for table in start}
     reached = set(level)
@@ -113,8 +113,8 @@ def _by_table(graph: Sequence[Edge]) -> dict[str, list[Edge]]:
 
 
 def connect(graph: Sequence[Edge], tables: Sequence[str]) -> tuple[Edge, ...] | None:
-    """Edges of a small tree that holds all the tables, each joined to what is there by a shortest path; None if no tree
-    can."""
+    """Edges of a small tree that contains all the tables, each joined to the tree by a shortest path; None if there is no such
+    tree."""
     waiting = list(dict.fromkeys(tables))
     tree: list[Edge] = []
     inside = waiting[:1]

@@ -1,7 +1,8 @@
-"""Which columns of two tables a join may equate: more than `join_graph` tells the model, for a bound must not be too tight.
+"""Which columns of two tables a join may equate. They are more than `join_graph` shows to the model, because a constraint must
+not be too strict.
 
-Declared keys and keys guessed from names; columns that refer to the same key; columns of one name that sounds like a key's.
-Where this knows nothing of two tables, it binds nothing. Names are in lower case.
+They are declared keys and keys guessed from names, columns that refer to the same key, and columns of the same name that looks
+like a key's. Two tables of which nothing is known are not constrained. Names are in lower case.
 """
 
 import re
@@ -19,22 +20,22 @@ _KEY = re.compile(r".(id|code|key|no|num|number)$")
 
 @dataclass(frozen=True, eq=False)
 class Joinable:
-    """`pairs[a, b]` are the (column of a, column of b) that may be equated, the other way round under `[b, a]`."""
+    """`pairs[a, b]` are the (column of a, column of b) that may be equated; `pairs[b, a]` has them the other way round."""
 
     pairs: Mapping[tuple[str, str], frozenset[tuple[str, str]]]
 
     def between(self, one: str, other: str) -> frozenset[tuple[str, str]]:
-        """What may be equated; empty where nothing is known."""
+        """The columns that may be equated; empty if nothing is known."""
         return self.pairs.get((one, other), frozenset())
 
     def alike(self, place: ColumnRef) -> frozenset[str]:
-        """Names of the columns, in any table, that hold what this column holds, its own included."""
+        """Names of the columns, in any table, that hold the same values as this column, its own included."""
         table, column = place
         others = (self.pairs[table, other] for other in self.neighbours.get(table, ()))
         return frozenset({column, *(there for pairs in others for here, there in pairs if here == column)})
 
     def near(self, here: frozenset[str], table: str) -> bool:
-        """Whether FROM may go on from the tables `here` to this one: directly, or where no third table leads there."""
+        """Whether FROM may continue from the tables `here` to this one: they join directly, or no third table connects them."""
         if any(self.between(one, table) for one in here):
             return True
         return not any(self.between(one, bridge) for bridge in self.neighbours.get(table, ()) for one in here)
@@ -46,7 +47,7 @@ class Joinable:
 
 
 def joinable(schema: Schema) -> Joinable:
-    """What joins of this schema may equate."""
+    """The columns that joins of this schema may equate."""
     pairs: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
     for group in _groups(schema):
         for here, column in group:

@@ -1,4 +1,4 @@
-"""sqlglot's parser without its log lines: here an unsupported statement is an answer, not a warning on stderr."""
+"""sqlglot's parser without its log lines: here an unsupported statement is a valid result, not a warning on stderr."""
 
 import logging
 import threading
@@ -42,7 +42,7 @@ def parse_quietly(sql: str, dialect: str, tokens: list[Token] | None = None) -> 
 
 
 def parse_or_nothing(sql: str, dialect: str) -> list[exp.Expr]:
-    """The statements of `sql`; none where it cannot be parsed."""
+    """The statements of `sql`; none if it cannot be parsed."""
     try:
         return parse_quietly(sql, dialect)
     except (SqlglotError, RecursionError):

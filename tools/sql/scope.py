@@ -1,4 +1,4 @@
-"""What the columns of a parsed query belong to and hold, looked up in a schema. Reads trees, never changes them."""
+"""Finds in a schema what the columns of a parsed query belong to and hold. It reads trees and never changes them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ _KIND_WORDS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 
 _MAIN = ("main", "public")
 
-# What a name in scope stands for: a column of a table, or the expression of a sub-query that gives it.
+# What a name in scope refers to: a column of a table, or the expression of a sub-query that defines it.
 Origin = Column | exp.Expr
 
 
 @dataclass(frozen=True, slots=True)
 class FromItem:
-    """One entry of a FROM clause; `columns` has folded names. `known` is False where some of its columns are not known:
-    a table that the schema lacks, a table function, a star over either."""
+    """One entry of a FROM clause; `columns` has folded names. `known` is False if some of its columns are not known:
+    for a table that the schema lacks, a table function, or a star over either."""
 
     alias: str
     table: Table | None
@@ -37,7 +37,7 @@ class FromItem:
 
 
 def type_kind(type_name: str) -> Kind | None:
-    """The kind of values that a column of this type holds; None when the name says nothing."""
+    """The kind of values that a column of this type holds; None if the name does not say it."""
     upper = type_name.upper()
     return next((kind for kind, words in _KIND_WORDS if any(word in upper for word in words)), None)
 
@@ -72,7 +72,7 @@ def _source(relation: exp.Expr, schema: Schema) -> FromItem:
 
 
 def full_name(relation: exp.Expr) -> str:
-    """A table's name as the schema writes it: outside the main schema it carries its schema, `sales.orders`."""
+    """A table's name as the schema writes it: outside the main schema it includes its schema, `sales.orders`."""
     qualifier = relation.args.get("db")
     return f"{qualifier.name}.{relation.name}" if qualifier and qualifier.name not in _MAIN else relation.name
 
@@ -85,15 +85,15 @@ def _is_known(query: exp.Expr, schema: Schema) -> bool:
 
 
 def _renamed(named: exp.Expr, columns: dict[str, Origin]) -> dict[str, Origin]:
-    """The columns under the names of `AS t(a, b)`, which go to the first of them."""
+    """The columns under the names of `AS t(a, b)`, which apply to the first of them."""
     alias = named.args.get("alias")
     new = [identifier.name.casefold() for identifier in alias.columns] if isinstance(alias, exp.TableAlias) else []
     return dict(zip([*new, *list(columns)[len(new) :]], columns.values(), strict=False))
 
 
 def common_table(relation: exp.Expr) -> exp.CTE | None:
-    """The common table expression that this table name stands for. Inside itself the name means something else: a real
-    table, or what a recursive query gave so far."""
+    """The common table expression that this table name refers to. Inside the expression itself the name means something
+    else: a real table, or the rows of a recursive query so far."""
     around: list[exp.Expr] = []
     node = relation.parent
     while node is not None:
@@ -157,7 +157,7 @@ def owner(column: exp.Column, schema: Schema) -> FromItem | None:
 
 
 def kind_of(node: exp.Expr | None, schema: Schema) -> Kind | None:
-    """The kind of value that an expression gives; None when that cannot be told."""
+    """The kind of value that an expression has; None if it is not known."""
     for types, rule in _KINDS:
         if isinstance(node, types):
             return rule(node, schema)

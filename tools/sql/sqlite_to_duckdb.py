@@ -1,8 +1,9 @@
-"""SQLite's SQL in DuckDB's dialect, with the same rows: what sqlglot's transpiler leaves out, one rule each.
+"""Translates SQLite's SQL to DuckDB's dialect so that it returns the same rows, with one rule for each difference that
+sqlglot's transpiler leaves out.
 
 Six differences were measured on the 972 executable gold queries of Spider dev: dialect syntax, double-quoted strings,
-columns outside GROUP BY, text compared with numbers, LIKE's case, and integer division. DuckDB is not asked anything
-here: types come from the schema.
+columns outside GROUP BY, text compared with numbers, LIKE's case, and integer division. DuckDB is not queried here: types
+come from the schema.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,9 +20,9 @@ Rule = Callable[[exp.Expr, Schema], exp.Expr]
 
 
 def sqlite_to_duckdb(sql: str, schema: Schema) -> str:
-    """The query in DuckDB's SQL. `schema` is the DuckDB side's: its column types decide the casts.
+    """The query in DuckDB's SQL. `schema` is that of the DuckDB database: its column types determine the casts.
 
-    Raises ValueError when the text is not one SQLite query.
+    Raises ValueError if the text is not one SQLite query.
 
     Three rules act on this query:
 
@@ -46,7 +47,7 @@ def sqlite_to_duckdb(sql: str, schema: Schema) -> str:
 
 
 def quoted_strings(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """`"France"` is a string in SQLite when nothing in scope has that name.
+    """Rewrites `"France"` as a string, which it is in SQLite if nothing in scope has that name.
 
     No column is called France:
 
@@ -75,9 +76,9 @@ def _is_name(column: exp.Column, schema: Schema) -> bool:
 
 
 def case_insensitive_like(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """SQLite's LIKE ignores the case of ASCII letters.
+    """Rewrites LIKE as ILIKE, because SQLite's LIKE ignores the case of ASCII letters.
 
-    Both find Ada:
+    Both queries find Ada:
 
     >>> from tools.schema import Column, Schema, Table
     >>> singer = Table("singer", (Column("name", "VARCHAR"),))
@@ -91,9 +92,9 @@ def case_insensitive_like(tree: exp.Expr, schema: Schema) -> exp.Expr:
 
 
 def loose_group_by(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """A column outside GROUP BY: from the row of the one max() or min(), as SQLite documents, else from any row.
+    """Aggregates a column outside GROUP BY: from the row of the only max() or min(), as SQLite documents, else from any row.
 
-    A name beside a maximum is that row's; beside a count it is anybody's:
+    Next to a maximum, the name is that row's; next to a count it is any row's:
 
     >>> from tools.schema import Column, Schema, Table
     >>> singer = Table("singer", (Column("name", "VARCHAR"), Column("country", "VARCHAR"), Column("age", "INTEGER")))
@@ -169,7 +170,7 @@ def _group_keys(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _identity(node: exp.Expr, schema: Schema) -> str:
-    """One text for each way to write the same column or expression."""
+    """One text for all ways to write the same column or expression."""
     if not isinstance(node, exp.Column):
         return node.sql().casefold()
     source = owner(node, schema)
@@ -189,7 +190,7 @@ def _wrap(column: exp.Column, aggregates: list[exp.Expr]) -> None:
 
 
 def division(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """SQLite divides integers to an integer, and by zero to NULL; only a divisor that may be zero needs a guard.
+    """Divides as SQLite does: integers give an integer, and division by zero gives NULL.
 
     Only the divisor that may be zero is guarded:
 
@@ -211,7 +212,7 @@ def division(tree: exp.Expr, schema: Schema) -> exp.Expr:
 
 
 def null_order(tree: exp.Expr, schema: Schema) -> exp.Expr:
-    """SQLite puts NULLs first, which needs saying only where there can be one.
+    """Sorts NULLs first, as SQLite does, and omits that where there can be none.
 
     An age may be missing, a primary key cannot:
 
@@ -230,7 +231,7 @@ def null_order(tree: exp.Expr, schema: Schema) -> exp.Expr:
     return tree
 
 
-# The order matters: strings before kinds are asked for, kinds before columns are wrapped.
+# The order matters: strings must be known before kinds are determined, and kinds before columns are wrapped.
 RULES: tuple[Rule, ...] = (
     quoted_strings,
     cast_comparisons,

@@ -1,4 +1,4 @@
-"""The {verbs} of the grammar: how a scope changes between words. None means that the way is closed."""
+"""The {actions} of the grammar: how a scope changes between words. None means that the grammar cannot go on this way."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,45 +12,45 @@ _NONE: frozenset[str] = frozenset()
 
 
 def one_column(scope: Scope) -> Scope | None:
-    """A subquery that gives one column."""
+    """Open a subquery that returns one column."""
     return scope.opened(1)
 
 
 def member_query(scope: Scope) -> Scope | None:
-    """A subquery behind IN: its column holds what the column before IN holds."""
+    """Open a subquery after IN, whose column must hold the same kind of values as the column before IN."""
     opened = scope.opened(1)
     return replace(opened, like=(scope.about,)) if opened else None
 
 
 def any_query(scope: Scope) -> Scope | None:
-    """A subquery of any width."""
+    """Open a subquery of any width."""
     return scope.opened(None)
 
 
 def from_query(scope: Scope) -> Scope | None:
-    """A subquery in FROM, which does not see its neighbours."""
+    """Open a subquery in FROM, which does not see the other sources."""
     return scope.opened(None, correlated=False) if scope.exact is None else None
 
 
 def cte_query(scope: Scope) -> Scope | None:
-    """The query of a CTE."""
+    """Open the query of a CTE."""
     return scope.opened(None, correlated=False)
 
 
 def deeper(scope: Scope) -> Scope | None:
-    """Whether there is room for one more level."""
+    """Require room for one more query level."""
     return scope if scope.depth < MAX_DEPTH else None
 
 
 def close(scope: Scope) -> Scope | None:
-    """The end of a subquery: back to the level around it, which gets it as `result`."""
+    """End a subquery: return to the enclosing level, which gets it as `result`."""
     outputs, spelling = scope.first or scope.outputs, scope.catalog.spelling
     spelled = tuple(dict.fromkeys(spelling.get(output.name, output.name) for output in outputs if output.name))
     return replace(scope.parent, result=Relation("", spelled, len(outputs), derived=True)) if scope.parent else None
 
 
 def bind_cte(scope: Scope) -> Scope | None:
-    """The query just closed becomes a relation."""
+    """Make the query just closed a relation."""
     if scope.result is None:
         return None
     cte = replace(scope.result, name=scope.naming, derived=False)
@@ -58,48 +58,48 @@ def bind_cte(scope: Scope) -> Scope | None:
 
 
 def arm(scope: Scope) -> Scope | None:
-    """A SELECT begins."""
+    """Begin a SELECT."""
     return replace(scope, phase="items", aggregates=True, windows=True, aliases=_NONE)
 
 
 def compound(scope: Scope) -> Scope | None:
-    """After UNION: another SELECT of the same width."""
+    """After UNION: begin another SELECT of the same width."""
     first = scope.first or scope.outputs
     fresh = Scope(scope.catalog, scope.parent, scope.ctes, len(first), depth=scope.depth, correlated=scope.correlated)
     return replace(fresh, first=first)
 
 
 def alike(scope: Scope) -> Scope | None:
-    """After INTERSECT or EXCEPT: its columns hold what those of the first SELECT hold."""
+    """After INTERSECT or EXCEPT: begin a SELECT whose columns hold the same kinds of values as those of the first."""
     after = compound(scope)
     return replace(after, like=tuple(output.place for output in after.first or ())) if after else None
 
 
 def item(scope: Scope) -> Scope | None:
-    """An entry of the SELECT list begins."""
+    """Begin an entry of the SELECT list."""
     return replace(scope, nature="plain", outputs=(*scope.outputs, Output(None)), joints=0)
 
 
 def another(scope: Scope) -> Scope | None:
-    """Whether the SELECT list may go on."""
+    """Require that the SELECT list may have another entry."""
     full = scope.want is not None and len(scope.outputs) >= scope.want
     return None if full or scope.exact is not None else _settled(scope)
 
 
 def listed(scope: Scope) -> Scope | None:
-    """The SELECT list ends."""
+    """End the SELECT list."""
     short = scope.want is not None and scope.exact is None and len(scope.outputs) != scope.want
     return None if short else _settled(scope)
 
 
 def _settled(scope: Scope) -> Scope:
-    """The last entry of the SELECT list with the nature of what was in it."""
+    """Store with the last entry of the SELECT list whether it is plain, an aggregate or a window."""
     last = scope.outputs[-1]
     return replace(scope, outputs=(*scope.outputs[:-1], replace(last, nature=scope.nature)))
 
 
 def name_column(scope: Scope) -> Scope | None:
-    """An entry that is one column goes by its name."""
+    """Name an entry that is a single column after the column."""
     whole = replace(
         scope.outputs[-1], name=scope.column, qualifier=scope.qualifier, column=scope.column, place=scope.place
     )
@@ -107,35 +107,35 @@ def name_column(scope: Scope) -> Scope | None:
 
 
 def star(scope: Scope) -> Scope | None:
-    """`*`; where the width is given, FROM must then have it, and the star stands alone."""
+    """Take `*` as an entry. If the width is given, the star must be the only entry, and FROM must have that width."""
     starred = replace(scope, outputs=(*scope.outputs[:-1], Output(None, star="*")), exact=scope.want)
     fits = scope.want is None or (len(scope.outputs) == 1 and any(fitting(starred)))
     return starred if fits else None
 
 
 def no_from(scope: Scope) -> Scope | None:
-    """A SELECT without FROM names nothing."""
+    """End a SELECT without FROM, which must not name any column or source."""
     names_something = scope.bare or scope.owed or any(output.star for output in scope.outputs)
     return None if names_something else _complete(scope)
 
 
 def about(scope: Scope) -> Scope | None:
-    """A comparison may follow this column, of which the literals that fit are known."""
+    """Remember this column, so that a comparison that follows it offers the literals that fit it."""
     return replace(scope, about=scope.place) if scope.place != scope.about else scope
 
 
 def silent(scope: Scope) -> Scope | None:
-    """What comes before a comparison is no column."""
+    """Forget the column: what comes before the comparison is not a column alone."""
     return replace(scope, about=None) if scope.about else scope
 
 
 def unbound(scope: Scope) -> Scope | None:
-    """A join without a condition, where none is known."""
+    """Allow a join without a condition only if no condition is known."""
     return None if join_ends(scope) else scope
 
 
 def join(scope: Scope) -> Scope | None:
-    """Whether FROM may take one more source: up to so many, or until it has what the SELECT list uses."""
+    """Require that FROM may have one more source: below `MAX_SOURCES`, or while the SELECT list still lacks something."""
     if len(scope.sources) >= MAX_SOURCES and not scope.unpaid:
         return None
     subquery = scope.exact is None and scope.depth < MAX_DEPTH
@@ -143,27 +143,27 @@ def join(scope: Scope) -> Scope | None:
 
 
 def sharing(scope: Scope) -> Scope | None:
-    """Whether USING has a column to name."""
+    """Require that USING has a column to name."""
     return scope if shared_columns(scope) and not scope.comma else None
 
 
 def comma(scope: Scope) -> Scope | None:
-    """FROM goes on behind a comma."""
+    """Continue FROM after a comma."""
     return replace(scope, comma=True)
 
 
 def on(scope: Scope) -> Scope | None:
-    """The condition of a join."""
+    """Begin the condition of a join."""
     return replace(scope, aggregates=False, windows=False, joints=MAX_JOINTS - MAX_ON_JOINTS)
 
 
 def further(scope: Scope) -> Scope | None:
-    """Whether a clause, or an entry of the SELECT list, may have one more condition or term."""
+    """Require that the clause, or the entry of the SELECT list, may have one more condition or term."""
     return replace(scope, joints=scope.joints + 1) if scope.joints < MAX_JOINTS else None
 
 
 def joined(scope: Scope) -> Scope | None:
-    """FROM ends: nothing is owed any more, and the stars are known."""
+    """End FROM: the SELECT list must lack nothing any more, and its stars are expanded."""
     return None if scope.unpaid else _complete(replace(scope, outputs=tuple(_expanded(scope))))
 
 
@@ -185,33 +185,33 @@ def _expanded(scope: Scope) -> Iterable[Output]:
 
 
 def where(scope: Scope) -> Scope | None:
-    """WHERE: no aggregates, and no alias of one."""
+    """Begin WHERE, which takes no aggregates and no alias of one."""
     return replace(scope, aliases=_aliases(scope, "plain"), joints=0)
 
 
 def group(scope: Scope) -> Scope | None:
-    """GROUP BY keys."""
+    """Begin the keys of GROUP BY."""
     return replace(scope, aggregates=False, aliases=_aliases(scope, "plain"), joints=0)
 
 
 def grouped(scope: Scope) -> Scope | None:
-    """The keys are complete."""
+    """End the keys of GROUP BY."""
     return replace(scope, grouped=True)
 
 
 def having(scope: Scope) -> Scope | None:
-    """HAVING: aggregates and their aliases."""
+    """Begin HAVING, which takes aggregates and their aliases."""
     return replace(scope, aggregates=True, aliases=_aliases(scope, "plain", "aggregate"), joints=0)
 
 
 def order(scope: Scope) -> Scope | None:
-    """ORDER BY: aggregates only where the query aggregates."""
+    """Begin ORDER BY, which takes aggregates only if the query aggregates."""
     aliases = _aliases(scope, "plain", "aggregate", "window")
     return replace(scope, aggregates=scope.grouped, windows=True, aliases=aliases, joints=0)
 
 
 def enter(scope: Scope) -> Scope | None:
-    """Into parentheses, as deep as allowed."""
+    """Enter parentheses, if they are not nested too deeply."""
     if scope.parentheses >= MAX_PARENTHESES:
         return None
     outside = (*scope.outside, scope.joints)
@@ -219,7 +219,7 @@ def enter(scope: Scope) -> Scope | None:
 
 
 def leave(scope: Scope) -> Scope | None:
-    """Out of parentheses."""
+    """Leave parentheses."""
     *outside, joints = scope.outside
     return replace(scope, parentheses=scope.parentheses - 1, joints=joints, outside=tuple(outside))
 

@@ -1,4 +1,4 @@
-"""What a join may equate and what a column may be compared with, where facts tell: choices for `sql_rules`."""
+"""Choices for `sql_rules` that depend on facts: what a join may equate, and what a column may be compared with."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,9 @@ from tools.schema import ColumnRef
 
 
 def _join_on(scope: Scope) -> list[tuple[Symbol, ...]]:
-    """The condition of a join: two columns that are known to join, and more; any condition where none are known.
+    """The condition of a join: two columns that are known to join, and further conditions; any condition if none are known.
 
-    One side may be cast: keys of one meaning have two types in some databases, which DuckDB minds.
+    One side may be cast: in some databases two keys that join have different types, which DuckDB does not compare.
     """
     ends = visible_names.join_ends(scope)
     if not ends:
@@ -33,7 +33,7 @@ def _nothing(end: visible_names.End) -> tuple[Symbol, ...]:
 def _ends(
     ends: frozenset[visible_names.End], then: Callable[[visible_names.End], tuple[Symbol, ...]]
 ) -> list[tuple[Symbol, ...]]:
-    """One of these columns, with its qualifier or without, and what comes `then`."""
+    """One of these columns, with or without its qualifier, followed by what `then` gives for it."""
 
     def columns(scope: Scope, alias: str) -> frozenset[str]:
         return frozenset(column for name, column in ends if name == alias)
@@ -56,8 +56,8 @@ def _ends(
     return [(Names(named(lambda scope: aliases), accept_qualified),), (Names(named(bare), accept_bare),)]
 
 
-def _told(scope: Scope, strings: Callable[[Facts, ColumnRef], WordSet | None]) -> list[tuple[Symbol, ...]]:
-    """What a column may be compared with, other than a column: literals that fit it, and what is computed."""
+def _comparands(scope: Scope, strings: Callable[[Facts, ColumnRef], WordSet | None]) -> list[tuple[Symbol, ...]]:
+    """What a column may be compared with, other than a column: literals that fit it, and computed values."""
     facts = scope.catalog.facts
     if scope.about is None or facts is None:
         return [(Rule("other"),)]
@@ -74,11 +74,11 @@ def _literals(words: WordSet) -> Names:
 
 
 def _strings(scope: Scope) -> list[tuple[Symbol, ...]]:
-    return _told(scope, Facts.strings)
+    return _comparands(scope, Facts.strings)
 
 
 def _patterns(scope: Scope) -> list[tuple[Symbol, ...]]:
-    return _told(scope, Facts.patterns)
+    return _comparands(scope, Facts.patterns)
 
 
 CONDITIONS: dict[str, Symbol] = {

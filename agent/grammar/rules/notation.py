@@ -1,4 +1,4 @@
-"""Grammar notation -> rules. `RULE = X 'symbol' KEYWORD rule <terminal> {action} ( a | b ) x? x*`, one rule after another.
+"""Compiles grammar notation, `RULE = X 'symbol' KEYWORD rule <terminal> {action} ( a | b ) x? x*`, to rules.
 
 A rule is a tuple of alternatives, an alternative a tuple of symbols. Repetitions and groups become rules of their own.
 """
@@ -19,7 +19,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Stands for any of the rule's alternatives."""
+    """A reference to a rule: any of its alternatives."""
 
     name: str
 
@@ -31,9 +31,9 @@ Branch = tuple[Symbol | None, tuple[Sequence, ...]]
 
 
 class Grammar:
-    """Rules by what they can begin with: a symbol that is no rule, or None for nothing, and the sequences behind it.
+    """Rules by their first symbols: a symbol that is not a rule, or None for an empty rule, and the sequences after it.
 
-    The same sequences are the same object, so that what `=` and `<` lead to is seen to be one.
+    Equal sequences are the same object, so that `=` and `<`, for example, are seen to lead to the same position.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -42,7 +42,7 @@ class Grammar:
         self._branches: dict[str, tuple[Branch, ...]] = {}
 
     def branches(self, rule: str) -> tuple[Branch, ...]:
-        """The beginnings of a rule."""
+        """The symbols with which a rule can begin, each with the sequences after it."""
         if rule not in self._branches:
             found = (branch for alternative in self._rules[rule] for branch in self._begin(alternative))
             self._branches[rule] = tuple(dict.fromkeys(found))
@@ -64,7 +64,7 @@ class Grammar:
 
 
 def compile_grammar(text: str, terminals: dict[str, Symbol], actions: dict[str, Symbol]) -> Grammar:
-    """The grammar of a text. Raises KeyError for a terminal or an action that is not given."""
+    """The grammar in `text`. Raises KeyError for a terminal or an action that is not given."""
     return Grammar(_Compiler(text, terminals, actions).rules)
 
 

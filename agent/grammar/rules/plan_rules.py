@@ -1,9 +1,9 @@
 """The grammar of a plan (`agent.prompts.plan_format`): tables and columns that exist, each once, then `|` and the skeleton.
 
-With facts, a table joins with those before it, and for each value that the question surely names some column that holds it is
-planned. While one is missing, `MOST_COLUMNS` and `MOST_TABLES` keep the plan from going on about other things.
+With facts, each table must join with those before it, and for each value that the question surely names, the plan must
+name a column that holds it. While such a column is missing, `MOST_COLUMNS` and `MOST_TABLES` limit what else is planned.
 
-In the skeleton `_` stands for names and literals; only its words and its parentheses are checked, for it is a sketch.
+In the skeleton, `_` stands for names and literals. It is a sketch, so only its words and its parentheses are checked.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ piece = <word> | '(' piece* ')' | ',' | '*' | '=' | '!=' | '<>' | '<' | '<=' | '
 calc = '+' | '-' | '/' | '//' | '%' | '||'
 """
 
-MOST_COLUMNS, MOST_TABLES = 3, 3  # of a table, and in all, while a value is missing
+MOST_COLUMNS, MOST_TABLES = 3, 3  # columns of a table, and tables of the plan, while a value is missing
 _WORDS = """
     _ all and any as asc between bigint boolean by case cast cross current_date current_timestamp date datetime
     day decimal desc distinct double else end escape except exists extract false filter first float following from full
@@ -36,7 +36,7 @@ _WORDS = """
 
 
 def plan_catalog(schema: Schema, facts: Facts | None = None) -> Catalog:
-    """The schema's tables, for plans."""
+    """The schema's tables as a catalog for plans."""
     columns = ((table.name, tuple(column.name for column in table.columns)) for table in schema.tables)
     return Catalog(
         tuple(Relation(name, names, len(names)) for name, names in columns),
@@ -48,12 +48,12 @@ def plan_catalog(schema: Schema, facts: Facts | None = None) -> Catalog:
 
 @lru_cache(maxsize=4096)
 def _spelled(names: tuple[str, ...]) -> WordSet:
-    """Names as the prompt writes them. Of two that differ in case alone, the first."""
+    """Names as the prompt writes them. Of two that differ only in case, the first."""
     return WordSet({lowered(quoted_name(name)): (name.lower(), quoted_name(name)) for name in reversed(names)})
 
 
 def _missing(scope: Scope) -> list[frozenset[ColumnRef]]:
-    """For each value that no column of the plan holds yet: the columns that do."""
+    """For each value that no column of the plan holds yet: the columns that hold it."""
     facts = scope.catalog.facts
     return [places for places in facts.sure if not places & scope.planned] if facts else []
 
@@ -64,7 +64,7 @@ def _untaken(scope: Scope) -> tuple[Relation, ...]:
 
 
 def _tables_left(scope: Scope) -> tuple[str, ...]:
-    """The tables that may come next: near ones, and late in a plan those that lead to a missing value."""
+    """The tables that may come next: those that join and, once there are `MOST_TABLES`, those that lead to a missing value."""
     able, facts = _untaken(scope), scope.catalog.facts
     if facts is None or not scope.sources:
         return tuple(table.name for table in able)
@@ -99,19 +99,19 @@ def _take_column(scope: Scope, key: str) -> Step | None:
 
 
 def table_left(scope: Scope) -> Scope | None:
-    """Whether another table may come: there is one, and the missing values can still be had from tables to come."""
+    """Require that another table may come: there is one, and tables to come hold the missing values."""
     to_come = {table.key for table in _untaken(scope)}
     possible = all(any(table in to_come for table, _ in places) for places in _missing(scope))
     return scope if to_come and possible else None
 
 
 def column_left(scope: Scope) -> Scope | None:
-    """Whether another column may come."""
+    """Require that another column may come."""
     return scope if _columns_left(scope) else None
 
 
 def covered(scope: Scope) -> Scope | None:
-    """Whether the tables are complete: no value is missing."""
+    """Require that the tables are complete: no value is missing."""
     return None if _missing(scope) else scope
 
 

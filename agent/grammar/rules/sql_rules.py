@@ -1,9 +1,10 @@
-"""The grammar: one SELECT statement. `notation` explains the signs, `terminals` the <names>, `actions` the {verbs}.
+"""The grammar of one SELECT statement. `notation` explains the signs, `terminals` the <names>, `actions` the {actions}.
 
-Operators have one precedence: a mask need not know how an expression groups. What an expression starts with matters
-instead: a bare number in ORDER BY is a position, a bare column in SELECT is exported under its name. An action that may
-close the way stands before the word that leads there, for no word may be a trap. What people never need without end has one
-(sources of FROM, conditions joined by AND, terms of a sum): a small model that is lost would repeat itself to the length limit.
+Operators have one precedence, because a mask need not know how an expression groups. What matters is how an expression
+starts: a bare number in ORDER BY is a position, a bare column in SELECT is exported under its name. An action that may
+fail comes before the word that leads to it, so that no word leads to a dead end. Repetitions that people keep short have
+a limit (sources of FROM, conditions joined by AND, terms of a sum): a small model that has lost its way would otherwise
+repeat itself up to the length limit.
 """
 
 COMMON = """

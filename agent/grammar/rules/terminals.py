@@ -1,4 +1,4 @@
-"""What may stand where the grammar says <name>: words out of a set, new names, numbers, strings; and what they lead to."""
+"""The <terminals> of the grammar: words out of a set, new names, numbers, strings; and what each leads to."""
 
 import re
 from collections.abc import Callable
@@ -32,21 +32,21 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A change of scope without a word; None where the way ends."""
+    """A change of scope without a word; None if the grammar cannot go on this way."""
 
     apply: Callable[[Scope], Scope | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A rule that depends on the scope."""
+    """A rule whose alternatives depend on the scope."""
 
     expand: Callable[[Scope], list[tuple[Symbol, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """One word out of a set that depends on the scope; `accept` takes its key."""
+    """One word out of a set that depends on the scope; `accept` is given its key."""
 
     words: Callable[[Scope], WordSet]
     accept: Callable[[Scope, str], Step | None]
@@ -54,7 +54,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A name that is new: `letters` then `digits` at most (any mix where `digits` is None)."""
+    """A new name: at most `letters` letters, then at most `digits` digits (if `digits` is None, any mix of both)."""
 
     letters: int
     digits: int | None
@@ -62,14 +62,14 @@ class Fresh:
     accept: Callable[[Scope, str], Step | None]
 
     def shaped(self, text: str) -> bool:
-        """Whether the lower-case `text` begins such a name."""
+        """Whether the lower-case `text` is such a name or the beginning of one."""
         if self.digits is None:
             return len(text) <= self.letters and re.fullmatch(r"[a-z_]\w*", text, re.ASCII) is not None
         found = re.fullmatch(r"([a-z]+)([0-9]*)", text)
         return found is not None and len(found[1]) <= self.letters and len(found[2]) <= self.digits
 
     def room(self, text: str) -> tuple[int, int | None]:
-        """How many letters and digits may follow the beginning `text`."""
+        """How many letters and digits may follow `text`."""
         if self.digits is None:
             return self.letters - len(text), None
         letters = len(text.rstrip("0123456789"))
@@ -163,7 +163,7 @@ def _placed(relation: Relation) -> Choice:
         ways: list[tuple[Symbol, ...]] = [(Action(lambda now: now.bound(relation, relation.key)),)]
         if not relation.key or relation.key not in dict(scope.owed):
             owed, new, short = _owed_alias(relation), _new_alias(relation, *LONG), _new_alias(relation, *SHORT)
-            if scope.catalog.facts:  # bound to one way of writing: AS T1, and never by accident
+            if scope.catalog.facts:  # only one way of writing aliases, AS T1, so that none arises by accident
                 return [*ways, (Fixed("as"), owed), (Fixed("as"), short)]
             ways += [(Fixed("as"), owed), (Fixed("as"), new), (owed,), (short,)]
         return ways
@@ -226,7 +226,7 @@ def _aggregate(function: Function, leave: Action) -> list[tuple[Symbol, ...]]:
 
 
 def _arguments(least: int, most: int, first: bool) -> tuple[Symbol, ...]:
-    """`least` to `most` expressions with commas between."""
+    """`least` to `most` expressions, separated by commas."""
     if not most:
         return ()
     one = (*(() if first else (Fixed(","),)), Rule("expr"))
@@ -236,7 +236,7 @@ def _arguments(least: int, most: int, first: bool) -> tuple[Symbol, ...]:
 
 
 def _enter(within: bool, adding: bool = False) -> Action:
-    """Into the arguments of a function; an aggregate's take no aggregates."""
+    """Enters the arguments of a function; those of an aggregate take no aggregates."""
 
     def apply(scope: Scope) -> Scope | None:
         deeper = replace(scope, parentheses=scope.parentheses + 1, windows=False, adding=adding, joints=0)
@@ -246,7 +246,7 @@ def _enter(within: bool, adding: bool = False) -> Action:
 
 
 def _leave(before: Scope) -> Action:
-    """Back to what was allowed at `before`."""
+    """Restores what was allowed at `before`."""
     names = ("within", "aggregates", "windows", "parentheses", "adding", "joints")
     return Action(lambda scope: replace(scope, **{name: getattr(before, name) for name in names}))
 

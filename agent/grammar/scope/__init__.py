@@ -1,4 +1,4 @@
-"""What is known while SQL is being written: names in scope, facts about the schema, functions that may be called.
+"""What is known while SQL is written: names in scope, facts about the schema, functions that may be called.
 
 Start at `scope`.
 """

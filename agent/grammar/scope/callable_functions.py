@@ -1,7 +1,7 @@
-"""Functions that a constrained statement may call, with how many arguments; all of them pass the guard.
+"""The functions that a constrained statement may call, with their numbers of arguments; all of them pass the guard.
 
-A subset of `tools/guard/allowed_functions.py` and of the functions that sqlglot has classes for: what questions about data
-need.
+These are the functions that questions about data need: a subset of `tools/guard/allowed_functions.py` and of the functions
+for which sqlglot has classes.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Function:
 
 
 def _functions(kind: Kind, text: str) -> dict[str, Function]:
-    """`name/least` or `name/least-most`, where `+` stands for any number."""
+    """Parse entries `name/least` or `name/least-most`, where `+` means any number."""
     found = {}
     for entry in text.split():
         name, _, arity = entry.partition("/")

@@ -1,8 +1,8 @@
 """What is known beyond names: which columns join, what columns hold, and which values and numbers the asker named.
 
-A small model invents literals; people hardly ever do. Of the text literals that Spider's gold queries compare a column with,
-99 % are a value found in the question or another part of it. A known value at the wrong column is let through:
-`tools.repair.move_literals` moves it, while a model that must not write it there writes another instead.
+A small model invents literals; people hardly ever do. Of the text literals with which Spider's gold queries compare a
+column, 99 % are a value found in the question or another part of it. A known value is allowed at the wrong column too:
+`tools.repair.move_literals` moves it, whereas a model that may not write it there would write another value instead.
 """
 
 import re
@@ -26,30 +26,30 @@ _QUOTED = re.compile(r"\"([^\"]+)\"|'((?:[^']|'')+)'|“([^”]+)”|‘([^’]+
 _VALUE_OF = {word: str(number) for number, word in enumerate(NUMBER_WORDS)} | {
     "once": "1", "twice": "2", "both": "2", "pair": "2", "second": "2", "third": "3", "fourth": "4", "fifth": "5"
 }  # fmt: skip
-_EVERYDAY = frozenset({"0", "1"})  # numbers that are meant without being said
+_EVERYDAY = frozenset({"0", "1"})  # numbers that a question may imply without naming them
 _CODES = (*ascii_lowercase, *digits, "yes", "no", "true", "false", "null")
-_PAIRS = tuple(map("".join, product(ascii_lowercase, repeat=2)))  # Florida is FL
-# Questions that ask for a part of a value: what matches a whole value may be meant for another column.
+_PAIRS = tuple(map("".join, product(ascii_lowercase, repeat=2)))  # two-letter codes, such as fl for Florida
+# Questions that ask for a part of a value. There, a phrase that matches a whole value may be meant for another column.
 _ABOUT_PARTS = re.compile(r"\b(?:contain|substring|start|begin|letter|ends? with|includ|prefix|like)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the asker said, and the values found in it. `around`: evidence, knowledge, questions and SQL of earlier turns."""
+    """What the asker said, and the values found in it. `around`: evidence, knowledge, earlier questions and their SQL."""
 
     question: str
     values: tuple[ValueMatch, ...] = ()
     around: tuple[str, ...] = ()
 
     def numbers(self) -> frozenset[str]:
-        """Numbers as SQL writes them: 1,000 is 1000, two is 2."""
+        """The numbers that were said, as SQL writes them: 1,000 is 1000, two is 2."""
         whole = " ".join((self.question, *self.around))
         written = {number.replace(",", "") for number in _NUMBER.findall(whole)} | set(re.findall(r"\d+", whole))
         words = {_VALUE_OF[word.key] for word in split(self.question) if word.key in _VALUE_OF}
         return frozenset(written | words)
 
     def phrases(self) -> frozenset[str]:
-        """Runs of words, texts in quotes, and the literals of earlier SQL, as written."""
+        """Runs of words, texts in quotes, and literals of earlier SQL, as written."""
         texts = (self.question, *self.around)
         quoted = (next(filter(None, found)) for text in texts for found in _QUOTED.findall(text))
         return frozenset(run for text in texts for run in _runs(text)).union(quoted)
@@ -62,7 +62,7 @@ class Said:
         return start > 0 and (quotes in ("''", '""', "‘’", "“”") or (capital and not text.isupper()))
 
     def sure(self) -> tuple[frozenset[ColumnRef], ...]:
-        """For each phrase that surely is a value: the columns, folded, that hold it. One of them belongs in the plan."""
+        """For each phrase that is surely a value: the columns that hold it, in lower case. The plan must name one of them."""
         if _ABOUT_PARTS.search(self.question):
             return ()
         places: dict[str, set[ColumnRef]] = {}
@@ -87,13 +87,13 @@ def _furthest(words: Sequence[Word], first: int) -> int:
 
 
 def place_of(match: ValueMatch) -> ColumnRef:
-    """Where a value was found, folded."""
+    """The column, in lower case, in which a value was found."""
     return match.table.lower(), match.column.lower()
 
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """`columns`: the schema's, by place in lower case. One object per question: it remembers what each column may hold."""
+    """Facts for one question; it caches what each column may be compared with. `columns`: by (table, column) in lower case."""
 
     joins: Joinable
     columns: Mapping[ColumnRef, Column]
@@ -102,12 +102,12 @@ class Facts:
 
     @cached_property
     def sure(self) -> tuple[frozenset[ColumnRef], ...]:
-        """For each value that the question surely names: the columns of the schema that hold it, where there are any."""
+        """For each value that the question surely names: the columns of the schema that hold it, if there are any."""
         found = (places.intersection(self.columns) for places in self.said.sure())
         return tuple(places for places in found if places)
 
     def may_sum(self, place: ColumnRef) -> bool:
-        """Whether adding up this column makes sense: not for words."""
+        """Whether adding up this column makes sense, which it does not for words."""
         return _holds(self.columns[place]) != "words"
 
     def strings(self, place: ColumnRef) -> WordSet | None:
@@ -115,7 +115,7 @@ class Facts:
         return self._remembered(place, self._strings)
 
     def patterns(self, place: ColumnRef) -> WordSet | None:
-        """The same for LIKE."""
+        """The patterns, quotes included, that this column may be matched with by LIKE; None for any."""
         return self._remembered(place, self._patterns)
 
     def numbers(self, place: ColumnRef) -> WordSet | None:
@@ -160,14 +160,14 @@ class Facts:
 
     @cached_property
     def _found(self) -> frozenset[str]:
-        """Values of any column: `tools.repair.move_literals` can move them, while what the model wrote instead would be
-        lost.
+        """Values of any column. `tools.repair.move_literals` can move them, whereas nothing could recover them if the model had
+        to write something else.
         """
         return frozenset(match.value for match in self.said.values)
 
     @cached_property
     def _plausible(self) -> frozenset[str]:
-        """Phrases that are not, on their own, everyday words or words of the schema."""
+        """Phrases except single unmarked words that are stop words or words of the schema."""
         names = _schema_words(frozenset(name for place in self.columns for name in place))
         return frozenset(
             phrase for phrase in self.said.phrases() if self.said.marked(phrase) or not _is_everyday(phrase, names)
@@ -185,7 +185,7 @@ def _schema_words(names: frozenset[str]) -> frozenset[str]:
 
 
 def facts_of(schema: Schema, said: Said) -> Facts:
-    """The facts of a schema, and of what was said."""
+    """The facts that follow from a schema and from what was said."""
     columns = {(table.name.lower(), column.name.lower()): column for table in schema.tables for column in table.columns}
     return Facts(_joinable(schema), columns, said)
 
@@ -195,7 +195,7 @@ _joinable = lru_cache(maxsize=16)(joinable)
 
 @lru_cache(maxsize=4096)
 def literal_set(texts: frozenset[str]) -> WordSet:
-    """Literals as words, in lower case like all that the lexer compares."""
+    """Literals as words, in lower case like everything that the lexer compares."""
     return WordSet({lowered(text): (text, text) for text in texts})
 
 
@@ -204,7 +204,7 @@ def _quote(text: str) -> str:
 
 
 def _holds(column: Column) -> str:
-    """numbers, words, digits (text that looks like numbers), or anything, where type and samples do not say."""
+    """One of "numbers", "words", "digits" (text that looks like numbers) and "anything" (type and samples do not tell)."""
     kind = type_kind(column.type)
     numeric = [_NUMBER.fullmatch(sample.strip().lstrip("-")) is not None for sample in column.samples]
     if is_number(kind):

@@ -1,7 +1,7 @@
-"""What a query sees while it is written: relations, sources, outputs, and what the SELECT list still asks of FROM.
+"""What a query sees while it is written: relations, sources, outputs, and what the SELECT list still needs from FROM.
 
-Immutable. `SELECT T1.name, age FROM ...` names an alias and a column before their table is known: both are owed, and
-every later choice keeps a way to pay (`Catalog.payable`).
+Immutable. `SELECT T1.name, age FROM ...` names an alias and a column before their table is known: FROM owes both, and
+every later choice leaves it a way to pay (`Catalog.payable`).
 """
 
 from collections.abc import Iterator
@@ -17,20 +17,20 @@ Phase = Literal["items", "from", "body"]
 Nature = Literal["plain", "aggregate", "window"]
 Owed = tuple[tuple[str, frozenset[str]], ...]
 MAX_DEPTH = 6
-# Gold queries of Spider and BIRD have at most 7 sources in one FROM, 7 joints in one clause (those in parentheses apart) and 3
-# in the condition of a join.
+# Gold queries of Spider and BIRD have at most 7 sources in one FROM, 7 joints (AND, OR, operators) in one clause, not
+# counting those in parentheses, and 3 in the condition of a join.
 MAX_SOURCES, MAX_JOINTS, MAX_ON_JOINTS = 7, 8, 3
-LONG_FROM = 3  # sources, behind which the next one has what the SELECT list lacks
+LONG_FROM = 3  # sources; after them, the next one must supply what the SELECT list lacks
 
 
 @dataclass(frozen=True, eq=False)
 class Relation:
-    """A table, a CTE or a subquery: a name, its columns that have names, and how many it has in all."""
+    """A table, a CTE or a subquery: its name, the names of its columns that have one, and its number of columns."""
 
     name: str
     spelled: tuple[str, ...]
     width: int
-    derived: bool = False  # columns of a subquery in FROM never make a name ambiguous: too late to choose others
+    derived: bool = False  # a subquery in FROM, whose columns never count as ambiguous: it is too late to choose others
 
     @cached_property
     def columns(self) -> frozenset[str]:
@@ -43,7 +43,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class FromItem:
-    """A relation in FROM under the name (lower case) by which it is called there."""
+    """A relation in FROM, and the name (lower case) that it has there."""
 
     alias: str
     relation: Relation
@@ -51,9 +51,9 @@ class FromItem:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One entry of the SELECT list; `name` is None where it has none, `star` is the source of `x.*`, or "*".
+    """One entry of the SELECT list. `name` is None if it has none; `star` is the source of `x.*`, or "*".
 
-    Other clauses of the query may call it by its name where AS gave that; queries around it by any name.
+    Other clauses of the query may use its name only if AS gave it; enclosing queries may use any name.
     """
 
     name: str | None
@@ -61,41 +61,41 @@ class Output:
     star: str = ""
     alias: bool = False
     qualifier: str = ""
-    column: str = ""  # the column that the whole entry is, as called by `qualifier`
-    place: ColumnRef | None = None  # and its table, where that is known
+    column: str = ""  # the column, if the whole entry is one, as written after `qualifier`
+    place: ColumnRef | None = None  # (table, column), if the table is known
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scope:
-    """One query level. `parent` is the level around it as it was when this one was opened."""
+    """One query level. `parent` is the enclosing level as it was when this one was opened."""
 
     catalog: "Catalog"
     parent: "Scope | None" = None
     ctes: tuple[Relation, ...] = ()
-    want: int | None = None  # how many outputs the place allows
+    want: int | None = None  # how many outputs the query must have; None for any number
     phase: Phase = "items"
     outputs: tuple[Output, ...] = ()
     first: tuple[Output, ...] | None = None  # outputs of a compound's first arm
     sources: tuple[FromItem, ...] = ()
-    comma: bool = False  # whether FROM has a comma, behind which USING would see less than it seems
+    comma: bool = False  # whether FROM has a comma; USING after a comma sees only some of the sources
     merged: tuple[str, ...] = ()  # columns of USING, one entry for each
     bare: frozenset[str] = frozenset()  # columns used without a qualifier before FROM was complete
     owed: Owed = ()  # qualifiers used before FROM named them, with the columns that they must have
-    exact: int | None = None  # SELECT * where `want` is known: how many columns FROM must have
+    exact: int | None = None  # how many columns FROM must have, for SELECT * with `want` given
     column: str = ""  # the last column read
-    qualifier: str = ""  # what stood before it
-    place: ColumnRef | None = None  # the same with its table, where that is known
+    qualifier: str = ""  # the qualifier before it
+    place: ColumnRef | None = None  # the same as (table, column), if the table is known
     about: ColumnRef | None = None  # the column that a comparison begins with
-    like: tuple[ColumnRef | None, ...] = ()  # what the entries of the SELECT list must be able to equal
+    like: tuple[ColumnRef | None, ...] = ()  # the columns with which the entries of the SELECT list must be comparable
     joints: int = 0  # how often AND, OR or an operator joined parts of the clause, the entry, or these parentheses
-    outside: tuple[int, ...] = ()  # joints of what is around the parentheses
+    outside: tuple[int, ...] = ()  # the joints of each enclosing level of parentheses
     planned: frozenset[ColumnRef] = frozenset()  # columns that a plan names
     adding: bool = False  # directly inside SUM or AVG
     nature: Nature = "plain"  # of the item being read
     aggregates: bool = True  # whether aggregate functions may stand here
     windows: bool = True
     within: bool = False  # inside an aggregate's arguments: no aliases, no outer columns
-    aliases: frozenset[str] = frozenset()  # outputs that may be called by name here
+    aliases: frozenset[str] = frozenset()  # outputs whose names may be used here
     grouped: bool = False  # GROUP BY, or some aggregate in the SELECT list
     depth: int = 0
     parentheses: int = 0
@@ -121,7 +121,7 @@ class Scope:
 
     @property
     def width_left(self) -> int | None:
-        """How many columns FROM has still to get; None where any number will do."""
+        """How many columns FROM still lacks; None if any number will do."""
         return None if self.exact is None else self.exact - sum(source.relation.width for source in self.sources)
 
     def relation(self, key: str) -> Relation | None:
@@ -131,12 +131,12 @@ class Scope:
         return next((source for source in self.sources if source.alias == alias), None)
 
     def reading(self, qualifier: str, column: str) -> "Scope":
-        """With this as the last column read."""
+        """The scope with this as the last column read."""
         place = self.origin(qualifier, column) if self.catalog.facts else None
         return replace(self, column=column, qualifier=qualifier, place=place)
 
     def origin(self, qualifier: str, column: str) -> ColumnRef | None:
-        """The table and column that a name means; None where it is no table's, or not yet settled."""
+        """The table and column that a name means; None if it is not a table's column, or not decided yet."""
         if self.phase == "items":
             named = self.relation(qualifier) if qualifier else None
             owners = [named] if named else [one for one in self.relations if not qualifier and column in one.columns]
@@ -148,7 +148,7 @@ class Scope:
         return None
 
     def outer(self) -> "Iterator[Scope]":
-        """The levels around this one whose sources are known, innermost first."""
+        """The enclosing levels whose sources are known, innermost first."""
         scope = self
         while scope.parent is not None:
             seen, scope = scope.correlated, scope.parent
@@ -156,7 +156,7 @@ class Scope:
                 yield scope
 
     def opened(self, want: int | None, correlated: bool = True) -> "Scope | None":
-        """A subquery of this level."""
+        """A new subquery inside this level; None if the nesting is too deep."""
         if self.depth >= MAX_DEPTH:
             return None
         return Scope(self.catalog, self, self.ctes, want, depth=self.depth + 1, correlated=correlated)
@@ -167,7 +167,7 @@ class Scope:
         return self.catalog.payable(self.relations, relations, self.bare - set(self.merged), self.owed)
 
     def bound(self, relation: Relation, alias: str) -> "Scope | None":
-        """With one more source; None where that is not possible."""
+        """The scope with one more source; None if that is not possible."""
         if alias and self.source(alias) is not None:
             return None
         debts = dict(self.owed)
@@ -179,14 +179,14 @@ class Scope:
         return scope if scope.payable() else None
 
     def owing(self, qualifier: str, column: str | None) -> "Scope | None":
-        """With a promise that `qualifier` will have `column` (None: that it will be there)."""
+        """The scope in which FROM also owes `qualifier`, with `column` if that is given; None if FROM could not pay."""
         debts = dict(self.owed)
         debts[qualifier] = debts.get(qualifier, frozenset()) | ({column} if column else frozenset())
         scope = replace(self, owed=tuple(sorted(debts.items(), key=lambda debt: debt[0])), column=column or "")
         return scope if scope.payable() else None
 
     def using(self, column: str) -> "Scope | None":
-        """With a column called without a qualifier."""
+        """The scope after a column without a qualifier; None if FROM could not supply it."""
         if self.phase == "body" or column in self.bare:
             return replace(self, column=column)
         scope = replace(self, bare=self.bare | {column}, column=column)
@@ -195,7 +195,7 @@ class Scope:
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """What does not change while a statement is written."""
+    """The part of the context that does not change while a statement is written."""
 
     tables: tuple[Relation, ...]
     dialect: str
@@ -203,12 +203,12 @@ class Catalog:
     facts: Facts | None = field(default=None, repr=False)
 
     def has(self, relation: Relation) -> bool:
-        """Whether it is a table of the schema."""
+        """Whether the relation is a table of the schema."""
         return any(relation is table for table in self.tables)
 
     @cached_property
     def spelling(self) -> dict[str, str]:
-        """Key -> the spelling of it in the schema."""
+        """Maps each key to its spelling in the schema."""
         names = [name for table in self.tables for name in (table.name, *table.spelled)]
         return {name.lower(): name for name in reversed(names)}
 
@@ -224,7 +224,7 @@ class Catalog:
 def catalog_of(schema: Schema, dialect: str, facts: Facts | None = None) -> Catalog:
     """The schema as relations. Tables qualified by a schema (`sales.orders`) keep their dotted name in quotes.
 
-    `facts` bind joins and literals; without them every column joins every other.
+    `facts` limit joins and literals; without them every column may join every other.
     """
     columns = ((table.name, tuple(column.name for column in table.columns)) for table in schema.tables)
     relations = tuple(Relation(name, names, len(names)) for name, names in columns)
@@ -248,9 +248,9 @@ def _search(
     lent: frozenset[str],
     owed: list[tuple[str, frozenset[str]]],
 ) -> bool:
-    """Depth first: the next owed qualifier, else the next missing column, is given to each relation that can take it.
+    """Search depth first: assign the next owed qualifier, else the next missing column, to each relation that has it.
 
-    Columns that a subquery in FROM lends need no other owner, but may have one.
+    Columns that a subquery in FROM supplies (`lent`) need no other owner, but may have one.
     """
     if owed:
         (qualifier, columns), *rest = owed

@@ -1,4 +1,4 @@
-"""Which names a scope offers at a place, as sets of keys (names in lower case)."""
+"""Which names a scope offers at each place of the grammar, as sets of keys (names in lower case)."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -10,19 +10,19 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def own_columns(scope: Scope) -> frozenset[str]:
-    """Columns of this level that may be called without a qualifier."""
+    """Columns of this level that may be written without a qualifier."""
     if scope.phase == "items":
         return _affordable(scope.catalog, scope.relations, scope.bare, scope.owed, "")
     single = _callable_alone(scope.sources, scope.merged)
     if scope.phase == "body":
         return single
     if scope.exact is not None:
-        return _NOTHING  # a column without a qualifier could forbid the very table that makes up the width
+        return _NOTHING  # a column without a qualifier could rule out the only table that brings FROM to its width
     return frozenset(column for column in single if scope.using(column) is not None)
 
 
 def outer_columns(scope: Scope) -> frozenset[str]:
-    """Columns of the levels around that may be called without a qualifier here."""
+    """Columns of the enclosing levels that may be written here without a qualifier."""
     if scope.phase == "items" or scope.within:
         return _NOTHING
     found: set[str] = set()
@@ -34,9 +34,9 @@ def outer_columns(scope: Scope) -> frozenset[str]:
 
 
 def qualifiers(scope: Scope) -> frozenset[str]:
-    """Known names that may stand before a dot, with at least one column behind it.
+    """Known names that may come before a dot, and have at least one column to follow it.
 
-    Before FROM a qualifier is this level's own, even where a level around it has one of that name.
+    Before FROM, a qualifier belongs to this level, even if an enclosing level has one of that name.
     """
     if scope.phase == "items":
         return _nameable(scope.catalog, scope.relations, scope.bare, scope.owed)
@@ -59,10 +59,10 @@ def new_qualifier_possible(scope: Scope) -> bool:
 
 
 def tables(scope: Scope) -> frozenset[str]:
-    """Relations that FROM may name next: those that join with what is there, if any can be placed.
+    """Relations that FROM may name next: those that join with its sources, or any that fit if none of them does.
 
-    A small model that wants to go on to WHERE, and may not yet, would join what it has without end. So where FROM is long and
-    the SELECT list still lacks something, it gets what is lacking, or, as far as joins are known, what leads there.
+    A small model that wants to go on to WHERE, but may not yet, would join the same tables again without end. So if FROM is
+    long and the SELECT list still lacks something, the next relation must supply it or, as far as joins are known, lead to it.
     """
     able = [relation for relation in fitting(scope) if _placeable(scope, relation)]
     near = [relation for relation in able if _joins_on(scope, relation)]
@@ -75,14 +75,14 @@ def tables(scope: Scope) -> frozenset[str]:
 
 
 def _pays(scope: Scope, relation: Relation) -> bool:
-    """Whether the SELECT list uses the relation by its name or by an alias to come, or a column that only it has."""
+    """Whether the relation supplies what the SELECT list lacks: its name, the columns of an owed alias, or a bare column."""
     missing = scope.bare - _all_columns(scope.sources)
     owed = (columns for name, columns in scope.owed if name == relation.key or scope.relation(name) is None)
     return any(columns <= relation.columns for columns in owed) or bool(relation.columns & missing)
 
 
 def _joins_on(scope: Scope, relation: Relation) -> bool:
-    """Whether a join leads from FROM so far to the relation, or none could."""
+    """Whether a known join leads from the sources so far to the relation, or joins are not limited here."""
     facts, here = scope.catalog.facts, [source.relation for source in scope.sources]
     known = bool(here) and all(map(scope.catalog.has, [relation, *here]))
     if facts is None or not known or scope.comma or scope.exact is not None:
@@ -94,7 +94,7 @@ End = tuple[str, str]  # an alias and a column of it
 
 
 def join_ends(scope: Scope) -> dict[End, frozenset[End]]:
-    """What the last source's join may equate, from either side; nothing where that is not known."""
+    """Which columns the last source's join may equate, from either side; empty if that is not known."""
     facts, ends = scope.catalog.facts, dict[End, set[End]]()
     *before, last = scope.sources
     for source in before if facts is not None and scope.catalog.has(last.relation) else ():
@@ -106,7 +106,7 @@ def join_ends(scope: Scope) -> dict[End, frozenset[End]]:
 
 
 def entry_columns(scope: Scope, qualifier: str = "") -> frozenset[str]:
-    """Columns that an entry of the SELECT list may be: none twice, and what the place around compares with."""
+    """Columns that may be an entry of the SELECT list: none twice, and comparable with what the enclosing query compares."""
     found = columns_of(scope, qualifier) if qualifier else own_columns(scope)
     facts, number = scope.catalog.facts, len(scope.outputs) - 1
     if facts is None:
@@ -118,12 +118,12 @@ def entry_columns(scope: Scope, qualifier: str = "") -> frozenset[str]:
 
 
 def summed_columns(scope: Scope, qualifier: str) -> frozenset[str]:
-    """`columns_of`, `summable`."""
+    """The columns of `qualifier` that are `summable`."""
     return summable(scope, columns_of(scope, qualifier), qualifier)
 
 
 def summable(scope: Scope, found: frozenset[str], qualifier: str = "") -> frozenset[str]:
-    """Those of the columns that may stand here: inside SUM and AVG, only what can be added up."""
+    """The columns of `found` that are allowed here: inside SUM and AVG, only those that can be added up."""
     facts = scope.catalog.facts
     if facts is None or not scope.adding:
         return found
@@ -132,7 +132,7 @@ def summable(scope: Scope, found: frozenset[str], qualifier: str = "") -> frozen
 
 
 def fitting(scope: Scope) -> Iterator[Relation]:
-    """Relations that leave FROM able to get the width that it must have."""
+    """Relations after which FROM can still get the width that it must have."""
     left = scope.width_left
     widths = frozenset(relation.width for relation in scope.relations)
     return (one for one in scope.relations if left is None or _sums(left - one.width, widths))
@@ -140,7 +140,7 @@ def fitting(scope: Scope) -> Iterator[Relation]:
 
 @lru_cache(maxsize=4096)
 def _sums(total: int, parts: frozenset[int]) -> bool:
-    """Whether some of the parts, each as often as wanted, add up to `total`."""
+    """Whether some of the parts, each used any number of times, add up to `total`."""
     return total == 0 or any(_sums(total - part, parts) for part in parts if 0 < part <= total)
 
 
@@ -151,7 +151,7 @@ def owed_aliases(scope: Scope, relation: Relation) -> frozenset[str]:
 
 
 def other_alias_possible(scope: Scope, relation: Relation) -> bool:
-    """Whether `relation` may come under a new name."""
+    """Whether `relation` may have an alias that is not owed."""
     return scope.bound(relation, _NEW) is not None
 
 
@@ -179,7 +179,7 @@ def _all_columns(sources: tuple[FromItem, ...]) -> frozenset[str]:
 
 
 def _callable_alone(sources: tuple[FromItem, ...], merged: tuple[str, ...]) -> frozenset[str]:
-    """Columns of exactly one source, or made one by USING."""
+    """Columns of exactly one source, or merged into one by USING."""
     relations = tuple(source.relation for source in sources)
     owners = {column: sum(column in relation.columns for relation in relations) for column in merged}
     return _single(relations) | {column for column, count in owners.items() if count == 1 + merged.count(column)}
@@ -200,7 +200,7 @@ def _single(relations: tuple[Relation, ...]) -> frozenset[str]:
 def _affordable(
     catalog: Catalog, offered: tuple[Relation, ...], bare: frozenset[str], owed: Owed, qualifier: str
 ) -> frozenset[str]:
-    """Columns that the SELECT list may use before FROM: without a qualifier, or behind an owed one."""
+    """Columns that the SELECT list may use before FROM: after `qualifier`, or without one if it is empty."""
     every = _NOTHING.union(*(relation.columns for relation in offered))
     if qualifier:
         named = next((relation for relation in offered if relation.key == qualifier), None)

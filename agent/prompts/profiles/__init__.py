@@ -13,7 +13,7 @@ PROFILES: Mapping[str, Profile] = {"compact": Compact(), "chat": Chat()}
 
 
 def load_profile(name: str) -> Profile:
-    """A registered profile. Raises UnknownProfile."""
+    """Load a registered profile. Raises UnknownProfile."""
     if name not in PROFILES:
         raise UnknownProfile(f"unknown profile {name!r}; choose one of: {', '.join(PROFILES)}")
     return PROFILES[name]

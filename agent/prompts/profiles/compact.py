@@ -1,8 +1,9 @@
-"""The compact profile: what the embedded model is trained on. Bytes matter: training data come from this very file.
+"""The compact profile: the prompts on which the embedded model is trained. Every byte matters, because this file also
+writes the training data.
 
-The schema comes first, so that its KV is shared by all questions, steps and users of a database. Every slot is always
-there. A change of any byte needs a new PROMPT_VERSION and a retrained model; `tests/agent/prompts/test_profiles.py` holds
-hashes.
+The schema comes first, so that all questions, steps and users of a database share its KV. Every slot is always present.
+A change of any byte needs a new PROMPT_VERSION and a retrained model; `tests/agent/prompts/test_profiles.py` holds hashes
+of the prompts.
 """
 
 from collections.abc import Iterable
@@ -16,8 +17,8 @@ from tools.schema import ForeignKey, Schema, Table
 PROMPT_VERSION = 1
 NONE = "-"
 HISTORY_TURNS = 2
-# The four best links at 0.8 or more are 2.2 columns a question, 61 % of them in the gold SQL (700 Spider training questions);
-# eight links of any score took 35 tokens, more than question and SQL.
+# The four best links that score 0.8 or more are 2.2 columns per question, 61 % of them in the gold SQL (700 Spider training
+# questions); eight links of any score took 35 tokens, more than question and SQL.
 HINT_SCORE = 0.8
 MOST_HINTS = 4
 
@@ -55,7 +56,7 @@ class Compact:
 
 
 def schema_text(schema: Schema) -> str:
-    """`table(column, column)` lines, primary keys starred, then one `join` line per foreign key, copied as SQL is."""
+    """`table(column, column)` lines with starred primary keys, then one `join` line per foreign key, written as in SQL."""
     tables = "".join(f"{_name(table.name)}({', '.join(_columns(table))})\n" for table in schema.tables)
     joins = "".join(f"join {_join(table, key)}\n" for table in schema.tables for key in table.foreign_keys)
     return tables + joins
@@ -89,7 +90,7 @@ def _question_text(slots: Slots) -> str:
 
 
 def _name(name: str) -> str:
-    """An identifier as SQL writes it: quoted where it must be."""
+    """An identifier as SQL writes it: quoted if necessary."""
     return name if name.isidentifier() and name.isascii() else '"' + one_line(name, 80).replace('"', '""') + '"'
 
 

@@ -10,13 +10,13 @@ ModelStep = Literal["plan", "generate", "refine"]
 
 
 class Profile(Protocol):
-    """Each step's prompt begins with the whole prompt of the step before and its answer, so that its KV is reused."""
+    """Each step's prompt begins with the whole prompt and answer of the step before, so that their KV is reused."""
 
     name: str
     raw: bool  # the messages' texts are the prompt as they stand; no chat template
 
     def messages(self, step: ModelStep, slots: Slots) -> list[BaseMessage]:
-        """What the model is asked."""
+        """The messages that put the step to the model."""
         ...
 
     def max_new_tokens(self, step: ModelStep) -> int: ...
@@ -28,9 +28,9 @@ class Profile(Protocol):
     def read_plan(self, text: str) -> str: ...
 
     def read_sql(self, text: str) -> str:
-        """The SQL in the model's answer; empty when there is none."""
+        """The SQL in the model's answer; empty if there is none."""
         ...
 
 
 class UnknownProfile(ValueError):
-    """No such prompt profile; the message lists what there is."""
+    """There is no such prompt profile; the message lists those there are."""

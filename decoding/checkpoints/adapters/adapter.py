@@ -1,8 +1,8 @@
-"""Low-rank adapters: what they are and how they become part of a model's weights. Files:
-`decoding.checkpoints.adapters.adapter_files`.
+"""Low-rank adapters, and how they are merged into a model's weights. `decoding.checkpoints.adapters.adapter_files` reads and
+writes them.
 
 An adapter adds scale * B A to some weights W [out, in], with A [rank, in] and B [out, rank] (LoRA, arXiv 2106.09685).
-It is merged while weights are loaded, so that decoding costs what it costs without.
+It is merged when weights are loaded, so decoding costs no more than without it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,22 +17,22 @@ from decoding.errors import ModelError
 
 
 class AdapterMismatch(ModelError):
-    """An adapter does not belong to the model that it is to be put on."""
+    """An adapter does not belong to the model to which it should be applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What an adapter says about itself."""
+    """An adapter's description of itself."""
 
     base: str  # name of the model that it was trained on
     base_sha256: str  # of that model's weights, see `weight_files.base_sha256`
-    prompt_version: int | None = None  # of the prompts that it was trained on; None where it knows none
+    prompt_version: int | None = None  # of the prompts that it was trained on; None if unknown
     notes: Mapping[str, Any] = field(default_factory=dict)  # recipe, data, licence: JSON values
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """The change of one weight, less the adapter's scale."""
+    """The change of one weight, without the adapter's scale."""
 
     a: Tensor  # [rank, in]
     b: Tensor  # [out, rank]
@@ -70,7 +70,7 @@ def check_base(adapter: Adapter, base_sha256: str, force: bool = False) -> None:
 def merged_weights(weights: Iterable[tuple[str, Tensor]], adapter: Adapter | None) -> Iterator[tuple[str, Tensor]]:
     """Names and tensors with the adapter's changes added in fp32; changed tensors come as fp32, the others as they are.
 
-    Without an adapter, `weights` as they are. Raises AdapterMismatch where a tensor is missing or of another shape.
+    Without an adapter, `weights` are unchanged. Raises AdapterMismatch if a tensor is missing or has another shape.
     """
     changed = set(adapter.factors) if adapter else set()
     for name, tensor in weights:
@@ -95,15 +95,15 @@ def _added(module: str, tensor: Tensor, difference: Tensor) -> Tensor:
 def factorise(differences: Mapping[str, Tensor], rank: int) -> dict[str, Factors]:
     """The best approximations of rank `rank` to differences [out, in] of weights (W_trained - W), balanced: |a_i| = |b_i|.
 
-    By the eigenvectors of D^T D in fp64, which is the truncated SVD of D without its cost for tall matrices.
+    It uses the eigenvectors of D^T D in fp64, which gives the truncated SVD of D without its cost for tall matrices.
     """
     return {module: _factors(difference.double(), rank) for module, difference in differences.items()}
 
 
 def _factors(difference: Tensor, rank: int) -> Factors:
     if difference.shape[0] < difference.shape[1]:
-        turned = _factors(difference.T, rank)
-        return Factors(turned.b.T.contiguous(), turned.a.T.contiguous())
+        transposed = _factors(difference.T, rank)
+        return Factors(transposed.b.T.contiguous(), transposed.a.T.contiguous())
     _, vectors = torch.linalg.eigh(difference.T @ difference)  # eigenvalues ascend
     directions = vectors[:, -rank:].flip(1)
     images = difference @ directions  # columns: singular value times left singular vector

@@ -1,11 +1,11 @@
-"""Adapters on disk, in two formats, each a folder.
+"""Adapters on disk, as folders in one of two formats.
 
-Ours, in which adapters are shipped: `adapter.json` and `adapter.safetensors` with, per module, int8 `a` [rank, in] and `b`
+Ours, in which adapters are shipped, has `adapter.json` and `adapter.safetensors` with, per module, int8 `a` [rank, in] and `b`
 [rank, out] (B transposed), and fp32 scales per row: `a_scale`, `b_scale` [rank]. A row of both is one component of the
-change, so one component's size does not coarsen another's. About one byte a parameter.
+change, so the size of one component does not reduce another's precision. It takes about one byte per parameter.
 
-peft's: `adapter_config.json` and `adapter_model.safetensors`, fp32. What we say about an adapter lies beside them in
-`about.json`, where peft does not look.
+peft's has `adapter_config.json` and `adapter_model.safetensors` in fp32. Our description of the adapter is beside them in
+`about.json`, which peft ignores.
 """
 
 import json
@@ -42,7 +42,7 @@ def read_adapter(folder: Path) -> Adapter:
 
 
 def write_adapter(adapter: Adapter, folder: Path) -> int:
-    """Write our format; returns its bytes. Lossy: int8."""
+    """Write our format, which is lossy (int8); returns its size in bytes."""
     tensors: dict[str, Tensor] = {}
     for module, factors in adapter.factors.items():
         for name, rows in (("a", factors.a), ("b", factors.b.T)):
@@ -59,7 +59,7 @@ def write_adapter(adapter: Adapter, folder: Path) -> int:
 
 
 def _quantised(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 rows and their scales, rounded to the nearest; a row of zeros has scale 0."""
+    """int8 rows, rounded to nearest, and their scales; a row of zeros has scale 0."""
     rows = rows.detach().float().cpu()
     scale = rows.abs().amax(1) / 127
     steps = rows / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
@@ -67,17 +67,17 @@ def _quantised(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _read_ours(folder: Path) -> Adapter:
-    told = read_json(folder / _OURS)
-    if told.get("format") != FORMAT:
-        raise UnsupportedModel(f"{folder} is an adapter of format {told.get('format')}; this version reads {FORMAT}")
+    values = read_json(folder / _OURS)
+    if values.get("format") != FORMAT:
+        raise UnsupportedModel(f"{folder} is an adapter of format {values.get('format')}; this version reads {FORMAT}")
     stored = _tensors(folder / _OUR_TENSORS)
     try:
         factors = {
             module: Factors(_restored(stored, f"{module}.a"), _restored(stored, f"{module}.b").T.contiguous())
             for module in sorted({name.rsplit(".", 1)[0] for name in stored})
         }
-        about = About(told["base"], told["base_sha256"], told["prompt_version"], told["notes"])
-        return Adapter(factors, int(told["rank"]), float(told["alpha"]), about, bool(told["rank_stabilised"]))
+        about = About(values["base"], values["base_sha256"], values["prompt_version"], values["notes"])
+        return Adapter(factors, int(values["rank"]), float(values["alpha"]), about, bool(values["rank_stabilised"]))
     except KeyError as error:
         raise ModelUnavailable(f"{folder} is damaged: it lacks {error}") from error
 
@@ -87,7 +87,7 @@ def _restored(stored: Mapping[str, Tensor], name: str) -> Tensor:
 
 
 def write_peft(adapter: Adapter, folder: Path, dropout: float = 0.0) -> None:
-    """Write peft's format, without loss. Raises UnsupportedModel for a change of the embedding, which has other names."""
+    """Write peft's format, without loss. Raises UnsupportedModel for a change of the embedding, which it names differently."""
     if any("embed_tokens" in module for module in adapter.factors):
         raise UnsupportedModel("peft's format for linear layers cannot hold a change of the embedding; write ours")
     tensors: dict[str, Tensor] = {}
@@ -153,7 +153,7 @@ def _tensors(file: Path) -> dict[str, Tensor]:
 
 
 def _write(folder: Path, file: str, tensors: Mapping[str, Tensor], documents: Mapping[str, Mapping[str, Any]]) -> None:
-    """Each file whole or not at all; the configuration last, for it is what readers look for."""
+    """Write each file whole or not at all, and the configuration last, because readers look for it."""
     folder.mkdir(parents=True, exist_ok=True)
     staging = folder / f"{file}.unfinished"
     save_file(dict(sorted(tensors.items())), staging, {"format": "pt"})

@@ -1,7 +1,7 @@
-"""GGUF -> an ordinary folder in hub layout: dequantised weights, config.json, tokenizer, chat template.
+"""Converts a GGUF file to an ordinary folder in hub layout: dequantised weights, config.json, tokenizer, chat template.
 
-The one place that knows llama.cpp's names and its order of rotary dimensions. Weights become bfloat16, as checkpoints
-are published; a file of nothing but float32 tensors keeps float32.
+Only this module knows llama.cpp's names and its order of rotary dimensions. Weights become bfloat16, as checkpoints are
+published; a file that has only float32 tensors keeps float32.
 """
 
 import json
@@ -57,7 +57,7 @@ class Gguf:
     family: str
 
     def field(self, key: str, default: Any = None) -> Any:
-        """A metadata value; `{arch}` in the key stands for the architecture. KeyError when absent without default."""
+        """A metadata value; `{arch}` in the key is replaced by the architecture. Raises KeyError if absent without default."""
         field = self.reader.get_field(key.replace("{arch}", self.family))
         if field is not None:
             return field.contents()
@@ -71,7 +71,7 @@ class Gguf:
 
 
 def open_gguf(path: Path) -> Gguf:
-    """Raises ModelUnavailable for a damaged file, UnsupportedModel for another architecture."""
+    """Open a file. Raises ModelUnavailable for a damaged one, UnsupportedModel for another architecture."""
     try:
         reader = GGUFReader(path)
         field = reader.get_field("general.architecture")
@@ -86,7 +86,7 @@ def open_gguf(path: Path) -> Gguf:
 def convert_gguf(path: Path, folder: Path, progress: Progress, *, name: str, gguf_sha256: str) -> None:
     """Write the checkpoint `folder` from the GGUF file `path`, whole or not at all.
 
-    Raises ModelUnavailable (damaged, no room) or UnsupportedModel. The caller keeps other writers away.
+    Raises ModelUnavailable (damaged, no room) or UnsupportedModel. The caller must exclude other writers.
     """
     gguf = open_gguf(path)
     try:
@@ -134,7 +134,7 @@ def hub_config(gguf: Gguf) -> dict[str, Any]:
 
 
 def _decimal(value: float) -> float:
-    """The short decimal that a float32 stands for: 9.999999747378752e-06 -> 1e-05."""
+    """The shortest decimal of a float32: 9.999999747378752e-06 -> 1e-05."""
     return float(str(np.float32(value)))
 
 
@@ -150,7 +150,7 @@ def _rope_scaling(gguf: Gguf, head_dim: int) -> dict[str, Any] | None:
 
 
 def _llama3_scaling(gguf: Gguf, head_dim: int) -> dict[str, Any]:
-    """Llama 3.1 and later: llama.cpp stores one divisor per frequency; the published models differ in `factor` alone."""
+    """Llama 3.1 and later: llama.cpp stores one divisor per frequency; the published models differ only in `factor`."""
     stored = _array(gguf, _ROPE_FACTORS).reshape(-1)
     factor = float(stored.max())
     theta = float(gguf.field("{arch}.rope.freq_base", 10000.0))

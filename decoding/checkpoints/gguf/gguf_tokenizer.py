@@ -1,7 +1,7 @@
-"""The tokenizer inside a GGUF file -> tokenizer.json and tokenizer_config.json in hub layout.
+"""Converts the tokenizer inside a GGUF file to tokenizer.json and tokenizer_config.json in hub layout.
 
-llama.cpp stores vocabulary, merges and the *name* of a pre-tokenizer; what that name means is code on both sides, so
-names that are not listed here are refused rather than tokenised almost right.
+llama.cpp stores vocabulary, merges and the *name* of a pre-tokenizer; what that name means is code on both sides, so names
+that are not listed here are refused, because a guess would tokenise text almost right.
 """
 
 import json
@@ -29,7 +29,7 @@ class _Style:
 
     split: Any  # a pre-tokenizer, or None: GPT-2's own regex
     normalizer: Any = None
-    ignore_merges: bool = False  # a word that is a token is that token
+    ignore_merges: bool = False  # whether a word that is a token becomes that token directly
 
 
 def _regex(pattern: str) -> Any:
@@ -108,7 +108,7 @@ def _vocabulary(field: Field) -> dict[str, int]:
 
 
 def _merges_by_score(vocabulary: dict[str, int], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """SentencePiece merges the pair whose result scores best; as ranked BPE merges that is every split, best first."""
+    """The equivalent ranked BPE merges: SentencePiece merges the pair whose result scores best, so all splits, best first."""
     ranked = []
     for token, number in vocabulary.items():
         splits = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
@@ -120,7 +120,7 @@ def _merges_by_score(vocabulary: dict[str, int], scores: Sequence[float]) -> lis
 
 
 def _add_tokens(tokenizer: Tokenizer, field: Field) -> None:
-    """Markers such as <|im_end|>, which ordinary text never merges into."""
+    """Add markers such as <|im_end|>, which ordinary text never merges into."""
     typed = list(zip(field("tokenizer.ggml.tokens"), field("tokenizer.ggml.token_type"), strict=True))
     special = [token for token, kind in typed if kind in (_UNKNOWN, _CONTROL)]
     plain = [token for token, kind in typed if kind == _USER_DEFINED]

@@ -1,6 +1,6 @@
-"""A file of JSON objects, one a line, written through to the disk, so that a run that was killed goes on where it stopped.
+"""A file of JSON objects, one per line. Each line is flushed to disk, so a killed run can resume where it stopped.
 
-What the objects are, and which run they belong to, is for those who write them.
+What the objects mean, and which run they belong to, is up to the writer.
 """
 
 import json
@@ -11,16 +11,16 @@ from typing import Any
 
 
 class JsonLog:
-    """Such a file under construction. `separators`: as `json.dumps` takes them."""
+    """Such a file, open for appending. `separators`: as `json.dumps` takes them."""
 
     def __init__(self, path: Path, separators: tuple[str, str] = (", ", ": ")) -> None:
-        """Open or create it; a last line that a kill cut short is cut off."""
+        """Open or create the file; an incomplete last line, which a killed run leaves, is removed."""
         cut_torn_line(path)
         self.path, self._separators = path, separators
         self._file = path.open("ab")
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Write one line through to the disk. Half characters, which no file can hold, become question marks."""
+        """Write one line and flush it to disk. Lone surrogates, which UTF-8 cannot encode, become question marks."""
         line = json.dumps(values, ensure_ascii=False, separators=self._separators)
         self._file.write(line.encode("utf-8", "replace") + b"\n")
         self._file.flush()
@@ -31,7 +31,7 @@ class JsonLog:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Cut off a last line that has no end. Nothing is done where there is no file."""
+    """Remove a last line that does not end in a newline. Does nothing if there is no file."""
     if path.exists():
         data = path.read_bytes()
         whole = data.rfind(b"\n") + 1
@@ -40,7 +40,7 @@ def cut_torn_line(path: Path) -> None:
 
 
 def whole_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers, from 1, but for a last one that has no end. Raises OSError and UnicodeDecodeError."""
+    """The complete lines with their numbers, from 1; an incomplete last one is left out. Raises OSError, UnicodeDecodeError."""
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if line.endswith("\n"):
@@ -48,5 +48,5 @@ def whole_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def changed_keys(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Names of the values that two runs do not have in common, in order."""
+    """Sorted names of the values in which two runs differ."""
     return sorted(key for key in held.keys() | wanted.keys() if held.get(key) != wanted.get(key))

@@ -1,4 +1,4 @@
-"""Every figure about a decode, as functions of its `Round` records. The only place where one is computed."""
+"""Every figure about a decode, as a function of its `Round` records. Such figures are computed nowhere else."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from decoding.engine.records.rounds import Round
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Totals over rounds. `tokens` counts path and bonus tokens; `forced_tokens` cost no forward and stand apart."""
+    """Totals over rounds. `tokens` counts path and bonus tokens; `forced_tokens`, which cost no forward, are separate."""
 
     tokens: int
     forced_tokens: int
@@ -63,13 +63,13 @@ def commit_histogram(rounds: Iterable[Round]) -> dict[int, int]:
 
 
 def acceptance_by_depth(rounds: Iterable[Round]) -> dict[int, float]:
-    """For each draft depth, the share of rounds that drafted so deep and accepted a token there."""
+    """For each draft depth, the share of the rounds drafting that deep in which a token was accepted there."""
     drafted, accepted = rounds_by_depth(rounds)
     return {depth: accepted[depth] / drafted[depth] for depth in sorted(drafted)}
 
 
 def rounds_by_depth(rounds: Iterable[Round]) -> tuple[Counter[int], Counter[int]]:
-    """For each draft depth, the rounds that drafted so deep, and those that accepted a token there."""
+    """For each draft depth, how many rounds drafted that deep, and how many accepted a token there."""
     drafted: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     for r in rounds:

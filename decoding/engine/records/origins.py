@@ -12,9 +12,9 @@ Origin = Literal["accepted", "recycled", "bonus", "forced"]
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One token of the text. "accepted": a draft's guess that the target agreed with. "recycled": the same, and an earlier
-    round had made that guess after that token and seen it rejected. "bonus": the target's own, one per forward. "forced":
-    the only one that the constraint left, so no forward was spent on it.
+    """One token of the text. "accepted": a draft's guess that the target agreed with. "recycled": the same, but an
+    earlier round had guessed this token after the same token and been rejected. "bonus": the target's own, one per forward.
+    "forced": the only token that the constraint allowed, so no forward was spent on it.
     """
 
     token: int
@@ -23,7 +23,7 @@ class Placed:
 
 
 def origins(rounds: Iterable[Round], first_before: int | None = None) -> list[Placed]:
-    """The tokens of one sequence in the text's order. first_before: the prompt's last token, where it is known."""
+    """The tokens of one sequence in text order. first_before: the prompt's last token, if known."""
     placed: list[Placed] = []
     rejected: set[tuple[int | None, int]] = set()
     last = first_before

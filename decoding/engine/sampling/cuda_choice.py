@@ -1,4 +1,4 @@
-"""The sampler's choice on a GPU: `decoding.engine.sampling.sampler` hands it rows of logits that lie there."""
+"""The sampler's choice on a GPU, for rows of logits that are in its memory; `decoding.engine.sampling.sampler` calls it."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""The sampler's choice on a processor, in numpy: the same tokens as the plain tensor code, in a fraction of the time.
+"""The sampler's choice on a CPU, in numpy: the same tokens as the plain tensor code, in a fraction of the time.
 
-Few tokens of a row can win: noise is bounded, so those far below the best cannot, and of the others one 24-bit word each tells
-nearly all. Only for the last few is noise computed exactly, as the reference computes it (`kernels.philox`).
+Only a few tokens of a row can win. The noise is bounded, which rules out those far below the best; a bound from one 24-bit word
+each rules out most of the others. Only for the last few is noise computed exactly, as in the reference (`kernels.philox`).
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ _SLACK = 1e-3  # above the fp32 rounding of logit + noise, at most 2^-17 for sum
 
 
 def argmax_rows(logits: Tensor) -> list[int]:
-    """The first of the largest logits of every row [rows, vocab], on a processor or not."""
+    """The first of the largest logits of every row [rows, vocab], on any device."""
     if logits.device.type != "cpu":
         return logits.argmax(-1).tolist()
     best: list[int] = np.argmax(_numpy(logits), -1).tolist()
@@ -30,7 +30,7 @@ def argmax_rows(logits: Tensor) -> list[int]:
 
 
 def keyed_argmax(logits: Tensor, temperature: float, seed: int, position: int) -> int:
-    """argmax(logits / temperature + keyed Gumbel noise) of a row [vocab] that lies in the processor's memory."""
+    """argmax(logits / temperature + keyed Gumbel noise) of a row [vocab] in CPU memory."""
     scaled = _numpy(logits.float() / temperature)
     tokens = np.flatnonzero(scaled >= scaled.max() - np.float32(GUMBEL_MAX - GUMBEL_MIN))
     near = scaled[tokens]

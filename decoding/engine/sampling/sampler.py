@@ -18,9 +18,9 @@ from kernels.philox import GUMBEL_MAX, GUMBEL_MIN, gumbel
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Temperature 0 takes the arg max (the first of equals); above, argmax(logits / T + keyed Gumbel noise).
+    """Temperature 0 takes the argmax (the first of equals); any other takes argmax(logits / T + keyed Gumbel noise).
 
-    The first of two equals; then the same eight positions always get the same tokens:
+    Of two equals the first is taken; at T > 0, the same position always gets the same token:
 
     >>> logits = torch.tensor([0.0, 2.0, 1.0, 2.0])
     >>> Sampler().pick(logits, position=5)
@@ -28,7 +28,7 @@ class Sampler:
     >>> warm = Sampler(temperature=1.0, seed=3)
     >>> [warm.pick(logits, position) for position in range(8)]
     [2, 2, 3, 1, 1, 1, 3, 3]
-    >>> warm.pick(logits, 4) == warm.pick(logits, 4)  # nothing runs on between two calls
+    >>> warm.pick(logits, 4) == warm.pick(logits, 4)  # no generator advances between two calls
     True
     """
 
@@ -50,9 +50,9 @@ class Sampler:
         return reference_pick(logits, self.temperature, self.seed, position)
 
     def rank(self, log_probs: Tensor, position: int | Tensor, tokens: Tensor | None = None) -> Tensor:
-        """Scores by which a drafter should rank its guesses for `position`: with the target's own noise.
+        """Scores by which a drafter should rank its guesses for `position`; they include the target's own noise.
 
-        log_probs [..., vocab], or of the ids `tokens` [...] alone; positions [..., 1] rank several places at once.
+        log_probs [..., vocab], or of the ids `tokens` [...] alone; a tensor [..., 1] ranks for several positions at once.
         """
         if self.temperature == 0.0:
             return log_probs.float()
@@ -99,8 +99,8 @@ class Sampler:
 
 
 def reference_pick(logits: Tensor, temperature: float, seed: int, position: int) -> int:
-    """argmax(logits / temperature + noise) of a row [vocab] on any device, with noise for those tokens only that could win: it
-    is bounded on both sides. `decoding.engine.sampling.numpy_choice` does the same faster on a processor.
+    """argmax(logits / temperature + noise) of a row [vocab] on any device. Noise, which is bounded on both sides, is computed
+    only for tokens that could win. `decoding.engine.sampling.numpy_choice` does the same faster on a CPU.
     """
     scaled = logits.float() / temperature
     tokens = torch.nonzero(scaled >= scaled.max() - (GUMBEL_MAX - GUMBEL_MIN)).squeeze(-1)

@@ -2,7 +2,7 @@
 
 A block is the last committed token followed by masks. Queries come from the block alone; keys and values are projections of the
 context's fused hidden states and of the block, so the context goes through no layer and its keys and values are computed
-once per committed token. Inside, the block sees itself whole (DFlash) or causally (JetSpec). Weights have the published names.
+once per committed token. Attention inside the block is full (DFlash) or causal (JetSpec). Weights have the published names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ from decoding.heads.modules.layer import LAYER_SIZES, DecoderLayer, KeysValues, 
 class BlockHead(Head):
     """One or two transformer layers at the target's width.
 
-    block_size: the anchor and the masks behind it, in training. causal: whether a place of the block sees only those before it.
-    shift: whether a place guesses the token after it, so that the anchor's place counts too (Domino); else it guesses its own.
-    mask_token: the token whose embedding stands for a mask; None: a vector of the head's own. carry: whether every place of
-    the block begins with the features of the last context token, as Medusa's heads do; attention alone takes long to find it.
-    skip_places: of `LastState`, which reads the last tap, there the output of the target's last norm; 0: none.
+    block_size: the anchor and the masks after it, in training. causal: whether a position of the block sees only those before
+    it. shift: whether a position guesses the next token, so that the anchor's counts too (Domino); otherwise it guesses its
+    own. mask_token: the token whose embedding a mask has; None: a vector of the head's own. carry: whether the features of the
+    last context token are added to every position of the block, as in Medusa's heads; attention alone takes long to learn
+    that. skip_places: positions of `LastState`, which reads the last tap, the output of the target's final norm; 0: none.
     """
 
     sizes: ClassVar[Mapping[str, Any]] = {
@@ -76,13 +76,13 @@ class BlockHead(Head):
         seen: Tensor | None = None,
         last: Tensor | None = None,
     ) -> Tensor:
-        """States [blocks, guesses, hidden]; `state @ lm_head.T` guesses the 1st, 2nd, ... token behind a block's known ones.
+        """States [blocks, guesses, hidden]; `state @ lm_head.T` guesses the 1st, 2nd, ... token after a block's known ones.
 
         known [blocks, count]: the tokens with which the blocks begin, the first at `positions` [blocks]; the last of them is
-        the anchor, and in decoding those before it, if any, are forced tokens without hidden states. `masks` follow, and
-        as many guesses; one more with `shift`. context: from `context`, of the same sequence or forest. seen [blocks, tokens]:
-        which of its tokens stand before each block; None: all. last [blocks, taps, hidden]: tapped states of the token before
-        each block; None where nothing stands before.
+        the anchor, and in decoding those before it, if any, are forced tokens without hidden states. `masks` masks follow,
+        which give as many guesses; one more with `shift`. context: from `context`, of the same sequence or forest. seen
+        [blocks, tokens]: which of its tokens come before each block; None: all. last [blocks, taps, hidden]: tapped states of
+        the token before each block; None if there is none.
         """
         count = known.shape[1]
         token = self.size("mask_token")
@@ -90,10 +90,10 @@ class BlockHead(Head):
         x = torch.cat([functional.embedding(known, embedding), mask.expand(len(known), masks, -1)], 1)
         if self.carry is not None and last is not None:
             x = x + self.carry(self.features(last))[:, None]
-        places = positions[:, None] + torch.arange(count + masks, device=known.device)
+        block_positions = positions[:, None] + torch.arange(count + masks, device=known.device)
         visible = self._visible(len(known), count + masks, context[0][0].shape[1], seen, known.device)
         for layer, before in zip(self._layers, context, strict=True):
-            x, _ = layer(x, places, [before], visible)
+            x, _ = layer(x, block_positions, [before], visible)
         states: Tensor = self.norm(x)[:, count - self.shift :]
         if self.skip is not None and last is not None:
             states = states + self.skip(last[:, -1], count - 1, states.shape[1])

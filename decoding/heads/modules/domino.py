@@ -1,8 +1,8 @@
 """The head of Domino (arXiv 2605.29707): a block head, and a causal correction of its guesses by the tokens guessed before.
 
-A GRU reads the anchor and the guessed tokens; with a place's state it gives a low-rank correction of that place's logits. The
-second factor [vocab, rank] of the paper is larger than all else on a small target, so by default it is LM head times a
-[hidden, rank] matrix. Weights have the names of the published heads.
+A GRU reads the anchor and the guessed tokens; its state and a position's state give a low-rank correction of that position's
+logits. For a small target, the paper's second factor [vocab, rank] would be larger than the rest of the head, so by default it
+is the LM head times a [hidden, rank] matrix. Weights have the names of the published heads.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from decoding.heads.modules.block import BlockHead
 
 
 class DominoHead(BlockHead):
-    """gru: width of the causal encoder. rank: of the correction. own_output: a second factor of its own [vocab, rank]."""
+    """gru: width of the causal encoder. rank: of the correction. own_output: whether it has its own factor [vocab, rank]."""
 
     sizes: ClassVar[Mapping[str, Any]] = {**BlockHead.sizes, "shift": True, "gru": 256, "rank": 64, "own_output": False}
 
@@ -44,7 +44,7 @@ class DominoHead(BlockHead):
         return states
 
     def factor(self, states: Tensor, prefix: Tensor) -> Tensor:
-        """The correction's left factor [..., rank] for places with states [..., hidden] after prefixes [..., gru]."""
+        """The correction's left factor [..., rank] for positions with states [..., hidden] after prefixes [..., gru]."""
         out: Tensor = self.embed_proj[:2](torch.cat([states, prefix], -1))
         return out
 

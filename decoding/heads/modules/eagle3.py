@@ -1,7 +1,7 @@
-"""EAGLE-3's drafter (arXiv 2503.01840): one decoder layer over (token, feature) pairs, which drafts on its own states.
+"""EAGLE-3's drafter (arXiv 2503.01840): one decoder layer over (token, feature) pairs, which continues from its own states.
 
-The feature of a token is fused from three of the target's hidden states; a drafted token's is the drafter's own output. A pair
-joins a token with the feature of the token before it.
+The feature of a committed token is fused from three of the target's hidden states; that of a drafted token is the drafter's own
+output. A pair joins a token with the feature of the token before it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,9 @@ from decoding.heads.modules.layer import LAYER_SIZES, Attention, GatedMlp, KeysV
 
 
 class Eagle3Head(Head):
-    """own_lm_head: an output matrix for the tokens `config.frequent` (all, if empty), as released heads have; else the target's
-    rows are shared. norm_before_residual: whether the normed feature goes round the layer (heads of `speculators`).
+    """own_lm_head: whether it has its own output matrix for the tokens `config.frequent` (all, if empty), as released heads do;
+    otherwise it shares the target's rows. norm_before_residual: whether the residual is the normed feature (heads of
+    `speculators`).
     """
 
     sizes: ClassVar[Mapping[str, Any]] = {
@@ -48,7 +49,7 @@ class Eagle3Head(Head):
         return features
 
     def keys_values(self, embedded: Tensor, features: Tensor, positions: Tensor) -> KeysValues:
-        """What later pairs see of these."""
+        """The keys and values that later pairs see of these pairs."""
         return self.midlayer.self_attn.keys_values(self.midlayer.joined(embedded, features), positions)
 
     def forward(
@@ -62,7 +63,7 @@ class Eagle3Head(Head):
         """(states [pairs, hidden], the pairs' keys and values).
 
         embedded [pairs, hidden]: of tokens at `positions` [pairs]; features [pairs, hidden]: of the tokens before them. visible
-        [pairs, known + pairs]: see `Attention`. A state is the feature of the pair's token, and says what follows it.
+        [pairs, known + pairs]: see `Attention`. A state is the feature of the pair's token and predicts the next one.
         """
         states: tuple[Tensor, KeysValues] = self.midlayer(embedded, features, positions, known, visible)
         return states
@@ -74,7 +75,7 @@ class Eagle3Head(Head):
 
 
 class _PairLayer(nn.Module):
-    """A Llama layer whose attention reads token and feature, and whose residual is the feature."""
+    """A Llama layer whose attention reads the token and the feature, and whose residual is the feature."""
 
     def __init__(self, shape: LayerShape, norm_before_residual: bool) -> None:
         super().__init__()

@@ -1,11 +1,12 @@
-"""Falcon's drafter (arXiv 2412.12639): k tokens a pass; an LSTM, and attention that is causal between glances, not inside one.
+"""Falcon's drafter (arXiv 2412.12639): k tokens per pass, from an LSTM and attention that is causal between glances but not
+inside one.
 
 It reads pairs of a token and the target's feature of the token before it. The last k pairs are a glance: they see each other
-and all that goes before, and give the features of the next k places, whose tokens the target's LM head names.
+and everything before them, and give the features of the next k positions, from which the target's LM head reads the tokens.
 
-The paper's LSTM runs over the text. Here it runs over the last `memory` pairs of each place, from a state of zeros: so all
-places of a text, and all nodes of a tree, are computed at once. memory 1 is what the released code does (it feeds the text
-along the batch axis, so that each place is a sequence of its own), and what its weights need.
+The paper's LSTM runs over the text. Here it runs over the last `memory` pairs of each position, from a state of zeros, so that
+all positions of a text, and all nodes of a tree, are computed at once. The released code has in effect memory 1 (it feeds the
+text along the batch axis, so that each position is a sequence of its own), and its weights need that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +20,9 @@ from decoding.heads.modules.layer import LAYER_SIZES, DecoderLayer, KeysValues, 
 
 
 class FalconHead(Head):
-    """Reads its last tap, the output of the target's final norm, and guesses the same of later places.
+    """Reads its last tap, the output of the target's final norm, and guesses that output at later positions.
 
-    k: tokens of a glance. lstm: width of its two layers; where that is not the target's, a matrix leads back. layers: of
+    k: tokens of a glance. lstm: width of its two layers; if that is not the target's, a matrix projects back. layers: of
     attention. memory: see above. bias: of the LSTM.
     """
 
@@ -56,7 +57,7 @@ class FalconHead(Head):
     ) -> tuple[Tensor, list[KeysValues]]:
         """(features [rows, hidden], each layer's keys and values of the rows).
 
-        x [rows, hidden]: of `read`. known: by layer, keys and values that go before; visible [rows, known + rows].
+        x [rows, hidden]: from `read`. known: by layer, the keys and values before them; visible [rows, known + rows].
         """
         found = []
         for layer, before in zip(self.layers, known, strict=True):
@@ -71,5 +72,5 @@ def pairs_of(embedded: Tensor, features: Tensor) -> Tensor:
 
 
 def windows_of(pairs: Tensor, memory: int) -> Tensor:
-    """[..., places - memory + 1, memory, 2 * hidden] from pairs [..., places, 2 * hidden] that follow one another."""
+    """[..., length - memory + 1, memory, 2 * hidden] from consecutive pairs [..., length, 2 * hidden]."""
     return pairs.unfold(-2, memory, 1).transpose(-1, -2)

@@ -1,4 +1,4 @@
-"""A way round a block head's layers: what the target's last state tells by itself, as Medusa's heads read it."""
+"""A shortcut around a block head's layers: guesses from the target's last state alone, as in Medusa's heads."""
 
 import torch
 from torch import Tensor, nn
@@ -6,10 +6,10 @@ from torch.nn import functional
 
 
 class LastState(nn.Module):
-    """For each of the places behind it, a part of the state and a correction: gain * h + up(silu(down(h))).
+    """For each position after it, a multiple of the state and a correction: gain * h + up(silu(down(h))).
 
-    That is a head of Medusa (arXiv 2401.10774, 2.2.1) of low rank, and the LM head understands it from the first step on; a
-    block's attention takes very long to find the same. Places beyond the last one share its weights.
+    This is a low-rank head of Medusa (arXiv 2401.10774, 2.2.1), from which the LM head can read tokens from the first step on;
+    a block's attention takes very long to learn the same. Positions beyond the last one share its weights.
     """
 
     def __init__(self, width: int, places: int, rank: int) -> None:
@@ -20,7 +20,7 @@ class LastState(nn.Module):
         self.up = nn.Parameter(torch.zeros(places * width, rank))
 
     def forward(self, last: Tensor, first: int, count: int) -> Tensor:
-        """[blocks, count, width] for places from `first` on behind states `last` [blocks, width]; 0 is the second token."""
+        """[blocks, count, width] for positions from `first` on after states `last` [blocks, width]; 0 is the second token."""
         wanted = torch.arange(first, first + count, device=last.device).clamp_max(self._places - 1)
         inner = functional.silu(functional.linear(last, self.down)).view(-1, self._places, self._rank)
         outer = self.up.view(self._places, -1, self._rank)[wanted]

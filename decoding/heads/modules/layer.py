@@ -1,8 +1,8 @@
-"""A decoder layer as heads use it: Llama's, with keys and values kept by the caller, and with inputs as wide as one likes.
+"""A decoder layer as heads use it: Llama's, but the caller keeps the keys and values, and inputs may have any width.
 
-Rows are of one sequence or of one forest; which rows see which is a boolean mask, so that one forward serves a prompt, the
-nodes of a draft tree, and all anchors of a training text alike. Rows may also come in batches ("..." below), say the blocks
-of several anchors, which share what they know and do not see each other. Weights have transformers' names.
+The rows belong to one sequence or one forest. A boolean mask says which rows see which, so the same forward serves a prompt,
+the nodes of a draft tree, and all anchors of a training text. Rows may also come in batches ("..." below), such as the blocks
+of several anchors, which share the known keys and values and do not see each other. Weights have transformers' names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ LAYER_SIZES: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """Sizes of a layer. `inputs`: what queries, keys and values are projected from."""
+    """Sizes of a layer. `inputs`: width of what queries, keys and values are projected from."""
 
     width: int
     inputs: int
@@ -53,7 +53,7 @@ class LayerShape:
 
 
 class RmsNorm(nn.RMSNorm):
-    """In the type of its input, so that half precision stays half."""
+    """RMSNorm in the type of its input, so that half precision stays half."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
@@ -75,7 +75,7 @@ class Attention(nn.Module):
             self.k_norm = RmsNorm(shape.head_dim, shape.eps)
 
     def keys_values(self, x: Tensor, positions: Tensor) -> KeysValues:
-        """Of x [..., rows, inputs] at positions [..., rows]."""
+        """The keys and values of x [..., rows, inputs] at positions [..., rows]."""
         keys, values = self._split(self.k_proj(x)), self._split(self.v_proj(x))
         keys = self.k_norm(keys) if self._shape.qk_norm else keys
         return self._rotated(keys, positions), values
@@ -85,8 +85,8 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, KeysValues]:
         """(mixed [..., rows, width], the rows' own keys and values).
 
-        x [..., rows, inputs]; positions [..., rows]. known: keys and values [kv_heads, rows, head_dim] that go before the rows'
-        own, one after another. visible [..., rows, known + rows]: what each row sees; None: everything.
+        x [..., rows, inputs]; positions [..., rows]. known: keys and values [kv_heads, rows, head_dim] that precede the rows'
+        own, in order. visible [..., rows, known + rows]: what each row sees; None: everything.
         """
         own = self.keys_values(x, positions)
         queries = self._split(self.q_proj(x))
@@ -108,7 +108,7 @@ class Attention(nn.Module):
 
 
 def attend_all(queries: Tensor, known: Sequence[KeysValues], own: KeysValues, visible: Tensor | None) -> Tensor:
-    """Attention of rows to what they know and to themselves, any batch dimensions: [..., heads, rows, dim] as the queries."""
+    """Attention of rows to `known` and to themselves, with any batch dimensions: [..., heads, rows, dim] like the queries."""
     keys, values = (_four(torch.cat(part, -2)) for part in zip(*known, own, strict=True))
     mask = None if visible is None else _four(visible.unsqueeze(-3))
     grouped = queries.shape[-3] != keys.shape[-3]
@@ -118,15 +118,15 @@ def attend_all(queries: Tensor, known: Sequence[KeysValues], own: KeysValues, vi
 
 
 def _four(x: Tensor) -> Tensor:
-    """All batch dimensions as one, which is what fused attention takes."""
+    """All batch dimensions merged into one, as fused attention needs it."""
     return x.reshape(-1, *x.shape[-3:])
 
 
 def attend_shared(queries: Tensor, known: Sequence[KeysValues], own: KeysValues, visible: Tensor | None) -> Tensor:
-    """Attention of batches that know the same: its keys and values are read where they are, not copied for every batch.
+    """Attention of batches that share `known`, whose keys and values are read in place, not copied for every batch.
 
     queries [batch, heads, rows, dim]; known: keys and values [kv_heads, tokens, dim]; own: those of the rows [batch, kv_heads,
-    rows, dim]; visible [batch, rows, tokens + rows], None: everything. Returns [batch, heads, rows, dim].
+    rows, dim]; visible [batch, rows, tokens + rows]; None: everything. Returns [batch, heads, rows, dim].
     """
     batch, heads, _, dim = queries.shape
     shared_keys, shared_values = (torch.cat(part, -2) for part in zip(*known, strict=True))
@@ -171,7 +171,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, positions: Tensor, known: Sequence[KeysValues], visible: Tensor | None
     ) -> tuple[Tensor, KeysValues]:
-        """See `Attention.forward`; returns the layer's output [rows, width] in the place of what attention mixed."""
+        """Like `Attention.forward`, but returns the layer's output [rows, width] instead of attention's."""
         normed = x if self.input_layernorm is None else self.input_layernorm(x)
         mixed, own = self.self_attn(normed, positions, known, visible)
         x = x + mixed

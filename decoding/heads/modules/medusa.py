@@ -1,4 +1,4 @@
-"""Medusa's heads (arXiv 2401.10774): each guesses one place further ahead, all from the same hidden state of the target."""
+"""Medusa's heads (arXiv 2401.10774): each guesses one token further ahead, all from the same hidden state of the target."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from decoding.heads.head import Head, HeadConfig
 
 
 class ResBlock(nn.Module):
-    """x + SiLU(W x + b). W and b are zero at first: an untrained head says what the LM head says."""
+    """x + SiLU(W x + b). W and b are zero at first, so an untrained head guesses what the LM head does."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -25,10 +25,10 @@ class ResBlock(nn.Module):
 
 
 class MedusaHead(Head):
-    """Reads its last tap, the output of the target's final norm; head i guesses the token 2 + i places behind that state's.
+    """Reads its last tap, the output of the target's final norm; head i guesses the token 2 + i positions after that state's.
 
-    heads: how many. layers: residual blocks of each; they are one block applied again and again, as in the released code.
-    own_lm_head: whether each head has an output matrix of its own, as released heads do; else the target's is shared.
+    heads: how many. layers: how often each head applies its residual block, one and the same, as in the released code.
+    own_lm_head: whether each head has its own output matrix, as released heads do; otherwise it shares the target's.
     """
 
     sizes: ClassVar[Mapping[str, Any]] = {"heads": 4, "layers": 1, "own_lm_head": False}
@@ -52,7 +52,7 @@ class MedusaHead(Head):
         return torch.stack(found, 1)
 
     def logits(self, states: Tensor, lm_head: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Of `forward`'s states [..., heads, hidden]: [..., heads, size]. lm_head [size, hidden]: the target's rows `ids`."""
+        """[..., heads, size] from `forward`'s states [..., heads, hidden]. lm_head [size, hidden]: the target's rows `ids`."""
         if not self.size("own_lm_head"):
             return states @ lm_head.T
         own: list[Tensor] = [each.weight for each in self.lm_heads]  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """A small drafter of the target's own kind: a few of its layers and a norm, between its embedding and its LM head.
 
-It reads text alone, no hidden states. Cut from the target's first layers and distilled, it is the `draft_model` that is
-shipped; what it drafts with is `decoding.targets.fast_model`, this module is for training.
+It reads only text, no hidden states. The shipped `draft_model` is one, cut from the target's first layers and distilled. This
+module is for training; drafts are made with `decoding.targets.fast_model`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from decoding.checkpoints.model_config import ModelConfig, Rope
 from decoding.heads.head import Head, HeadConfig
 from decoding.heads.modules.layer import LAYER_SIZES, DecoderLayer, LayerShape, RmsNorm
 
-MAX_POSITIONS = 1 << 20  # rotary positions have no end of their own
+MAX_POSITIONS = 1 << 20  # rotary positions have no limit of their own
 
 
 class SmallLm(Head):
@@ -42,13 +42,13 @@ class SmallLm(Head):
         return states
 
     def weights(self, embedding: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """With transformers' names, for `FastModel`."""
+        """The weights by transformers' names, for `FastModel`."""
         yield "model.embed_tokens.weight", embedding
         for name, tensor in self.state_dict().items():
             yield f"model.{name}", tensor
 
     def model_config(self) -> ModelConfig:
-        """What `FastModel` must know of it."""
+        """The configuration that `FastModel` needs."""
         return ModelConfig(
             family="llama",
             vocab_size=self.config.vocab,

@@ -1,7 +1,7 @@
-"""DFlash, DDTree, JetSpec and Domino: one layout of block heads, whose settings stand in two places.
+"""DFlash, DDTree, JetSpec and Domino: one layout of block heads, whose settings are in one of two places.
 
-`dflash_config` holds what is theirs; some heads have it at the top. Layer ids count from 0 and mean a layer's output, which is
-one more as an index into hidden states; `speculators` store that index itself. Fused projections are parted.
+`dflash_config` holds the settings of block heads; some heads have them at the top level. Layer ids count from 0 and mean a
+layer's output, whose index into hidden states is one higher; `speculators` store that index. Fused projections are split.
 """
 
 from typing import Any
@@ -46,7 +46,7 @@ def read_block(found: Published, target: ModelConfig) -> Head:
 
 
 def _check(found: Published, target: ModelConfig) -> None:
-    """What would be read wrongly without a word."""
+    """Refuse what would otherwise be read wrongly without an error."""
     layers = found.setting("num_target_layers", inside=_OWN)
     if layers is not None and layers != target.layers:
         raise HeadMismatch(
@@ -59,7 +59,7 @@ def _check(found: Published, target: ModelConfig) -> None:
 
 
 def _taps(found: Published, target: ModelConfig) -> tuple[int, ...]:
-    """Default: five layers evenly spread from the 1st to the (n - 3)th, counted from 0."""
+    """The taps; by default those of five layers evenly spread from the 1st to the (n - 3)th, counted from 0."""
     indices = found.setting("aux_hidden_state_layer_ids", inside=_NESTED)
     if indices:
         return tuple(indices)
@@ -69,7 +69,7 @@ def _taps(found: Published, target: ModelConfig) -> tuple[int, ...]:
 
 
 def _parted(found: Published) -> Tensors:
-    """Tensors with our names: no prefixes, no embedding, queries, keys, values, gate and up by themselves."""
+    """Tensors with our names: without prefixes and embedding; queries, keys, values, gate and up are separate."""
     width = attention_settings(found, _NESTED)
     keys = width["kv_heads"] * width["head_dim"]
     fused = {

@@ -1,7 +1,7 @@
 """EAGLE-3 in two layouts: the authors' (`midlayer.*`) and that of `speculators` (`layers.0.*`, settings nested).
 
-`d2t` says how far each draft token's id is from the target's: id = place + d2t[place]. It is absent, or all zeros, where the
-head drafts the whole vocabulary. An own embedding is a copy of the target's and left out.
+`d2t` maps each draft token to the target's id: id = index + d2t[index]. It is absent, or all zeros, if the head drafts the
+whole vocabulary. A stored embedding is a copy of the target's and is left out.
 """
 
 from typing import Any
@@ -48,7 +48,7 @@ def read_eagle3(found: Published, target: ModelConfig) -> Head:
 
 
 def _taps(found: Published, target: ModelConfig) -> tuple[int, ...]:
-    """States before layers 2, n // 2 and n - 3, where the settings name no others."""
+    """The states before layers 2, n // 2 and n - 3, unless the settings name others."""
     named = found.setting("eagle_aux_hidden_state_layer_ids", inside=(*_NESTED, "eagle_config"))
     return tuple(named) if named else (2, target.layers // 2, target.layers - 3)
 

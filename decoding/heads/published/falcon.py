@@ -1,6 +1,6 @@
-"""Falcon-Qwen2.5: a Llama-like configuration with `k_mask`, and `layers.N.*`, `lstm.*` beside a copy of the embedding.
+"""Falcon-Qwen2.5: a Llama-like configuration with `k_mask`; `layers.N.*` and `lstm.*` besides a copy of the embedding.
 
-The released code feeds a text along the LSTM's batch axis, so each place is a sequence of its own: memory 1.
+The released code feeds a text along the LSTM's batch axis, so each position is a sequence of its own: memory 1.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the readers of published heads share: the tensors of a folder, settings in several places, and a head that fits."""
+"""What the readers of published heads share: reading a folder, finding a setting, and filling a head with tensors."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A folder that was read: its configuration (empty where it has none) and its tensors."""
+    """A folder's contents: its configuration (empty if it has none) and its tensors."""
 
     folder: Path
     raw: Mapping[str, Any]
     tensors: Tensors
 
     def setting(self, *names: str, default: Any = None, inside: tuple[str, ...] = ()) -> Any:
-        """The first of `names` that is set, in the objects `inside` first, then at the top; else `default`."""
+        """The first of `names` that is set, in the objects `inside` or else at the top level; otherwise `default`."""
         places = [self.raw.get(place) or {} for place in inside] + [self.raw]
         found = (place[name] for name in names for place in places if place.get(name) is not None)
         return next(found, default)
 
     def needed(self, *names: str, inside: tuple[str, ...] = ()) -> Any:
-        """`setting`. Raises UnsupportedModel where it is not set."""
+        """Like `setting`, but raises UnsupportedModel if it is not set."""
         value = self.setting(*names, inside=inside)
         if value is None:
             raise UnsupportedModel(f"{self.folder / 'config.json'} does not say {names[0]}: is it a whole head?")
@@ -43,7 +43,7 @@ Reader = Callable[[Published, ModelConfig], Head]
 
 
 def open_published(folder: Path, *files: str) -> Published:
-    """A folder's configuration and tensors; `files` are weights under names of their own. Raises ModelUnavailable."""
+    """A folder's configuration and tensors; `files` are special names of weight files. Raises ModelUnavailable."""
     raw = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
     own = next((folder / name for name in files if (folder / name).exists()), None)
     return Published(folder, raw, _tensors(own) if own else dict(read_weights(folder)))
@@ -59,7 +59,7 @@ def _tensors(file: Path) -> Tensors:
 
 
 def same_size(found: Published, target: ModelConfig, hidden: int, vocab: int | None = None) -> None:
-    """Raise HeadMismatch unless the head's width, and its vocabulary where it has one, are the target's."""
+    """Raise HeadMismatch unless the head's width, and its vocabulary if it has one, are the target's."""
     for what, mine, theirs in (("wide", hidden, target.hidden_size), ("tokens", vocab, target.vocab_size)):
         if mine is not None and mine != theirs:
             raise HeadMismatch(
@@ -69,7 +69,7 @@ def same_size(found: Published, target: ModelConfig, hidden: int, vocab: int | N
 
 
 def filled(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Head:
-    """A head of `config` with `tensors`, which have our names. Raises UnsupportedModel that names what does not fit."""
+    """A head of `config` with `tensors`, which have our names. Raises UnsupportedModel, which names what does not fit."""
     head = new_head(config)
     wanted = head.state_dict()
     for name in sorted(wanted.keys() | tensors.keys()):
@@ -88,12 +88,12 @@ def filled(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> H
 
 
 def without(tensors: Mapping[str, Tensor], *prefixes: str) -> Iterator[tuple[str, Tensor]]:
-    """All tensors but those whose names begin so."""
+    """All tensors but those whose names begin with one of `prefixes`."""
     return ((name, tensor) for name, tensor in tensors.items() if not name.startswith(prefixes))
 
 
 def attention_settings(found: Published, inside: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Sizes of decoder layers, from a configuration in transformers' words; `rope_theta` may be nested."""
+    """Sizes of decoder layers, from a configuration with transformers' names; `rope_theta` may be nested."""
     heads = found.needed("num_attention_heads", inside=inside)
     rope = found.setting("rope_parameters", default={}, inside=inside)
     return {

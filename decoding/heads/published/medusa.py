@@ -1,8 +1,7 @@
 """Medusa: `medusa_lm_head.pt` (or `.safetensors`) beside a small config.json, or merged into a whole model (v1.0).
 
 Keys: `{i}.0.linear.weight` [h, h], `{i}.0.linear.bias`, and `{i}.1.weight` [V, h] unless the heads share the model's LM head
-(v2); of a merged model, the same behind `medusa_head.`. Where a head has several blocks, they are one block's weights, again
-and again.
+(v2); in a merged model, the same with the prefix `medusa_head.`. If a head has several blocks, they all have the same weights.
 """
 
 import re
@@ -18,7 +17,7 @@ _BLOCK, _OUTPUT = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)"), re.compile
 
 
 def is_medusa(found: Published) -> bool:
-    """Whether a folder holds Medusa heads, alone or in a model."""
+    """Whether a folder holds Medusa heads, alone or merged into a model."""
     return any((found.folder / file).exists() for file in FILES) or any(
         name.startswith(PREFIX) for name in found.tensors
     )

@@ -1,4 +1,4 @@
-"""From a folder that others published to a head: which layout it is, and its reader."""
+"""Reads a head from a published folder: recognises its layout and calls the layout's reader."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,10 +21,10 @@ LAYOUTS: Sequence[tuple[Callable[[Published], bool], Reader]] = (
 
 
 def read_published(folder: Path, target: ModelConfig) -> Head:
-    """The head in a published folder, for a target of that configuration.
+    """The head in a published folder, for a target with the configuration `target`.
 
-    Raises ModelUnavailable where the folder is not whole, UnsupportedModel where its layout is none of those that are known,
-    and HeadMismatch where it is for another target.
+    Raises ModelUnavailable if the folder is incomplete, UnsupportedModel if its layout is not known, and HeadMismatch if it is
+    for another target.
     """
     found = open_published(folder, *FILES)
     for matches, read in LAYOUTS:

@@ -1,6 +1,7 @@
 """What the methods with a block head share: the context's keys and values, the draft vocabulary, one pass per round.
 
-They differ in how the pass's guesses become a draft: `decoding.methods.{dflash, ddtree, jetspec, domino, path_tree}`.
+They differ in how the pass's guesses become a draft: `decoding.methods.blocks.{dflash, ddtree, jetspec, domino,
+path_tree}`.
 """
 
 from abc import abstractmethod
@@ -50,7 +51,7 @@ class BlockContext:
         self.count += new
 
     def layers(self) -> list[KeysValues]:
-        """Per layer, [kv_heads, tokens, head_dim] of keys and of values: views."""
+        """Views of the keys and of the values of each layer, [kv_heads, tokens, head_dim] each."""
         return [(layer[0], layer[1]) for layer in self._table()[:, :, :, : self.count]]
 
     def _table(self) -> Tensor:
@@ -61,8 +62,8 @@ class BlockContext:
 class BlockMethod(Method):
     """Drafts for one sequence with a block head.
 
-    head: a folder, or "auto" for the one that is shipped. block_size: 0 takes the head's own. A head that guesses its block
-    as a whole (not causally) was trained on blocks of that size alone.
+    head: a folder, or "auto" for the shipped one. block_size: 0 takes the head's own. A head that is not causal, and so
+    guesses its block as a whole, was trained on blocks of that size only.
     """
 
     kind: ClassVar[str]
@@ -101,14 +102,14 @@ class BlockMethod(Method):
 
     @abstractmethod
     def draft(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
-        """A draft from the states [depth, hidden] of the positions after `tokens`; `cursor` is in the constraint after them."""
+        """A draft from the states [depth, hidden] of the positions after `tokens`; `cursor`: the constraint's after them."""
 
     @torch.inference_mode()
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._context.append(committed_hidden(draft, scores, verdict))
 
     def levels(self, states: Tensor, tokens: Sequence[int], count: int) -> list[Level]:
-        """The best `count` guesses for each position by itself."""
+        """The best `count` guesses for each position, independent of the other positions."""
         positions = torch.arange(len(tokens), len(tokens) + len(states), device=states.device)
         ranked = self._vocabulary.ranked(self._vocabulary.logits(states), positions)
         return self._vocabulary.levels(ranked, count)

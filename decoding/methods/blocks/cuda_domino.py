@@ -13,7 +13,7 @@ from kernels.graph import Graph
 
 
 class DominoLoop:
-    """Readied for one prompt's vocabulary, a graph for each depth; it holds three encoder widths a token."""
+    """The loop for one prompt's vocabulary, with one graph per depth. It stores three encoder widths per token."""
 
     def __init__(self, head: DominoHead, vocabulary: DraftVocabulary, embedding: Tensor) -> None:
         hidden = head.config.hidden
@@ -29,7 +29,7 @@ class DominoLoop:
         self._graphs: dict[int, tuple[tuple[Tensor, Tensor, Tensor], Graph[Tensor]]] = {}  # by depth
 
     def chain(self, states: Tensor, last: int, position: int) -> list[int]:
-        """The best tokens for `position` and those after it, behind the token `last`; states [depth, hidden] of the block."""
+        """The best tokens from `position` on, after the token `last`; states [depth, hidden]: those of the block."""
         positions = torch.arange(position, position + len(states), device=states.device)
         vocabulary = self._vocabulary
         base = vocabulary.noisy(vocabulary.logits(states), positions) / vocabulary.sharpness
@@ -39,7 +39,7 @@ class DominoLoop:
         return chosen
 
     def _captured(self, base: Tensor, places: Tensor, start: Tensor) -> Graph[Tensor]:
-        """The graph of a chain so long, with its buffers filled."""
+        """The graph for a chain of this length, with its buffers filled."""
         if len(base) not in self._graphs:
             buffers = base.clone(), places.clone(), start.clone()
             run = partial(correct_chain, *buffers, self._correction)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Domino(PathMethod):
-    """The best token of every position after the best tokens before it."""
+    """The best token of every position, given the best tokens before it."""
 
     kind: ClassVar[str] = "domino"
     _loop: "DominoLoop | None"
@@ -34,7 +34,7 @@ class Domino(PathMethod):
         return self.grown(states, tokens, cursor, width=1, children=1, bounds=Bounds(len(states)))
 
     def looped(self, states: Tensor, tokens: Sequence[int]) -> list[int]:
-        """The same chain, without a host that waits for every guess, and without regard to a constraint."""
+        """The same chain, but the host does not wait for every guess, and a constraint is ignored."""
         from decoding.methods.blocks.cuda_domino import DominoLoop
 
         if self._loop is None:

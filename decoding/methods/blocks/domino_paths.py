@@ -1,4 +1,4 @@
-"""Guesses of a Domino head that depend on the path before them: what the chain of `domino` and `path_tree` share."""
+"""Guesses of a Domino head that depend on the path before them, as `domino` and `path_tree` use them."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -36,7 +36,7 @@ class PathMethod(BlockMethod):
         children: int,
         bounds: Bounds,
     ) -> Draft:
-        """A tree of a beam of `width`, whose nodes have `children` each, among what may stand at `cursor`."""
+        """The tree of a beam search of this width, with `children` per node, from the tokens that `cursor` allows."""
         asked = offered(children, cursor)
         expand = expansion(
             self._head, self._vocabulary, self._factor_rows, states, self._embedding, tokens, children=asked
@@ -54,10 +54,10 @@ def expansion(
     *,
     children: int,
 ) -> Expand:
-    """How `trees.beam` gets the best `children` of a frontier's nodes.
+    """The function from which `trees.beam` gets the best `children` of a frontier's nodes.
 
-    factor_rows: the correction's right factor for the vocabulary. states [depth, hidden]: of the block behind `tokens`.
-    Its first position has no correction: the block head knows the token before it.
+    factor_rows: the correction's right factor for the vocabulary. states [depth, hidden]: of the block after `tokens`. Its
+    first position gets no correction, because the block head knows the token before it.
     """
     positions = torch.arange(len(tokens), len(tokens) + len(states), device=states.device)
     base = vocabulary.noisy(vocabulary.logits(states), positions)

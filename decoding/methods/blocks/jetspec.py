@@ -1,4 +1,4 @@
-"""JetSpec (arXiv 2606.18394): one pass of a causal block head, and a tree that is grown best first within a budget."""
+"""JetSpec (arXiv 2606.18394): one pass of a causal block head, and a tree that is built best first within a budget."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -15,8 +15,8 @@ from decoding.methods.drafting.trees import LEAST, Bounds, fanned_out, offered
 class JetSpec(BlockMethod):
     """budget, least: see `Bounds`. width: children of a node that has any.
 
-    All children come at once when their parent is the best node so far, as in the released tree builder. head, block_size:
-    see `BlockMethod`; a causal head may guess further than the block that it was trained on.
+    A node gets all its children at once when it is the best node so far, as in the released tree builder. head, block_size:
+    see `BlockMethod`; a causal head may guess beyond the block size that it was trained on.
     """
 
     kind: ClassVar[str] = "jetspec"

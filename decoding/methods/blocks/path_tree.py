@@ -1,4 +1,4 @@
-"""Our own: a tree whose every path has its own guesses.
+"""Our own method: a tree in which every path has its own guesses.
 
 DDTree and JetSpec hang the same guesses under every node of a depth, because one pass of the head gives one distribution per
 depth. Here Domino's causal correction, a GRU and a low-rank factor, is applied along every branch, so that what follows
@@ -20,7 +20,7 @@ from decoding.methods.drafting.trees import LEAST, Bounds
 class PathTree(PathMethod):
     """budget, least: see `Bounds`. width: nodes expanded per depth. children: guesses below each.
 
-    head, block_size: see `BlockMethod`. Any head of Domino's kind will do.
+    head, block_size: see `BlockMethod`. Any head of Domino's kind works.
     """
 
     kind: ClassVar[str] = "path_tree"

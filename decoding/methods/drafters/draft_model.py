@@ -1,7 +1,7 @@
 """Draft-model speculation (arXiv 2211.17192, 2302.01318): a smaller language model with the same tokenizer drafts a chain.
 
-It ranks its guesses under the target's own keyed noise, so that at T > 0 two equal models write the same chain; what is
-accepted is decided by equality, as for every method here, not by rejection sampling.
+It ranks its guesses with the target's own keyed noise, so that at T > 0 two equal models write the same chain. A guess is
+accepted if it equals the target's choice, as for every method here; there is no rejection sampling.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ from kernels.ragged import SequenceRows
 
 
 class DraftModel(Method):
-    """head: "auto" for the shipped drafter, or a folder: one that `sqlagent train head` left, or any small model's checkpoint.
+    """head: "auto" for the shipped drafter, or a folder: one that `sqlagent train head` wrote, or any small model's checkpoint.
 
-    draft_tokens: of a chain, at most. threshold: drafting stops behind a guess that is less probable than this; the
-    released implementation in transformers has 20 and 0.4.
+    draft_tokens: maximum length of a chain. threshold: drafting stops after a guess that is less probable than this. The
+    implementation released in transformers uses 20 and 0.4.
     """
 
     kind: ClassVar[str] = "draft_model"
@@ -83,11 +83,11 @@ class DraftModel(Method):
         return self._vocabulary.levels(self._vocabulary.ranked(self._vocabulary.logits(state), positions), count)[0]
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """The text itself is all that it reads."""
+        """Nothing to learn: it reads only the text."""
 
 
 class _Reader:
-    """The drafter's keys and values of one text. Rows of guesses lie behind those that are kept, and are written over."""
+    """The drafter's keys and values of one text. Rows of guesses come after those that are kept, and are overwritten."""
 
     def __init__(self, model: FastModel) -> None:
         self._model, self._table = model, model.new_table()
@@ -95,7 +95,7 @@ class _Reader:
         self._rows = 0
 
     def read(self, tokens: Sequence[int], keep: bool) -> Tensor:
-        """The normed state [1, hidden] after `tokens`, which follow what was read before; keep: they are text."""
+        """The normed state [1, hidden] after `tokens`, which follow what was read before; keep: whether they are text."""
         start = self.kept if keep else self._rows
         end = start + len(tokens)
         self._table.reserve(end, start)
@@ -108,7 +108,7 @@ class _Reader:
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    """Whether a folder holds a language model, and no head."""
+    """Whether a folder holds a language model rather than a head."""
     return (folder / "config.json").exists() and not (folder / "head.safetensors").exists()
 
 
@@ -124,7 +124,9 @@ def _other_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Fast
 
 
 def _check_vocabulary(model: FastModel, context: Context) -> None:
-    """Models of one family differ in how far their matrices are padded, never in what a token means."""
+    """Raise HeadMismatch if the drafter lacks tokens. Models of one family pad their matrices differently, but agree on what
+    every token means.
+    """
     mine, theirs = model.config.vocab_size, len(context.lm_head)
     if mine < theirs:
         raise HeadMismatch(

@@ -1,7 +1,7 @@
 """EAGLE-3 (arXiv 2503.01840) with EAGLE-2's dynamic tree: the drafter runs once per level, on its own states.
 
-Its keys and values are kept for committed tokens alone, computed from the target's true states; what it drafted is forgotten
-after the round.
+Its keys and values are kept for committed tokens alone, computed from the target's own states; those of drafted tokens are
+dropped after the round.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ from decoding.methods.drafting.trees import LEAST, Bounds, Frontier, beam, offer
 
 
 class Eagle3(Method):
-    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. width: nodes expanded per level, to `depth`.
+    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. width: nodes expanded per level.
 
-    The released code has 59 nodes, 10 wide, 8 deep, for models that are slower by far.
+    depth: levels at most. The released code uses 59 nodes, width 10 and depth 8, for much slower models.
     """
 
     kind: ClassVar[str] = "eagle3"
@@ -52,7 +52,7 @@ class Eagle3(Method):
             DraftVocabulary(context, frequent) if own else DraftVocabulary.for_prompt(context, frequent, prompt)
         )
         self._rows = no_rows(head.size("kv_heads"), head.size("head_dim"), self._head.fc.weight)
-        self._features = self._head.fc.weight.new_empty(0, head.config.hidden)  # of tokens without a pair so far
+        self._features = self._head.fc.weight.new_empty(0, head.config.hidden)  # of tokens that have no pair yet
         self._pairs, self._state = 0, self._features
         self._read(hidden)
 
@@ -63,15 +63,15 @@ class Eagle3(Method):
             return Draft()
         cursor = self._cursor()
         branches, state = Branches([self._rows]), self._state
-        for place in range(self._pairs + 1, len(tokens)):  # forced tokens, which the target has not read yet
-            state = self._next(branches, [tokens[place]], state, [0], place)
+        for position in range(self._pairs + 1, len(tokens)):  # forced tokens, which the target has not read yet
+            state = self._next(branches, [tokens[position]], state, [0], position)
         states = [state]
 
         def expand(frontier: Frontier) -> tuple[Tensor, Tensor]:
-            place = len(tokens) - 1 + frontier.depth
+            position = len(tokens) - 1 + frontier.depth
             if frontier.depth:
-                states.append(self._next(branches, frontier.tokens, states[-1], frontier.rows, place))
-            positions = torch.full((len(states[-1]),), place + 1, device=state.device)
+                states.append(self._next(branches, frontier.tokens, states[-1], frontier.rows, position))
+            positions = torch.full((len(states[-1]),), position + 1, device=state.device)
             logits = self._head.logits(states[-1], self._vocabulary.rows)
             return self._vocabulary.best(self._vocabulary.ranked(logits, positions), offered(self._width, cursor))
 
@@ -82,16 +82,16 @@ class Eagle3(Method):
 
     @torch.inference_mode()
     def _read(self, hidden: Tensor | None) -> None:
-        """States [new, taps, hidden] of the next tokens."""
+        """Take in the states [new, taps, hidden] of the next tokens."""
         if hidden is not None and len(hidden):
             self._features = torch.cat([self._features, self._head.fused(hidden)])
 
     def _pair(self, tokens: Sequence[int]) -> None:
-        """Feed every feature with the token behind it; each once."""
+        """Feed each new feature, paired with the token after it, once."""
         count = len(self._features)
         if not count:
             return
-        start = self._pairs + 1  # place of the first token that is fed
+        start = self._pairs + 1  # position of the first token that is fed
         device = self._embedding.device
         ids, positions = torch.tensor(tokens[start : start + count], device=device), torch.arange(count, device=device)
         seen = torch.ones(count, self._pairs + count, dtype=torch.bool, device=device).tril(self._pairs)
@@ -102,12 +102,12 @@ class Eagle3(Method):
         self._features, self._pairs = self._features[:0], self._pairs + count
 
     def _next(
-        self, branches: Branches, tokens: Sequence[int], states: Tensor, rows: Sequence[int], place: int
+        self, branches: Branches, tokens: Sequence[int], states: Tensor, rows: Sequence[int], position: int
     ) -> Tensor:
-        """States of drafted tokens that stand at `place`; rows: each one's parent among `states`."""
+        """The states of drafted tokens at `position`; rows: the index of each one's parent in `states`."""
         device = self._embedding.device
         embedded = functional.embedding(torch.tensor(tokens, device=device), self._embedding)
-        positions = torch.full((len(tokens),), place, device=device)
+        positions = torch.full((len(tokens),), position, device=device)
         visible = branches.visible(rows)
         states, own = self._head(embedded, states[list(rows)], positions, branches.known(), visible)
         branches.grow([own])

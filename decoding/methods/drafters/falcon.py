@@ -1,8 +1,8 @@
-"""Falcon (arXiv 2412.12639): a drafter that gives k levels of the tree per pass.
+"""Falcon (arXiv 2412.12639): a drafter that computes k levels of the tree per pass.
 
-The released code has fixed trees of 106 to 168 nodes; here the tree is made of the `budget` most probable paths found, by a
-beam over whole glances. It re-runs k - 1 committed tokens in the target to learn their features; here the features of all
-committed tokens are at hand.
+The released code uses fixed trees of 106 to 168 nodes; here the tree holds the `budget` most probable paths that a beam search
+over whole glances finds. The released code also runs k - 1 committed tokens through the target again to get their features;
+here the features of all committed tokens are kept.
 """
 
 import heapq
@@ -29,8 +29,9 @@ from decoding.methods.drafting.trees import LEAST, Bounds, Level, admitted, budg
 
 
 class Falcon(Method):
-    """head: a folder, or "auto" for the shipped one; its k is the tokens of a glance. budget, least: see `Bounds`. width: paths
-    that go on into the next pass. passes: of the drafter, so that paths are at most k * passes long. top_k: guesses a place.
+    """head: a folder, or "auto" for the shipped one; its k is the number of tokens of a glance. budget, least: see `Bounds`.
+    width: paths that the next pass continues. passes: passes of the drafter, so paths have at most k * passes tokens. top_k:
+    guesses per position.
     """
 
     kind: ClassVar[str] = "falcon"
@@ -70,15 +71,15 @@ class Falcon(Method):
         cursor = self._cursor()
         paths, guesses = _Paths(tokens, room, self._bounds, self._top_k), offered(self._top_k, cursor)
         branches, line, glances = text.branches(), text.line()[None], [_Glance(0.0, cursor)]
-        place = text.pairs - k + 1  # of the first token of the glance
+        first = text.pairs - k + 1  # position of the first token of the glance
         late = len(tokens) - 1 - text.pairs  # forced tokens, which the target has not read yet
         for _ in range(self._passes + -(-late // k)):
-            features = self._pass(branches, line, [glance.row for glance in glances], place)
-            place += k
+            features = self._pass(branches, line, [glance.row for glance in glances], first)
+            first += k
             ends = [
                 replace(end, row=row)
                 for row, glance in enumerate(glances)
-                for end in paths.grow(glance, place, self._levels(features[row], place, guesses))
+                for end in paths.grow(glance, first, self._levels(features[row], first, guesses))
             ]
             glances = heapq.nlargest(self._width, ends, key=lambda glance: glance.score)
             if not glances:
@@ -90,25 +91,25 @@ class Falcon(Method):
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._text.read(committed_hidden(draft, scores, verdict)[:, -1])
 
-    def _pass(self, branches: Branches, line: Tensor, parents: Sequence[int], place: int) -> Tensor:
-        """Features [glances, k, hidden] of the places behind each glance; parents: in the level before."""
+    def _pass(self, branches: Branches, line: Tensor, parents: Sequence[int], first: int) -> Tensor:
+        """Features [glances, k, hidden] of the positions after each glance; parents: indices in the previous level."""
         k, head = self._head.k, self._head
         x = head.read(windows_of(line, head.memory).flatten(0, 1))
-        positions = torch.arange(place, place + k, device=x.device).repeat(len(line))
+        positions = torch.arange(first, first + k, device=x.device).repeat(len(line))
         known = [branches.known(layer) for layer in range(head.size("layers"))]
         features, own = head(x, positions, known, branches.visible(parents))
         branches.grow(own)
         states: Tensor = features.view(len(line), k, -1)
         return states
 
-    def _levels(self, features: Tensor, place: int, count: int) -> list[Level]:
-        """The best `count` guesses from features [k, hidden], the first for `place`."""
-        positions = torch.arange(place, place + len(features), device=features.device)
+    def _levels(self, features: Tensor, first: int, count: int) -> list[Level]:
+        """The best `count` guesses per position from features [k, hidden]; the first position is `first`."""
+        positions = torch.arange(first, first + len(features), device=features.device)
         ranked = self._vocabulary.ranked(self._vocabulary.logits(features), positions)
         return self._vocabulary.levels(ranked, count)
 
     def _next(self, line: Tensor, features: Tensor, glances: Sequence["_Glance"]) -> Tensor:
-        """The pairs of each path's last glance, and so many before it as the LSTM reads."""
+        """The pairs of each path's last glance, and as many before it as the LSTM reads."""
         rows = [glance.row for glance in glances]
         tokens = torch.tensor([glance.tokens for glance in glances], device=line.device)
         new = pairs_of(functional.embedding(tokens, self._embedding), features[rows])
@@ -117,7 +118,7 @@ class Falcon(Method):
 
 @dataclass(frozen=True, slots=True)
 class _Glance:
-    """A path that goes on. cursor: in its constraint; row: of its parent; node: its last; tokens: its last k."""
+    """A path to be continued. cursor: in its constraint; row: its parent's; node: its last one; tokens: its last k."""
 
     score: float
     cursor: ConstraintCursor | None
@@ -127,7 +128,7 @@ class _Glance:
 
 
 class _Paths:
-    """The tree of one round under construction. Places that are text already hold what stands there."""
+    """The tree of one round under construction. At positions that are text already, every path has the text's token."""
 
     def __init__(self, text: Sequence[int], room: int, bounds: Bounds, most: int) -> None:
         self._text, self._end, self._bounds, self._most = text, len(text) + room, bounds, most
@@ -135,10 +136,10 @@ class _Paths:
         self._parents: list[int] = []
         self._scores: list[float] = []
 
-    def grow(self, glance: _Glance, place: int, levels: Sequence[Level]) -> list[_Glance]:
-        """Add the best paths over the levels behind a glance; returns those that reach the last level."""
+    def grow(self, glance: _Glance, first: int, levels: Sequence[Level]) -> list[_Glance]:
+        """Add the best paths over the levels after a glance, from position `first` on; returns those that reach the last."""
         paths = [replace(glance, tokens=())]
-        for position, level in enumerate(levels, place):
+        for position, level in enumerate(levels, first):
             if position >= self._end:
                 return []
             if position < len(self._text):
@@ -153,7 +154,7 @@ class _Paths:
         return budgeted(self._tokens, self._parents, self._scores, self._bounds.budget)
 
     def _children(self, path: _Glance, level: Level) -> Iterator[_Glance]:
-        """They stand where the path stands: few of them go on."""
+        """Add a path's children. They keep the path's cursor, because few of them are continued."""
         for token, score in islice(admitted(level, path.cursor, self._bounds.floor - path.score), self._most):
             self._tokens.append(token)
             self._parents.append(path.node)
@@ -166,36 +167,36 @@ class _Text:
 
     def __init__(self, head: FalconHead) -> None:
         self._head, width, like = head, head.config.hidden, next(head.parameters())
-        self._features = like.new_empty(0, width)  # of tokens without a pair so far
-        self._line = like.new_zeros(head.memory + head.k - 1, 2 * width)  # before a text's beginning stand zeros
+        self._features = like.new_empty(0, width)  # of tokens that have no pair yet
+        self._line = like.new_zeros(head.memory + head.k - 1, 2 * width)  # a text is preceded by zeros
         self._known = [no_rows(head.size("kv_heads"), head.size("head_dim"), like) for _ in head.layers]
         self.pairs = 0
 
     def read(self, features: Tensor) -> None:
-        """Features [new, hidden] of the next tokens."""
+        """Take in the features [new, hidden] of the next tokens."""
         self._features = torch.cat([self._features, features])
 
     def pair(self, tokens: Sequence[int], embedding: Tensor) -> None:
-        """Feed every feature with the token behind it; each once."""
+        """Feed each new feature, paired with the token after it, once."""
         count, head = len(self._features), self._head
         if not count:
             return
-        place, device = self.pairs + 1, embedding.device
-        ids = torch.tensor(tokens[place : place + count], device=device)
+        first, device = self.pairs + 1, embedding.device
+        ids = torch.tensor(tokens[first : first + count], device=device)
         self._line = torch.cat([self._line, pairs_of(functional.embedding(ids, embedding), self._features)])
         windows = windows_of(self._line[head.k :], head.memory)
         visible = torch.ones(count, self.pairs + count, dtype=torch.bool, device=device).tril(self.pairs)
-        positions = torch.arange(place, place + count, device=device)
+        positions = torch.arange(first, first + count, device=device)
         _, own = head(head.read(windows), positions, [[each] for each in self._known], visible)
         self._known = [joined(before, new) for before, new in zip(self._known, own, strict=True)]
         self._line = self._line[count:]
         self._features, self.pairs = self._features[:0], self.pairs + count
 
     def line(self) -> Tensor:
-        """The last k pairs and so many before them as the LSTM reads."""
+        """The last k pairs and as many before them as the LSTM reads."""
         return self._line
 
     def branches(self) -> Branches:
-        """What the last k pairs see beside each other."""
+        """A new tree whose committed rows are the pairs before the last k."""
         before = self.pairs - self._head.k
         return Branches([(keys[:, :before], values[:, :before]) for keys, values in self._known], self._head.k)

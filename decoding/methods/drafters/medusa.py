@@ -1,7 +1,7 @@
-"""Medusa (arXiv 2401.10774): guesses for several places at once from the last hidden state, without a pass of a drafter.
+"""Medusa (arXiv 2401.10774): guesses for several positions at once from the last hidden state, without a pass of a drafter.
 
-The released code verifies one fixed tree of 63 nodes; here the tree is made of the `budget` most probable paths of each round,
-which holds whatever fixed tree of that size is best for it. Typical acceptance is left out: it is not lossless.
+The released code verifies one fixed tree of 63 nodes; here each round's tree holds the `budget` most probable paths of that
+round, so no fixed tree of that size is more probable. Typical acceptance is left out: it is not lossless.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from decoding.methods.drafting.trees import LEAST, Bounds, best_first, offered
 
 
 class Medusa(Method):
-    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses that each position offers."""
+    """head: a folder, or "auto" for the shipped one. budget, least: see `Bounds`. top_k: guesses per position."""
 
     kind: ClassVar[str] = "medusa"
 
@@ -40,7 +40,7 @@ class Medusa(Method):
         self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
         self._cursor = context.cursor
         self._seen = 0  # tokens whose states were read
-        self._last: Tensor | None = None  # the last one's state [hidden]
+        self._last: Tensor | None = None  # state [hidden] of the last of them
         if hidden is not None:
             self._read(hidden)
 
@@ -60,6 +60,6 @@ class Medusa(Method):
         self._read(committed_hidden(draft, scores, verdict))
 
     def _read(self, hidden: Tensor) -> None:
-        """States [new, taps, hidden] of the next tokens."""
+        """Take in the states [new, taps, hidden] of the next tokens."""
         if len(hidden):
             self._seen, self._last = self._seen + len(hidden), hidden[-1, -1]

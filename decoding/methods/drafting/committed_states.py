@@ -1,4 +1,4 @@
-"""Which tapped hidden states a round leaves behind: those of the tokens that became text, in their order."""
+"""Selects a round's tapped hidden states of the tokens that became text, in order."""
 
 from torch import Tensor
 
@@ -10,7 +10,7 @@ from decoding.engine.verify import Verdict
 def committed_hidden(draft: Draft, scores: Scores, verdict: Verdict) -> Tensor:
     """States [new, taps, hidden] of the round's pending tokens and accepted nodes: every committed token but the bonus.
 
-    Call it from `Method.observe`, with what that is given. Over a whole text each token's states come exactly once.
+    Call it from `Method.observe`, with its arguments. Over a whole text, it returns each token's states exactly once.
     """
     if scores.hidden is None:
         raise ValueError("nothing was tapped: the method declares no taps")

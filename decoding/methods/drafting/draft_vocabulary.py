@@ -2,7 +2,7 @@
 
 The LM head is the largest matrix of a small target. The 500 most frequent tokens of the training answers and the prompt's own
 cover nearly all that is written (FR-Spec, arXiv 2502.14856, keeps 32,768 of 128,256; here they follow the prompt as well).
-A token outside costs acceptance, never correctness.
+A token outside them costs acceptance, never correctness.
 """
 
 from collections.abc import Iterable
@@ -13,18 +13,18 @@ from torch import Tensor
 from decoding.engine.method import Context
 from decoding.methods.drafting.trees import Level
 
-LIKELY = 256  # tokens of a place whose noise is worth computing
+LIKELY = 256  # tokens per position whose noise is worth computing
 
 
 def log_probabilities(scores: Tensor) -> Tensor:
-    """Over the last dimension; -inf for what is no number, so that a head that overflows costs speed alone."""
+    """Log-softmax over the last dimension. NaN becomes -inf, so that a head that overflows costs speed only."""
     return scores.log_softmax(-1).nan_to_num(nan=float("-inf"), neginf=float("-inf"))
 
 
 class DraftVocabulary:
     """Token ids, and the LM head's rows for them.
 
-    ids: [size] ascending; None drafts the target's whole vocabulary. Everything of shape [..., size] is indexed by place.
+    ids: [size] ascending; None drafts the target's whole vocabulary. Tensors [..., size] have one entry per id, in that order.
     """
 
     def __init__(self, context: Context, ids: Iterable[int] | None = None) -> None:
@@ -37,7 +37,7 @@ class DraftVocabulary:
 
     @classmethod
     def for_prompt(cls, context: Context, frequent: Iterable[int], prompt: Iterable[int]) -> "DraftVocabulary":
-        """Frequent tokens, the prompt's and the recall's; the whole vocabulary where `frequent` is empty."""
+        """The frequent tokens, the prompt's and the recall's; the whole vocabulary if `frequent` is empty."""
         always = set(frequent)
         if not always:
             return cls(context)
@@ -49,19 +49,19 @@ class DraftVocabulary:
         return states @ self.rows.T
 
     def ranked(self, logits: Tensor, positions: Tensor) -> Tensor:
-        """Log-probabilities [places, size], fp32, that a token will be the target's choice at `positions` [places].
+        """Log-probabilities [rows, size], fp32, that a token will be the target's choice at `positions` [rows].
 
-        At T > 0 the target's choice is an arg max over logits / T + keyed noise, and the noise is known: only the target's
-        logits are uncertain. With an error of Gumbel's law in them, the softmax of the noisy guesses is exact.
+        At T > 0 the target's choice is an argmax over logits / T + keyed noise, and the noise is known: only the target's
+        logits are uncertain. If their error follows a Gumbel distribution, the softmax of the noisy guesses is exact.
         """
         return log_probabilities(self.noisy(logits, positions))
 
     def noisy(self, logits: Tensor, positions: Tensor) -> Tensor:
-        """`ranked` before it is normalised: linear in the logits, with the factor `sharpness`."""
+        """`ranked` before normalisation; linear in the logits, with the factor `sharpness`."""
         return self._sampler.rank(logits, positions[:, None], self.ids)
 
     def likely(self, logits: Tensor, positions: Tensor, count: int) -> list[Level]:
-        """`levels` of `ranked` for a large vocabulary: noise is computed for each place's likeliest tokens alone."""
+        """`levels` of `ranked` for a large vocabulary: noise is computed for each position's most likely tokens only."""
         most = logits.topk(min(max(count, LIKELY), logits.shape[-1]), dim=-1)
         ids = self.ids[most.indices]
         scores = log_probabilities(self._sampler.rank(most.values, positions[:, None], ids))
@@ -74,15 +74,15 @@ class DraftVocabulary:
         return 1.0 / (self._sampler.temperature or 1.0)
 
     def best(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The best `count` per place, best first: token ids and scores, each [places, count]."""
+        """The best `count` per row, best first: token ids and scores, each [rows, count]."""
         top = scores.topk(min(count, scores.shape[-1]), dim=-1)
         return self.ids[top.indices], top.values
 
     def levels(self, scores: Tensor, count: int) -> list[Level]:
-        """`best` as one level of a tree per place."""
+        """`best` as one level of a tree per row."""
         return _levels(*self.best(scores, count))
 
 
 def _levels(tokens: Tensor, scores: Tensor) -> list[Level]:
-    """A level of a tree per row."""
+    """One level of a tree per row."""
     return [Level(row, values) for row, values in zip(tokens.tolist(), scores.tolist(), strict=True)]

@@ -1,4 +1,4 @@
-"""What followed the last tokens elsewhere: candidates for verification, from texts and from rejected guesses.
+"""Finds what followed the last tokens elsewhere, in texts and in rejected guesses, as candidates for verification.
 
 The rejection recycling of Jacobi Forcing (arXiv 2512.14681): a guess that was right but misplaced is found again when the
 text reaches its first token.
@@ -7,11 +7,11 @@ text reaches its first token.
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-CONTEXTS = range(8, 0, -1)  # last tokens that are compared, by default; longer agreement ranks no higher
+CONTEXTS = range(8, 0, -1)  # how many last tokens are compared, by default; a longer match ranks no higher
 
 
 class NgramPool:
-    """Fixed `texts`, in order of preference, and before them the `size` latest sequences that were added.
+    """The `size` sequences that were added last, and fixed `texts` in order of preference.
 
     Token ids are kept as characters and searched for with `str.rfind`: an index of every recalled text would cost each
     generation more than its few dozen searches do.
@@ -27,11 +27,12 @@ class NgramPool:
     def following(
         self, text: Sequence[int], length: int, contexts: range = CONTEXTS, per_agreed: int | None = None
     ) -> Iterator[tuple[int, ...]]:
-        """Up to `length` tokens after every place where the last token of `text` stands, here or in `text` itself.
+        """Up to `length` tokens after every occurrence of the last token of `text`, in the pool or in `text` itself.
 
-        The places whose context agrees longest with the end of `text` come first; among equals the added sequences,
-        newest first, then `text`, then the fixed texts, and in each the last place first. Some come more than once.
-        contexts: how many last tokens are to agree, from most to least. per_agreed: a bound to the length, times these.
+        The longest matches with the end of `text` come first. Equally long ones come from the added sequences, newest
+        first, then from `text`, then from the fixed texts, and in each the last occurrence comes first. Some continuations
+        come more than once. contexts: lengths of a match, longest first. per_agreed: at most this many tokens per token of
+        the match.
         """
         spelled = _spelled(text)
         for agreement in contexts:
@@ -45,7 +46,7 @@ class NgramPool:
 def different(
     guesses: Iterable[tuple[int, ...]], most: int, known: Sequence[tuple[int, ...]] = ()
 ) -> list[tuple[int, ...]]:
-    """The first `most` guesses that none of `known`, and none before them, begins with."""
+    """The first `most` guesses that are no prefix of a sequence in `known` or of a guess before them."""
     found: list[tuple[int, ...]] = []
     for guess in guesses:
         if len(found) >= most:

@@ -1,7 +1,7 @@
 """Token trees from a drafter's guesses, as pure functions: static, best-first, fanned out, beam.
 
 Scores are log-probabilities, so a path's score is a sum that never grows with its depth. Every builder returns a `Draft`
-within `Bounds`. `cursor` is where the root stands in its constraint: the tree is grown among what that allows.
+within `Bounds`. `cursor` is the constraint's at the root: the tree is built from tokens that it allows.
 """
 
 import heapq
@@ -28,8 +28,8 @@ class Level:
 class Bounds:
     """What a tree may cost.
 
-    budget: nodes, the root not counted. least: a path that is less probable is not worth its rows; on a processor, where a
-    row has its price, about the share of a forward that a row costs; 0 where only the budget counts. Raises ValueError.
+    budget: nodes, the root not counted. least: the lowest probability of a path that is worth its rows. On a CPU, where every
+    row costs time, that is about a row's share of a forward; 0 if only the budget counts. Raises ValueError.
     """
 
     budget: int
@@ -50,7 +50,7 @@ class Bounds:
 def static(shape: Iterable[Sequence[int]], levels: Sequence[Level]) -> Draft:
     """A tree of fixed shape (Medusa, arXiv 2401.10774): each path of `shape` names the rank of its token at each depth.
 
-    A path ends where there is no level or no guess of its rank.
+    A path ends at a level that does not exist or has no guess of its rank.
     """
     return Draft.trie(_tokens(path, levels) for path in shape)
 
@@ -65,21 +65,21 @@ def _tokens(path: Sequence[int], levels: Sequence[Level]) -> list[int]:
 
 
 OFFERED = 16
-"""Guesses of a position that a constraint is asked about where the builder wants fewer: it may forbid the best."""
+"""Guesses per position that a constraint may choose from, if the builder wants fewer: the best may be forbidden."""
 
 LEAST = 0.05
 """The default of `Bounds.least` for drafters whose guesses have probabilities."""
 
 
 def offered(wanted: int, cursor: ConstraintCursor | None) -> int:
-    """How many guesses of a position a builder should be given that takes `wanted` of them."""
+    """How many guesses per position to give to a builder that takes `wanted` of them."""
     return wanted if cursor is None else max(wanted, OFFERED)
 
 
 def admitted(level: Level, cursor: ConstraintCursor | None, floor: float = -inf) -> Iterator[tuple[int, float]]:
-    """The guesses of a level that may stand at `cursor`, best first: tokens and log-probabilities, none below `floor`.
+    """The guesses of a level that `cursor` allows, best first: tokens and log-probabilities, none below `floor`.
 
-    What is forbidden leaves its probability to the others; a forced token is certain. Asks no further than it is read.
+    The probability of forbidden guesses is shared among the others; a forced token is certain. The constraint is asked lazily.
     """
     if cursor is not None and cursor.run:
         yield cursor.run[0], 0.0
@@ -97,7 +97,7 @@ def admitted(level: Level, cursor: ConstraintCursor | None, floor: float = -inf)
 
 
 def chain(levels: Sequence[Level], cursor: ConstraintCursor | None = None) -> Draft:
-    """The best guess of every level that may stand behind the best ones before it."""
+    """A chain of the best allowed guess of every level."""
     return fanned_out(levels, 1, Bounds(len(levels)), cursor) if levels else Draft()
 
 
@@ -108,9 +108,7 @@ def best_first(levels: Sequence[Level], bounds: Bounds, cursor: ConstraintCursor
     """
     tokens: list[int] = []
     parents: list[int] = []
-    heap: list[
-        tuple[float, int, int, int, _Family]
-    ] = []  # cost, depth, number of the offer, token, where it comes from
+    heap: list[tuple[float, int, int, int, _Family]] = []  # cost, depth, number of the offer, token, its family
     offers = count()
 
     def offer(family: _Family) -> None:
@@ -133,7 +131,7 @@ def best_first(levels: Sequence[Level], bounds: Bounds, cursor: ConstraintCursor
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """The children of a node, as far as they were asked for. cost and cursor: of the node; depth: of the children."""
+    """The children of a node, computed lazily. cost and cursor: of the node; depth: of the children."""
 
     parent: int
     depth: int
@@ -167,7 +165,7 @@ class Frontier:
 
     depth: int  # 0: the root alone
     tokens: Sequence[int]  # of the nodes; the root's is not known here and left out
-    rows: Sequence[int]  # each node's parent, as its index in the frontier before
+    rows: Sequence[int]  # each node's parent, as its index in the previous frontier
 
 
 Expand = Callable[[Frontier], tuple[Tensor, Tensor]]
@@ -185,8 +183,8 @@ def beam(
     """The best nodes of a beam search (EAGLE-2's dynamic tree, arXiv 2406.16858).
 
     Every level's best `width` nodes are expanded, to at most `depth`; all children are candidates. A level that can no
-    longer enter the tree is not computed. children: below a node at most, of those that `expand` gives and that may stand
-    there; None: all.
+    longer enter the tree is not computed. children: the most that a node gets, of those that `expand` gives and the
+    constraint allows; None: all.
     """
     tree = _Candidates(bounds)
     frontier, nodes, cursors = Frontier(0, (), (0,)), [ROOT], [cursor]
@@ -213,7 +211,7 @@ class _Candidates:
         self.scores: list[float] = []
 
     def add(self, node: int, level: Level, cursor: ConstraintCursor | None, most: int | None) -> int:
-        """A node's children; how many they are."""
+        """Add a node's children; returns how many they are."""
         above, before = self.scores[node] if node != ROOT else 0.0, len(self.tokens)
         for token, score in islice(admitted(level, cursor, self._bounds.floor - above), most):
             self.tokens.append(token)
@@ -222,7 +220,7 @@ class _Candidates:
         return len(self.tokens) - before
 
     def worth_expanding(self, first: int, width: int) -> list[int]:
-        """The best `width` nodes from `first` on, without those below which nothing can enter the tree."""
+        """The best `width` nodes from `first` on, without those whose children cannot enter the tree."""
         budget = self._bounds.budget
         bar = heapq.nlargest(budget, self.scores)[-1] if len(self.scores) >= budget else -inf
         level = (node for node in range(first, len(self.tokens)) if self.scores[node] > bar)
@@ -230,7 +228,7 @@ class _Candidates:
 
 
 def budgeted(tokens: Sequence[int], parents: Sequence[int], scores: Sequence[float], budget: int) -> Draft:
-    """The `budget` best nodes of a tree in topological order in which no child scores above its parent."""
+    """The `budget` best nodes of a tree whose nodes are in topological order and never score above their parents."""
     best = heapq.nsmallest(budget, range(len(tokens)), key=lambda node: (-scores[node], node))
     order = sorted(best)
     kept = {node: index for index, node in enumerate(order)} | {ROOT: ROOT}

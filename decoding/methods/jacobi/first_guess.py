@@ -9,7 +9,7 @@ FirstGuess = Literal["prompt", "mask"]
 
 class Guesses(Protocol):
     def take(self, count: int) -> list[int]:
-        """The next `count` ids; none where it is negative."""
+        """The next `count` ids; none if it is negative."""
         ...
 
 
@@ -25,7 +25,7 @@ class PromptDraws:
 
 
 class Masks:
-    """A mask token again and again: one that says nothing, where draws from the prompt look like text.
+    """A mask token, repeated. It carries no information, whereas draws from the prompt look like text.
 
     A model has to be trained on it, as in PARD (arXiv 2504.18583).
     """
@@ -38,7 +38,7 @@ class Masks:
 
 
 def mask_token(prompt: Sequence[int]) -> int:
-    """The prompt's last token: it stands where an answer begins and hardly occurs in one, and every vocabulary has it."""
+    """The prompt's last token: it comes just before an answer, hardly occurs in one, and is in every vocabulary."""
     return prompt[-1]
 
 
@@ -47,7 +47,7 @@ def first_guesses(kind: FirstGuess, prompt: Sequence[int]) -> Guesses:
 
 
 def known(kind: FirstGuess) -> FirstGuess:
-    """The kind itself: it may come from a command line. Raises ValueError."""
+    """The kind itself, checked because it may come from a command line. Raises ValueError."""
     if kind not in get_args(FirstGuess):
         raise ValueError(f"first_guess must be one of: {', '.join(get_args(FirstGuess))}; not {kind!r}")
     return kind

@@ -19,12 +19,12 @@ from decoding.methods.jacobi.window import answers, block_range, next_state
 class Jacobi(Method):
     """A chain of guesses.
 
-    block_size: n, guesses per forward at most.
+    block_size: n, the most guesses per forward.
     refill: draw new guesses as old ones are accepted, so that the window slides; otherwise, as in CLLM, the block shrinks
         until it has converged and a new one begins. (The answer past its end, which CLLM's code throws away, is the
         new block's first guess.)
-    first_guess: of a position that nobody has answered yet: "prompt", ids drawn from it, as in the papers, or "mask", a
-        mask token, for checkpoints that were trained on it.
+    first_guess: the guess for a position that the target has not answered yet: "prompt", ids drawn from the prompt, as in the
+        papers, or "mask", a mask token, for checkpoints that were trained on it.
     """
 
     def __init__(self, block_size: int = 8, refill: bool = True, first_guess: FirstGuess = "prompt") -> None:

@@ -1,8 +1,8 @@
-"""Jacobi Forcing's decoder: several blocks under Jacobi iteration at once, and rejected n-grams tried again.
+"""Jacobi Forcing's decoder: several blocks under Jacobi iteration at once, and another try for rejected n-grams.
 
 arXiv 2512.14681, as the authors describe it. Their released code differs: it throws a promoted block away, and verifies
 candidates as a batch of rows, each with its own copy of the cache; here they are branches of one tree. Any checkpoint
-will do; one trained on its own Jacobi trajectories is fast.
+works, but only one that was trained on its own Jacobi trajectories is fast.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,22 +21,23 @@ from decoding.methods.jacobi.window import answers, block_range, next_state
 
 
 class JacobiForcing(Method):
-    """The real-active block, pseudo-active blocks behind its tail in the same chain, and candidates beside it.
+    """The real-active block, pseudo-active blocks after it in the same chain, and candidates beside it.
 
     block_size: n. The real-active block is what is left of the n positions that hold the next token.
-    blocks: K, blocks in flight at most. A pseudo-active block is iterated below unverified guesses. Once the text reaches
+    blocks: K, the most blocks in flight. A pseudo-active block is iterated below unverified guesses. Once the text reaches
         it, it is the real-active block, and its guesses are verified like any others: promotion needs no code. One small
-        block is the default, as a processor pays for each guess; the paper's GPU has room for 2 blocks of 64.
-    spawn_ratio: r. A pseudo-active block is begun when ceil(r * n) leading tokens of the newest block are accepted or
-        were left as they are by the last sweep; 0 keeps K blocks in flight always. Its first guess is the target's
-        answer to the last guess before it, what followed elsewhere, and draws from the prompt (the released code copies the
-        real block's tail).
-    pool_size: rejected guesses that are remembered, one sequence a round; 0 turns candidates off.
-    candidates: branches beside the block's own guess. candidate_tokens: their length at most; per_matched: and at most so
-        many for each token that agrees before them, so that a chance match costs little.
-    first_guess: what is drawn where nothing is known: see `Jacobi`. The embedded model is trained on masks, published ones on
+        block is the default, because a CPU pays for each guess; the paper's GPU has room for 2 blocks of 64.
+    spawn_ratio: r. A pseudo-active block is started when ceil(r * n) leading tokens of the newest block were accepted or
+        left unchanged by the last sweep; 0 always keeps K blocks in flight. Its first guess is the target's answer to the
+        last guess before it, then what followed elsewhere, then draws from the prompt (the released code copies the real
+        block's tail).
+    pool_size: rejected guesses that are remembered, one sequence per round; 0 turns candidates off.
+    candidates: branches beside the block's own guess. candidate_tokens: their maximum length. per_matched: their maximum
+        length per matching token before them, so that a chance match costs little.
+    first_guess: the guess where nothing is known; see `Jacobi`. The embedded model is trained on masks, published ones on
         draws from the prompt.
-    from_recall, from_prompt: look for candidates in the conversation's earlier texts and identifiers, in the prompt, too.
+    from_recall, from_prompt: whether to look for candidates in the conversation's earlier texts and identifiers, and in the
+        prompt.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class JacobiForcing(Method):
         self._guess: list[int] = []
         self._start = 0  # generated position of the first guess
         self._end = 0  # generated position after the newest block
-        self._settled = 0  # generated position up to which the newest block was left as it was
+        self._settled = 0  # generated position up to which the last sweep left the newest block unchanged
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         generated = len(tokens) - self._prompt_length
@@ -92,7 +93,7 @@ class JacobiForcing(Method):
         self._pool.add([*accepted, *sweep])
 
     def _promote_and_spawn(self) -> None:
-        """The window's end: at least the end of the block that the text has reached, at most K blocks from its start."""
+        """Move the window's end at least to the end of the block that the text has reached, at most K blocks from its start."""
         real = block_range(self._start, self._block_size)
         self._end = max(self._end, real.stop)
         settled = max(self._settled, self._start)
@@ -102,14 +103,14 @@ class JacobiForcing(Method):
             self._end += self._block_size
 
     def _first_guesses(self, tokens: Sequence[int], count: int) -> list[int]:
-        """Guesses to append: what the pool has after text and guesses, then draws."""
+        """Guesses to append: what the pool has as a continuation of the text and the guesses, then draws."""
         if not count:
             return []
         known = next(self._following([*tokens, *self._guess], count), ())
         return [*known, *self._draws.take(count - len(known))]
 
     def _recycled(self, own: tuple[int, ...], tokens: Sequence[int], room: int) -> list[tuple[int, ...]]:
-        """Candidates that say something else than the block's own guess and than each other."""
+        """Candidates that differ from the block's own guess and from each other."""
         return different(self._following(tokens, min(room, self._candidate_tokens)), self._candidates, [own])
 
     def _following(self, tokens: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:

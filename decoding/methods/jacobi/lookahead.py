@@ -1,7 +1,7 @@
-"""Lookahead decoding (Fu et al., arXiv 2402.02057): a Jacobi window that harvests n-grams, and guesses made of them.
+"""Lookahead decoding (Fu et al., arXiv 2402.02057): a Jacobi window that collects n-grams, and guesses made of them.
 
-The released code needs a mask of its own; here its two-dimensional window is an ordinary tree. Level 0 is a chain under
-the root, and column i of the higher levels hangs below node i of that chain: a caterpillar. Guesses are further branches.
+The released code needs an attention mask of its own; here its two-dimensional window is an ordinary tree. Level 0 is a chain
+under the root, and column i of the higher levels hangs below node i of that chain: a caterpillar. Guesses are further branches.
 """
 
 from collections import OrderedDict
@@ -19,7 +19,7 @@ from decoding.methods.jacobi.first_guess import PromptDraws
 class Lookahead(Method):
     """Window of `window` columns and `ngram` - 1 levels, plus up to `guesses` n-grams that begin with the last token.
 
-    window: columns (W of the paper). ngram: length of the harvested n-grams (N). guesses: branches verified a round, and
+    window: columns (W of the paper). ngram: length of the collected n-grams (N). guesses: branches verified per round, and
     n-grams kept per first token (G). pool_from_prompt: seed the pool with the prompt's and the recall's own n-grams.
     """
 

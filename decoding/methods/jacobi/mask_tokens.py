@@ -1,9 +1,9 @@
-"""Mask tokens beside the draft: the target itself answers several places ahead, in the forward that verifies.
+"""Mask tokens in the draft: the target itself predicts several tokens ahead, in the forward that verifies.
 
-Behind the root and the most probable guesses hang a few mask tokens. The target's logits below those at the end of the
-accepted path are marginals of the places behind the bonus token, seen from clean text; the next draft is the tree of their
-most probable prefixes, and beside it what followed the last tokens elsewhere. PaSS (arXiv 2311.13581) and BiTA
-(arXiv 2401.12522) train embeddings for such tokens; here a checkpoint learns one token of its vocabulary
+A few mask tokens follow the root and each of the most probable guesses. The target's logits at the masks after the accepted
+path are marginals of the positions after the bonus token, given correct text only. The next draft is the tree of their most
+probable prefixes, together with copies of what followed the last tokens elsewhere. PaSS (arXiv 2311.13581) and BiTA
+(arXiv 2401.12522) train embeddings for such tokens; here a checkpoint learns to use one token of its vocabulary as the mask
 (`train jacobi --sweeps 0 --first-guess mask`), and no parameter is added.
 """
 
@@ -24,10 +24,10 @@ from decoding.methods.jacobi.first_guess import mask_token
 
 
 class MaskTokens(Method):
-    """masks: places that are looked ahead. masked: guesses that have masks behind them, beside the root and the copies, the
-    most probable first. budget, least: of the guesses, see `Bounds`. top_k: guesses that each position offers.
+    """masks: how many masks follow a guess. masked: how many of the most probable guesses have masks after them, besides the
+    root and the copies. budget, least: bounds of the guesses, see `Bounds`. top_k: guesses per position.
     copies, copied_tokens, per_matched: prompt lookup's `matches`, `draft_tokens` and `per_matched`; 0 copies nothing.
-    sure: a copy of so many tokens (its context agreed long) is drafted alone, with masks behind its end only; 0: never.
+    sure: a copy of at least this many tokens (its match was long) is drafted alone, with masks after its end only; 0: never.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class MaskTokens(Method):
         copies = [_allowed_run(copy, cursor) for copy in different(following, self._copies)]
         if self._sure and copies and len(copies[0]) >= self._sure:
             return self._tree(copies[:1], copies[:1])
-        levels = self._levels[max(len(tokens) - self._first, 0) :][:room]  # forced tokens took the places of some
+        levels = self._levels[max(len(tokens) - self._first, 0) :][:room]  # forced tokens took the first positions
         tree = best_first(levels, self._bounds, cursor) if levels else Draft()
         guesses = [tuple(tree.tokens[i] for i in tree.path(node)) for node in range(len(tree))]
         return self._tree([*guesses, *copies], [(), *guesses[: self._masked], *copies])
 
     def _tree(self, paths: Sequence[tuple[int, ...]], masked: Sequence[tuple[int, ...]]) -> Draft:
-        """`paths`, and masks behind the ends of those that are `masked`."""
+        """`paths`, and masks after the ends of those in `masked`."""
         masks = (self._mask,) * self._masks
         drafted = Draft.trie([*paths, *(path + masks for path in masked)])
         return Draft(drafted.tokens, drafted.parents, context=len(drafted))
@@ -87,7 +87,7 @@ class MaskTokens(Method):
 
 
 def _allowed_run(path: tuple[int, ...], cursor: ConstraintCursor | None) -> tuple[int, ...]:
-    """The path as far as it may stand."""
+    """The path up to its first token that is not allowed."""
     if cursor is None:
         return path
     for count, token in enumerate(path):

@@ -1,6 +1,6 @@
-"""Answers of a model to the prompts of training data, decoded by the real loop: in batches, in shards, resumable.
+"""Collects a model's answers to the prompts of training data with the real decode loop: in batches, in shards, resumable.
 
-What is asked for each prompt, and what is kept of it, is the caller's: Jacobi's trajectories, or texts for draft heads.
+The caller decides what to decode for each prompt and what to keep of it: Jacobi trajectories, or texts for draft heads.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ from decoding.tokenizer.tokenizer import Tokenizer
 from decoding.training.data.groups import Group, Pair
 from decoding.training.run.report import duration
 
-# An answer repeats itself where a period of up to 16 tokens goes on for three more times, and for 10 tokens at least. Of
-# 18,198 gold answers built from Spider, Spider-Syn and BIRD two do: plans with five equal conditions in a row.
+# An answer repeats itself if a sequence of up to 16 tokens is repeated at least three times right after itself, over at least
+# 10 tokens. Of 18,198 gold answers built from Spider, Spider-Syn and BIRD, two do: plans with five equal conditions in a row.
 _LONGEST_PERIOD, _MORE_TIMES, _LEAST_REPEATED = 16, 3, 10
 _REPORT_S = 10.0
 
@@ -45,12 +45,12 @@ class Share(Protocol):
 
     @property
     def limit(self) -> int | None:
-        """Prompts tried, those of earlier runs included."""
+        """The most prompts to try, those of earlier runs included."""
         ...
 
     @property
     def seed(self) -> int:
-        """Order of the groups."""
+        """The seed of the groups' order."""
         ...
 
     @property
@@ -65,11 +65,11 @@ Record_in = TypeVar("Record_in", contravariant=True)
 
 
 class Log(Protocol[Record_in]):
-    """What is there already, and where the rest goes."""
+    """Holds what was collected so far, and takes the rest."""
 
     @property
     def done(self) -> Set[str]:
-        """Prompts that were tried."""
+        """The prompts that were tried."""
         ...
 
     def append(self, record: Record_in) -> None: ...
@@ -81,7 +81,7 @@ class Kind(Protocol[Record_out]):
     """What is collected."""
 
     def requests(self, asked: Asked) -> list[Request]:
-        """The decodes of a prompt; at least one."""
+        """The decodes of a prompt, at least one."""
         ...
 
     def record(self, asked: Asked, requests: Sequence[Request], rounds: Sequence[Sequence[Round]]) -> Record_out | str:
@@ -99,10 +99,10 @@ def collect_answers(
     report: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, int]:
-    """Decode the groups' prompts that are not in `log` yet, append what comes out, and return counts.
+    """Decode the groups' prompts that are not in `log` yet, append the results to it, and return counts.
 
-    `prompts`: tried now; `remaining`: not tried yet; `kept`; and by reason those left out (`too_long` for the model, and the
-    kind's own). `stopped` is asked after every batch. A prompt that stands in the data twice is decoded once.
+    `prompts`: tried now; `remaining`: not tried yet; `kept`; and those left out, by reason (`too_long` for the model, and the
+    kind's own). `stopped` is asked before every batch. A prompt that occurs twice in the data is decoded once.
     """
     return gather(decoder.tokenizer, groups, log, share, partial(map, Batches(decoder, kind)), what, report, stopped)
 
@@ -117,7 +117,7 @@ def gather(
     report: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, int]:
-    """`collect_answers` with the decoding elsewhere. `decoded`: batches in, what `Batches` makes of each out, in order."""
+    """Like `collect_answers`, with decoding elsewhere. `decoded` maps batches to what `Batches` returns for each, in order."""
     listed = [asked for asked in _prompts(tokenizer, groups, share) if asked.prompt not in log.done]
     counts, progress = Counter({"prompts": 0, "kept": 0}), _Progress(len(listed), what, report)
     batches = [listed[start : start + share.batch] for start in range(0, len(listed), share.batch)]
@@ -138,7 +138,7 @@ def gather(
 
 
 class Batches(Generic[Record]):
-    """Decodes batches of prompts here, one after another: per prompt what is kept of it, or why nothing is."""
+    """Decodes batches of prompts in this process: returns for each prompt the record to keep, or why it is left out."""
 
     def __init__(self, decoder: TextDecoder, kind: Kind[Record]) -> None:
         self._decoder, self._kind = decoder, kind
@@ -150,7 +150,7 @@ class Batches(Generic[Record]):
 
 
 def _prompts(tokenizer: Tokenizer, groups: Iterable[Group], share: Share) -> list[Asked]:
-    """All prompts of the shard in order, groups shuffled by the seed, each once, up to the limit."""
+    """All prompts of the shard, up to the limit, each once; the order of the groups is shuffled by the seed."""
     listed, (number, shards) = list(groups), share.shard
     asked: dict[str, Asked] = {}
     for index in np.random.default_rng(share.seed).permutation(len(listed))[number - 1 :: shards]:
@@ -175,7 +175,7 @@ def _warmed(decoder: TextDecoder, batch: Sequence[Asked], warm: set[tuple[int, .
 
 
 def _decoded(decoder: TextDecoder, batch: Sequence[Asked], kind: Kind[Record]) -> list[Record | str]:
-    """Per prompt what is kept of it, or why nothing is."""
+    """For each prompt the record to keep, or why it is left out."""
     fitting = [asked for asked in batch if 0 < len(asked.ids) < decoder.target.max_length]
     wanted = [kind.requests(asked) for asked in fitting]
     requests = [request for each in wanted for request in each]
@@ -199,8 +199,8 @@ def answer_of(rounds: Iterable[Round]) -> tuple[int, ...]:
 
 
 def fault(tokenizer: Tokenizer, rounds: Sequence[Round]) -> str | None:
-    """Why nothing can be learnt from an answer: `newline` (where the agent would cut it), `unfinished` within the limit,
-    `empty`, `repeats`; None where something can."""
+    """Why nothing can be learnt from an answer: it has a `newline` (where the agent would cut it), is `unfinished` within the
+    limit, is `empty`, or `repeats` itself; None if it can be learnt from."""
     answer = answer_of(rounds)
     faults = {
         "newline": "\n" in tokenizer.decode(answer),
@@ -212,7 +212,7 @@ def fault(tokenizer: Tokenizer, rounds: Sequence[Round]) -> str | None:
 
 
 def repeats(tokens: Sequence[int]) -> bool:
-    """Whether a token or a longer sequence stands there again and again, with nothing between."""
+    """Whether a token or a longer sequence is repeated many times with nothing in between."""
     return any(
         _longest_run(tokens, period) >= max(_MORE_TIMES * period, _LEAST_REPEATED)
         for period in range(1, _LONGEST_PERIOD + 1)
@@ -220,7 +220,7 @@ def repeats(tokens: Sequence[int]) -> bool:
 
 
 def _longest_run(tokens: Sequence[int], period: int) -> int:
-    """Tokens in a row that equal the one `period` before."""
+    """The longest run of tokens that equal the token `period` before them."""
     longest = run = 0
     for token, before in zip(tokens[period:], tokens, strict=False):
         run = run + 1 if token == before else 0
@@ -229,7 +229,7 @@ def _longest_run(tokens: Sequence[int], period: int) -> int:
 
 
 class _Progress:
-    """A line now and then: how many are done, how fast, and how long the others will take."""
+    """Reports from time to time how many prompts are done, how fast, and how long the rest will take."""
 
     def __init__(self, total: int, what: str, report: Callable[[str], None]) -> None:
         self._total, self._report = total, report

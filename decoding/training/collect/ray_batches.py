@@ -1,6 +1,6 @@
 """Batches of prompts decoded by the workers of a Ray cluster.
 
-Results come back in the order of the batches, so that a collection's file is that of one process.
+Results come back in the order of the batches, so that the file is the same as if one process had collected it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ Record = TypeVar("Record")
 
 
 class _Worker:
-    """An actor: one model, loaded where it runs."""
+    """An actor with one model, which it loads on its own node."""
 
     def __init__(self, load: Callable[[], TextDecoder], kind: Callable[[Tokenizer], Kind[Any]]) -> None:
         decoder = load()
@@ -32,9 +32,9 @@ def ray_decoded(
     kind: Callable[[Tokenizer], Kind[Record]],
     batches: Sequence[Sequence[Asked]],
 ) -> Iterator[list[Record | str]]:
-    """What `Batches` makes of each batch, in order. `load` and `kind` run in the workers, which `ray_workers` describes.
+    """What `Batches` returns for each batch, in order. `load` and `kind` run in the workers, which `ray_workers` describes.
 
-    Raises ClusterError where there is no Ray or no cluster.
+    Raises ClusterError if there is no Ray or no cluster.
     """
     with ray_workers(address, workers, _Worker, load, kind) as actors:
         from ray.util import ActorPool

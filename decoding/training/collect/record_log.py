@@ -1,7 +1,7 @@
-"""A file of what was collected, one JSON object a line; the first line says how it came about.
+"""A file of collected records, one JSON object per line; the first line says how they were collected.
 
-Each other line is a record, or a prompt that was left out and why: `{"prompt": "...", "left_out": "repeats"}`. Lines are
-written through to the disk, so that a collection that was killed goes on where it stopped.
+Every other line is a record, or a prompt that was left out and why: `{"prompt": "...", "left_out": "repeats"}`. Each line is
+flushed to disk, so that a killed collection can resume where it stopped.
 """
 
 import json
@@ -16,28 +16,28 @@ from decoding.training.data.groups import TrainingDataError
 
 
 class RecordLog:
-    """Such a file under construction. Records are dataclasses with a `prompt`."""
+    """Such a file, open for appending. Records are dataclasses with a `prompt`."""
 
     def __init__(self, path: Path, origin: Mapping[str, Any]) -> None:
-        """Open or create it. `done`: prompts that are in it. Raises TrainingError where it has another `origin`."""
+        """Open or create the file. `done`: the prompts in it. Raises TrainingError if it has another `origin`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._log = JsonLog(path, separators=(",", ":"))
         self.done = {record["prompt"] for record in self._continue(json.loads(json.dumps(origin)))}
 
     def append(self, record: Any) -> None:
-        """Write one record through to the disk."""
+        """Write one record and flush it to disk."""
         self._log.write(asdict(record))
 
     def leave_out(self, prompt: str, reason: str) -> None:
-        """Note that a prompt was tried and gave nothing to learn from."""
+        """Note that a prompt was tried and left out."""
         self._log.write({"prompt": prompt, "left_out": reason})
 
     def close(self) -> None:
         self._log.close()
 
     def _continue(self, origin: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The records that are there. A new file gets its origin."""
+        """The records of an existing file. A new file gets its origin."""
         if self.path.stat().st_size == 0:
             self._log.write(origin)
             return []
@@ -50,9 +50,9 @@ class RecordLog:
 
 
 def read_records(path: Path, what: str = "record") -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, record) of every line, the origin first. A last line that a kill cut short is no record.
+    """(location, record) of every line, the origin first. An incomplete last line, which a killed run leaves, is no record.
 
-    Raises TrainingDataError that names the line.
+    Raises TrainingDataError, which names the line.
     """
     try:
         for number, line in whole_lines(path):

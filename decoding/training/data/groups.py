@@ -1,22 +1,22 @@
-"""What training data look like, and how they become tokens.
+"""The format of training data, and how they become tokens.
 
-A file of training data is JSON Lines, UTF-8; each line is one *group*: a text that all its pairs begin with (the schema,
-for an agent), and the pairs.
+A file of training data is JSON Lines, UTF-8; each line is one *group*: a prefix that all its prompts share (for an
+agent, the schema), and its pairs.
 
     {"prefix": "...", "pairs": [{"prompt": "...", "answer": "...", "step": "plan", "id": "...", "weight": 1.0}, ...]}
 
-- `prefix`: may be empty. It must end where the tokenizer splits anyway (after a newline, say), so that its tokens are the
-  first tokens of every prompt: what a prefix cache needs, too.
-- `prompt`: what follows the prefix; the whole prompt, as the decoder gets it, is prefix + prompt.
-- `answer`: what the model shall write, without a stop token, with its leading space where there is one (`" SELECT ..."`
+- `prefix`: may be empty. It must end at a token boundary (after a newline, say), so that its tokens are the first tokens of
+  every prompt; a prefix cache needs that, too.
+- `prompt`: what follows the prefix; the decoder gets prefix + prompt as the whole prompt.
+- `answer`: what the model should write, without a stop token, but with its leading space if it has one (`" SELECT ..."`
   after `"sql:"`).
-- `step`: any name; validation reports each step on its own.
-- `id`: names the example. Pairs of a group with the same id stay together. Where one begins with another (a later step's
+- `step`: any name; validation reports each step separately.
+- `id`: names the example. Pairs of a group with the same id stay together. If one begins with another (a later step's
   prompt with an earlier step's prompt and answer), their common tokens are computed once: give such pairs the same id.
-- `weight`: of the pair's answer tokens in the loss; optional, 1.0.
+- `weight`: the weight of the pair's answer tokens in the loss; optional, 1.0 by default.
 
-A pair's tokens are encode(prefix + prompt) + encode(answer) + [stop token]; loss is on the answer and the stop token. A
-decoder that is given the prompt's tokens and samples the rest sees the same sequence. Text is encoded as
+A pair's tokens are encode(prefix + prompt) + encode(answer) + [stop token]; the loss is on the answer and the stop token. A
+decoder that gets the prompt's tokens and generates the rest sees the same sequence. Text is encoded as
 `decoding.serving.text_decoder` does: special tokens written out in it become tokens.
 """
 
@@ -40,7 +40,7 @@ class TrainingDataError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One prompt (less its group's prefix) and its answer."""
+    """One prompt (without its group's prefix) and its answer."""
 
     prompt: str
     answer: str
@@ -73,7 +73,7 @@ class TokenPair:
 
     @property
     def rows(self) -> int:
-        """Rows that it takes in a forward of its own."""
+        """Rows that it takes in a forward by itself."""
         return len(self.tokens)
 
 
@@ -83,7 +83,7 @@ def group_line(group: Group) -> str:
 
 
 def read_groups(path: Path) -> Iterator[Group]:
-    """Groups of a file, in order. Raises TrainingDataError that names the line."""
+    """Groups of a file, in order. Raises TrainingDataError, which names the line."""
     try:
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
@@ -130,7 +130,7 @@ def _named(tokenizer: Tokenizer) -> str:
 
 
 def tokenise(groups: Iterable[Group], tokenizer: Tokenizer, stop: int) -> Iterator[list[TokenPair]]:
-    """Each group's pairs as tokens. Raises TrainingDataError where a prefix or a prompt does not end on a token's edge."""
+    """Each group's pairs as tokens. Raises TrainingDataError if a prefix or a prompt does not end at a token boundary."""
     for group in groups:
         prefix = tokenizer.encode(group.prefix)
         yield [_tokens(group.prefix, prefix, pair, tokenizer, stop) for pair in group.pairs]

@@ -1,8 +1,8 @@
-"""Many pairs in one forward: what they share is fed once, and none sees what is not its own.
+"""Many pairs in one forward: what they share is fed once, and none sees another's tokens.
 
-A pack is a forest of token trees, depth first. A row (a token in its place) sees its ancestors and itself; its position is
-its depth. So the packed logits of a pair are those of the pair alone. Pairs of a group share their prefix; a later step's
-prompt that goes on from an earlier step's prompt and answer shares those, too.
+A pack is a forest of token trees in depth-first order. A row (one node of a tree) sees its ancestors and itself; its position
+is its depth. So a pair has the same logits in a pack as alone. Pairs of a group share their prefix; a later step's prompt that
+continues an earlier step's prompt and answer shares those, too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,17 +17,17 @@ from decoding.training.data.groups import TokenPair, Tokens
 
 Floats = NDArray[np.float32]
 ROOT = -1
-# Ids that are put in the order of their tokens together: about as many as a pack holds. Slots that are empty or alike are
-# then shared by neighbours: one token in ten, on the compact profile's pairs.
+# Ids that are sorted by their tokens together: about as many as a pack holds. Neighbours then share slots that are empty or
+# equal: one token in ten, on the compact profile's pairs.
 IDS_SORTED = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Rows and what is to be learnt from them. The targets of one pair are contiguous."""
+    """Rows and their targets. The targets of one pair are contiguous."""
 
     tokens: Tokens  # [rows]
-    parents: Tokens  # [rows] the row before in the same text, or ROOT
+    parents: Tokens  # [rows] the previous row of the same text, or ROOT
     sources: Tokens  # [targets] the row whose logits predict the target
     targets: Tokens  # [targets] token ids
     weights: Floats  # [targets]
@@ -39,7 +39,7 @@ class Pack:
         return len(self.tokens)
 
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
-        """Everything that what is learnt depends on."""
+        """All arrays on which training depends."""
         return self.tokens, self.parents, self.sources, self.targets, self.weights
 
     def positions(self) -> Tokens:
@@ -60,14 +60,14 @@ class Pack:
         return seen
 
     def _chains(self) -> Iterator[tuple[int, int]]:
-        """Runs of rows each of which follows the one before."""
+        """Runs of rows in which each row's parent is the row before it."""
         breaks = np.flatnonzero(self.parents != np.arange(self.rows) - 1)
         starts = sorted({0, *breaks.tolist(), self.rows})
         return pairwise(starts)
 
 
 class Packable(Protocol):
-    """A text to be packed with others: a pair, or what else begins like a pair."""
+    """A text to be packed with others: a pair, or anything else with such tokens."""
 
     @property
     def id(self) -> str: ...
@@ -77,7 +77,7 @@ class Packable(Protocol):
 
     @property
     def rows(self) -> int:
-        """Rows that it takes alone."""
+        """Rows that it takes by itself."""
         ...
 
 
@@ -103,10 +103,10 @@ class Builder(Protocol[T_in, P_out]):
 
 
 def pack(groups: Iterable[Sequence[TokenPair]], max_rows: int, seed: int) -> tuple[list[Pack], int]:
-    """Packs of at most `max_rows` rows, and how many pairs are too long for one and were left out.
+    """Packs of at most `max_rows` rows, and how many pairs were left out because they are longer than that.
 
-    Groups and, inside each, ids are shuffled by `seed`; pairs with the same id stay side by side. A group that does not fit
-    goes on in the next pack, where its prefix is fed again.
+    Groups and, inside each, ids are shuffled by `seed`; pairs with the same id stay together. A group that does not fit
+    continues in the next pack, where its prefix is fed again.
     """
     return fill(groups, max_rows, seed, _PairBuilder)
 
@@ -114,7 +114,7 @@ def pack(groups: Iterable[Sequence[TokenPair]], max_rows: int, seed: int) -> tup
 def fill(
     groups: Iterable[Sequence[T]], max_rows: int, seed: int, builder: Callable[[], Builder[T, P]]
 ) -> tuple[list[P], int]:
-    """`pack` for whatever a builder takes."""
+    """`pack` for any items that a builder takes."""
     chance = np.random.default_rng([seed, 0])
     listed = list(groups)
     packs, current, left_out = list[P](), builder(), 0
@@ -133,7 +133,7 @@ def fill(
 
 
 def _shuffled(items: Sequence[T], chance: np.random.Generator) -> list[T]:
-    """By id at random, a few ids at a time; those by their tokens, so that what they share is side by side."""
+    """The items shuffled by id, then sorted by their tokens within every few ids, so that similar items are adjacent."""
     ranks = dict.fromkeys(item.id for item in items)
     order = dict(zip(ranks, chance.permutation(len(ranks)).tolist(), strict=True))
     return sorted(items, key=lambda item: (order[item.id] // IDS_SORTED, item.tokens.tolist()))
@@ -151,7 +151,7 @@ NO_PATH = Path(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
 
 
 class Forest:
-    """Token trees under construction: owner of the rows."""
+    """Token trees under construction. It owns the rows."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -159,7 +159,7 @@ class Forest:
         self._parents: list[Tokens] = []
 
     def grow(self, tokens: Tokens, beside: Path) -> Path:
-        """Add a text; what it has in common with the beginning of `beside` is not fed again."""
+        """Add a text; the prefix that it shares with `beside` is not fed again."""
         shared = common(tokens, beside.tokens)
         new = np.arange(self.rows, self.rows + len(tokens) - shared, dtype=np.int32)
         path = Path(tokens, np.concatenate([beside.rows[:shared], new]))
@@ -176,7 +176,7 @@ class Forest:
 
 
 class _PairBuilder:
-    """Pairs side by side; each shares rows with the one added before it."""
+    """Builds a pack of pairs; each shares rows with the one added before it."""
 
     def __init__(self) -> None:
         self._forest, self._last = Forest(), NO_PATH
@@ -208,12 +208,12 @@ class _PairBuilder:
 
 
 def common(a: Tokens, b: Tokens) -> int:
-    """Length of the common beginning."""
+    """Length of the common prefix."""
     count = min(len(a), len(b))
     differs = np.flatnonzero(a[:count] != b[:count])
     return int(differs[0]) if len(differs) else count
 
 
 def pack_order(packs: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The order of the packs in an epoch (from 0), a function of its arguments alone."""
+    """The order of the packs in an epoch (from 0), a function of the arguments only."""
     return np.random.default_rng([seed, 1, epoch]).permutation(packs)

@@ -1,4 +1,4 @@
-"""How block heads learn: from random anchors, each with a block of masks behind it and its context strictly before it.
+"""How block heads are trained: from random anchors, each followed by a block of masks and preceded by its context.
 
 Losses are means over a block's guesses, weighted by depth: exp(-i / gamma) for guess i = 0, 1, ... (DFlash, arXiv 2602.06036).
 """
@@ -27,24 +27,24 @@ from decoding.training.heads.vocabulary import (
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What a head says behind its anchors, and what is true there."""
+    """A head's states after its anchors, and the true tokens there."""
 
     states: Tensor  # [blocks, guesses, hidden]
     anchors: Tensor  # [blocks] token ids
     index: Tensor  # [blocks, guesses] into the batch's `targets`: what each guess should be
-    valid: Tensor  # [blocks, guesses] whether the answer reaches so far
+    valid: Tensor  # [blocks, guesses] whether the answer is that long
 
 
 @dataclass(frozen=True, slots=True)
 class BlockObjective:
-    """What the kinds of block heads share.
+    """The objective that all kinds of block heads share.
 
     block_size: the anchor and the masks. layers, intermediate (0: about 1.8 times the target's width), taps: sizes of the
-    head. causal: the mask inside the block. carry: see `BlockHead`; the target's last state is tapped, too. anchors: blocks per
-    batch, drawn at random. gamma: of the weights by depth; 0: all alike. distribution: learn the target's distribution
-    (forward KL) and not its token. known: half of the packs' blocks begin with 1 to so many known tokens, as after forced
-    tokens, the others with the anchor alone. skip: see `BlockHead`. frequent:
-    size of the draft vocabulary beside each prompt's own tokens; 0: all tokens of the target.
+    head. causal: whether attention inside the block is causal. carry: see `BlockHead`; it also taps the target's last state.
+    skip: whether the head has `BlockHead`'s `LastState`. anchors: blocks per batch, drawn at random. gamma: of the weights by
+    depth; 0: equal weights. distribution: learn the target's distribution (forward KL) instead of its token. known: in half
+    of the packs, blocks begin with 1 to this many known tokens, as after forced tokens; in the others with the anchor alone.
+    frequent: size of the draft vocabulary besides each prompt's own tokens; 0: all tokens of the target.
     """
 
     block_size: int = 8
@@ -84,21 +84,21 @@ class BlockObjective:
         )
 
     def more_sizes(self) -> dict[str, Any]:
-        """What a kind has beside the block."""
+        """A kind's own sizes, besides those of the block."""
         return {}
 
     def loss(self, head: Any, batch: HeadBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Of the guesses as they are."""
+        """The loss of the block's guesses, without any correction."""
         blocks = self.blocks(head, batch)
         ids = batch_vocabulary(head.config, batch)
         logits = blocks.states @ batch.lm_head[ids].T
         return self.weighted(logits, blocks, batch, ids), figures(logits, blocks, batch, ids)
 
     def blocks(self, head: BlockHead, batch: HeadBatch) -> Blocks:
-        """One pass of the head over blocks behind randomly drawn anchors."""
+        """One pass of the head over blocks that begin at randomly drawn anchors."""
         device = batch.targets.device
         drawn = torch.randperm(len(batch.targets))[: self.anchors].to(device)
-        forced = int(torch.randint(2, ()) * torch.randint(self.known, ()))  # known tokens that are drafted in no round
+        forced = int(torch.randint(2, ()) * torch.randint(self.known, ()))  # known tokens besides the drawn one
         masks = self.block_size - 1
         index, valid = (each[drawn] for each in batch.ahead(forced + masks + head.shift))
         rows = batch.sources[drawn]
@@ -128,8 +128,8 @@ class BlockObjective:
 
 
 def figures(logits: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor) -> dict[str, Tensor]:
-    """`right_k`: guesses of depth k that are true; `accepted`: tokens per block up to the first that is not; `faithful`: blocks
-    that are true to the answer's or their own end (JetSpec's rank-1 branch faithfulness).
+    """`right_k`: share of correct guesses at depth k. `accepted`: correct tokens per block before the first wrong one.
+    `faithful`: share of blocks that are correct to the answer's or their own end (JetSpec's rank-1 branch faithfulness).
     """
     right = (ids[logits.argmax(-1)] == batch.targets[blocks.index]) & blocks.valid
     share = right.sum(0) / blocks.valid.sum(0).clamp_min(1)

@@ -1,6 +1,7 @@
 """Domino's base-anchored curriculum: the loss moves from the block head's guesses to the corrected ones (arXiv 2605.29707).
 
-L = (1 - lambda) * final + lambda * base, lambda from 1 to 0. Recipe: learning rate 6e-4, warm-up 4 %, clipping at 1, 3 epochs.
+L = (1 - lambda) * final + lambda * base, with lambda from 1 to 0. Recipe: learning rate 6e-4, warm-up 4 %,
+clipping at 1, 3 epochs.
 """
 
 from collections.abc import Mapping
@@ -19,11 +20,11 @@ from decoding.training.heads.vocabulary import batch_vocabulary
 
 @dataclass(frozen=True, slots=True)
 class DominoObjective(BlockObjective):
-    """See `BlockObjective`; and:
+    """See `BlockObjective`; in addition:
 
-    gru, rank: sizes of the correction. anchored: the curriculum; without it the corrected guesses alone are taught, which the
-    paper found to starve the backbone. decay: part of the run after which lambda is 0. teacher_forcing: the encoder reads the
-    true tokens; without it its own best guesses (training-time test, which the paper found to be worse).
+    gru, rank: sizes of the correction. anchored: use the curriculum; otherwise the loss is on the corrected guesses only, which
+    the paper found to starve the backbone. decay: share of the run after which lambda is 0. teacher_forcing: the encoder reads
+    the true tokens; otherwise its own best guesses (training-time test, which the paper found to be worse).
     """
 
     kind: ClassVar[str] = "domino"
@@ -37,7 +38,7 @@ class DominoObjective(BlockObjective):
         return {"gru": self.gru, "rank": self.rank}
 
     def loss(self, head: Any, batch: HeadBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Of the corrected guesses, and in part of the uncorrected ones."""
+        """The loss of the corrected guesses, mixed with that of the uncorrected ones."""
         blocks = self.blocks(head, batch)
         ids = batch_vocabulary(head.config, batch)
         rows = batch.lm_head[ids]
@@ -55,7 +56,7 @@ class DominoObjective(BlockObjective):
 def corrected(
     head: DominoHead, base: Tensor, factor_rows: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor
 ) -> Tensor:
-    """Logits [blocks, guesses, size] after the true tokens; base is that of the guesses by themselves."""
+    """Logits [blocks, guesses, size], corrected by the true tokens before; base: the uncorrected logits."""
     true = batch.targets[blocks.index[:, :-1]]
     read = functional.embedding(torch.cat([blocks.anchors[:, None], true], 1), batch.embedding)
     prefix = head.read_all(read)[:, 1:]
@@ -65,7 +66,7 @@ def corrected(
 def self_corrected(
     head: DominoHead, base: Tensor, factor_rows: Tensor, blocks: Blocks, batch: HeadBatch, ids: Tensor
 ) -> Tensor:
-    """Logits [blocks, guesses, size] after the head's own best tokens, one after another as when it drafts."""
+    """Logits [blocks, guesses, size], corrected by the head's own best tokens before, one after another as in drafting."""
     prefix = head.read(head.start(len(base)), functional.embedding(blocks.anchors, batch.embedding))
     logits = [base[:, 0]]
     for depth in range(1, base.shape[1]):

@@ -20,7 +20,7 @@ from decoding.training.heads.vocabulary import batch_vocabulary, frequent_tokens
 
 @dataclass(frozen=True, slots=True)
 class DraftModelObjective:
-    """layers: how many of the target's first are kept. frequent: size of the draft vocabulary beside the prompt's tokens."""
+    """layers: how many of the target's first are kept. frequent: size of the draft vocabulary besides the prompt's tokens."""
 
     layers: int = 1
     frequent: int = 512
@@ -36,7 +36,7 @@ class DraftModelObjective:
         return new_head(HeadConfig("draft_model", target.hidden_size, target.vocab_size, (), sizes, frequent))
 
     def start(self, head: Head, weights: Mapping[str, Tensor]) -> None:
-        """Begin with the target's first layers and its last norm."""
+        """Initialise the head from the target's first layers and its final norm."""
         stored = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
         head.load_state_dict({name: stored[name].float() for name in head.state_dict()})
 

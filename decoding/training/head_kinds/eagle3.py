@@ -1,8 +1,8 @@
-"""EAGLE-3's training-time test (arXiv 2503.01840, 3.2): the drafter is unrolled on its own states, as when it drafts.
+"""EAGLE-3's training-time test (arXiv 2503.01840, 3.2): the drafter is unrolled on its own states, as in drafting.
 
-Step 0 reads the target's features; step k reads what step k - 1 gave at the same anchor, and sees the context and its own
-earlier steps, as a chain in decoding does. Loss: sum over steps of decay^k times the soft cross-entropy to the target's
-distribution over the draft vocabulary; places whose most likely token lies outside it are left out.
+Step 0 reads the target's features; step k reads the output of step k - 1 at the same anchor, and sees the context and its own
+earlier steps, like a chain in decoding. The loss is the sum over steps of decay^k times the soft cross-entropy to the target's
+distribution over the draft vocabulary; positions whose most likely token is outside it are left out.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,9 @@ from decoding.training.heads.vocabulary import batch_vocabulary, frequent_tokens
 
 @dataclass(frozen=True, slots=True)
 class Eagle3Objective:
-    """steps: of the unrolling; the paper has 7, decay 0.8. intermediate: width of the MLP; 0: about 1.8 times the target's."""
+    """steps: of the unrolling; the paper uses 7, and decay 0.8. intermediate: width of the MLP; 0: about 1.8 times the target's
+    width.
+    """
 
     steps: int = 7
     decay: float = 0.8
@@ -63,13 +65,13 @@ class Eagle3Objective:
 
 
 def unrolled(head: Eagle3Head, batch: HeadBatch, index: Tensor) -> list[Tensor]:
-    """States [targets, hidden] of every step; index [targets, steps] of `HeadBatch.ahead`."""
+    """The states [targets, hidden] of every step; index [targets, steps]: from `HeadBatch.ahead`."""
     parents, anchors = batch.parents.clamp_min(0), batch.sources
     features = head.fused(batch.hidden)[parents]
     embedded = functional.embedding(batch.tokens, batch.embedding)
     sees = batch.sees & (batch.parents >= 0)
     before = sees[anchors]
-    before[torch.arange(len(anchors), device=before.device), anchors] = False  # each anchor's own pair comes anew
+    before[torch.arange(len(anchors), device=before.device), anchors] = False  # each anchor's own pair is computed anew
     own = torch.eye(len(anchors), dtype=torch.bool, device=before.device)
     known: list[KeysValues] = [head.keys_values(embedded, features, batch.positions)]
     states, token, found = features[anchors], embedded[anchors], []

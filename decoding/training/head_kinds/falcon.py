@@ -1,9 +1,9 @@
 """Coupled sequential glancing distillation (Falcon, arXiv 2412.12639, 3.3).
 
-A first pass without gradient guesses the k places behind every anchor. So many of them as glancing * (1 - progress) times its
-mistakes are drawn and shown to a second pass: the input pair of such a place, token and feature, becomes the place's own true
-one, and the loss is on the others. Early on the head thus learns what depends on what inside a glance, later to do without.
-Loss: SmoothL1 of the features + 0.1 * (0.9 * KL + 0.1 * CE) of the tokens, as in the paper.
+A first pass without gradient guesses the k positions after every anchor. Of these, glancing * (1 - progress) times as many as
+it got wrong are drawn and shown to a second pass: the input pair (token and feature) of such a position is replaced by the true
+one, and the loss is on the others. So the head first learns the dependencies inside a glance, and later to do without them.
+The loss is SmoothL1 of the features + 0.1 * (0.9 * KL + 0.1 * CE) of the tokens, as in the paper.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,9 @@ from decoding.training.heads.vocabulary import (
 
 @dataclass(frozen=True, slots=True)
 class FalconObjective:
-    """k: tokens of a glance. glancing: part of the mistakes shown at first, 0.4 in the paper; 0 turns it off. noise: uniform
-    within this on the features, in training. lstm: width; 0: four ninths of the target's. memory, layers: see `FalconHead`.
+    """k: tokens of a glance. glancing: share of the mistakes shown at first, 0.4 in the paper; 0 turns it off. noise: bound of
+    the uniform noise on the features in training. lstm: width; 0: four ninths of the target's. memory, layers: see
+    `FalconHead`.
     """
 
     k: int = 2
@@ -77,7 +78,7 @@ class FalconObjective:
 
 
 def _drawn(wrong: Tensor, counted: Tensor, part: float) -> Tensor:
-    """Per row, `part` of the number of wrong places, drawn from those that count, at random."""
+    """In each row, `part` times as many positions as are wrong, drawn at random from those that count."""
     many = part * wrong.sum(1)
     whole = many.floor() + (torch.rand_like(many) < many.frac())
     order = torch.rand(counted.shape, device=counted.device).masked_fill(~counted, 2.0).argsort(1).argsort(1)
@@ -85,7 +86,7 @@ def _drawn(wrong: Tensor, counted: Tensor, part: float) -> Tensor:
 
 
 class _Lesson:
-    """The anchors of a batch: their pairs, what they see, and which targets their glances shall give."""
+    """The anchors of a batch: their pairs, what they see, and the targets of their glances."""
 
     def __init__(self, head: FalconHead, batch: HeadBatch, noise: float) -> None:
         self._head, self._batch = head, batch
@@ -96,8 +97,8 @@ class _Lesson:
         embedded = functional.embedding(batch.tokens, batch.embedding)
         pairs = pairs_of(embedded, features[batch.parents.clamp_min(0)])
         self._pairs = torch.cat([pairs * (batch.parents >= 0)[:, None], pairs.new_zeros(1, pairs.shape[1])])
-        behind = pairs_of(functional.embedding(batch.targets, batch.embedding), features[batch.sources])
-        self._own = behind[self.index]  # [anchors, k, 2 * hidden]: the places' true pairs
+        after = pairs_of(functional.embedding(batch.targets, batch.embedding), features[batch.sources])
+        self._own = after[self.index]  # [anchors, k, 2 * hidden]: the true pairs of the positions
         self._line = ancestors(batch.parents, head.memory + head.k - 1)  # [rows, ...], the row itself last
         rows = self._line[batch.sources][:, -head.k :]
         self.valid = valid & (batch.parents[rows.clamp_max(len(batch.parents) - 1)] >= 0).all(1, keepdim=True)
@@ -109,27 +110,27 @@ class _Lesson:
         self._known = self._context()
 
     def guessed(self, shown: Tensor) -> Tensor:
-        """Features [anchors, k, hidden] of the places behind the anchors; shown [anchors, k]: places that the input tells."""
+        """Features [anchors, k, hidden] of the positions after the anchors; shown [anchors, k]: those in the input."""
         head = self._head
         line = self._pairs[self._line[self._batch.sources]]
-        told = torch.where(shown[..., None], self._own, line[:, -head.k :])
-        line = torch.cat([line[:, : -head.k], told], 1)
+        glance = torch.where(shown[..., None], self._own, line[:, -head.k :])
+        line = torch.cat([line[:, : -head.k], glance], 1)
         x = head.read(windows_of(line, head.memory).flatten(0, 1))
         features, _ = head(x, self._positions, self._known, self._seen)
         states: Tensor = features.unflatten(0, (-1, head.k))
         return states
 
     def _mask(self, glances: Tensor) -> Tensor:
-        """[anchors * k, rows + anchors * k]: the text before the glance, and the glance."""
+        """Mask [anchors * k, rows + anchors * k]: a glance sees the text before it, and itself."""
         count = len(glances)
         before = self._batch.sees[self._batch.sources] & (self._batch.parents >= 0)
-        padded = torch.cat([before, before.new_zeros(count, 1)], 1)  # the last column stands for no row
+        padded = torch.cat([before, before.new_zeros(count, 1)], 1)  # the last column means "no row"
         before = padded.scatter(1, glances, torch.zeros_like(glances, dtype=torch.bool))[:, :-1]
         own = torch.eye(count, dtype=torch.bool, device=before.device).repeat_interleave(self._head.k, 1)
         return torch.cat([before, own], 1).repeat_interleave(self._head.k, 0)
 
     def _context(self) -> list[list[KeysValues]]:
-        """Keys and values of all rows by layer, each row seeing itself and those before it."""
+        """Keys and values of all rows by layer; each row sees itself and those before it."""
         windows = self._pairs[self._line[:, self._head.k - 1 :]]
         sees = torch.eye(len(windows), dtype=torch.bool, device=windows.device)
         nothing: list[list[KeysValues]] = [[] for _ in self._head.layers]
@@ -139,7 +140,7 @@ class _Lesson:
 
 
 def ancestors(parents: Tensor, count: int) -> Tensor:
-    """[rows, count] the last `count` rows of every row's text, itself last; `rows` where the text is shorter."""
+    """[rows, count]: the last `count` rows of the text up to each row, itself last; the number `rows` where there are fewer."""
     none = len(parents)
     above = torch.cat([parents.where(parents >= 0, none), parents.new_tensor([none])])
     line = [torch.arange(none, device=parents.device)]

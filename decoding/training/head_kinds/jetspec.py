@@ -1,7 +1,7 @@
-"""JetSpec: the target's distribution at every place of a causal block, all depths alike (arXiv 2606.18394).
+"""JetSpec: the target's distribution at every position of a causal block, with equal weights (arXiv 2606.18394).
 
-The published port of the recipe: learning rate 3e-4, warm-up 4 %, clipping at 1, 6 epochs, 256 anchors. Its ablation, causal
-against bidirectional over loss weightings, is `causal` and `gamma` (0, 3, 7, 15 there).
+The published port of the recipe has learning rate 3e-4, warm-up 4 %, clipping at 1, 6 epochs and 256 anchors. `causal` and
+`gamma` are what its ablation varies: causal or bidirectional, and loss weightings (0, 3, 7, 15 there).
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Medusa-1: cross-entropy of every head with the token that it shall guess, the target frozen (arXiv 2401.10774, 2.2.1)."""
+"""Medusa-1: cross-entropy of every head with the token that it should guess; the target is frozen (arXiv 2401.10774, 2.2.1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from decoding.training.heads.vocabulary import batch_vocabulary, cross_entropy, 
 
 @dataclass(frozen=True, slots=True)
 class MedusaObjective:
-    """decay: weight of a head over that of the head before it; the paper has 0.8, the released trainer 1.
+    """decay: ratio of a head's weight to that of the head before it; 0.8 in the paper, 1 in the released trainer.
 
     frequent: size of the draft vocabulary, to which each prompt's own tokens are added; 0: the target's whole vocabulary.
     """
@@ -38,7 +38,7 @@ class MedusaObjective:
         )
 
     def loss(self, head: MedusaHead, batch: HeadBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """A sum over heads of their mean cross-entropies, weighted."""
+        """The weighted sum over heads of their mean cross-entropies."""
         count = head.size("heads")
         ids = batch_vocabulary(head.config, batch)
         logits = head.logits(head(batch.final[batch.sources]), batch.lm_head[ids], ids)

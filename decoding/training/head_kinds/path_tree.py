@@ -1,7 +1,7 @@
-"""Our path-conditioned tree: Domino's correction on a causal block, taught the target's distribution as JetSpec is.
+"""Our path-conditioned tree: Domino's correction on a causal block, trained on the target's distribution like JetSpec.
 
-A tree wants the second and third guesses right as well, which tokens alone do not teach; and a node may depend on the path
-above it alone, so nothing of the block behind it may leak into it.
+A tree also needs good second and third guesses, which tokens alone do not teach. A node may depend only on the path above it,
+so nothing from later in the block may leak into it.
 """
 
 from dataclasses import dataclass

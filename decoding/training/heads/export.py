@@ -1,4 +1,4 @@
-"""From a trained head to the one that is shipped: 4 bits a weight, and what that costs, measured by decoding."""
+"""Turns a trained head into a shipped one with 4 bits per weight, and measures by decoding what that costs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from decoding.training.heads.responses import Response
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The shipped folder. Tokens per forward are of the same greedy answers; None where nothing was decoded.
+    """The shipped folder's figures. Tokens per forward are for the same greedy answers; None if nothing was decoded.
 
-    untrained: with random weights, since a head that learnt nothing is as lossless as any. lost: part of the accepted draft
-    tokens that quantisation costs.
+    untrained: with random weights, for comparison, because a head that learnt nothing is as lossless as any. lost: share of the
+    accepted draft tokens that quantisation costs.
     """
 
     bytes: int
@@ -35,7 +35,7 @@ class Exported:
 def export_head(
     trained: Path, out: Path, decoder: TextDecoder, responses: Iterable[Response], *, limit: int, most_bytes: int
 ) -> Exported:
-    """Write `trained` in int4 to `out`, and decode `limit` prompts with both. Raises TrainingError where it is too large."""
+    """Write `trained` in int4 to `out`, and decode `limit` prompts with both. Raises TrainingError if it is too large."""
     head = load_head(trained)
     if head.identity is None:
         raise TrainingError(f"{trained} does not say which target it belongs to: train it anew")
@@ -60,7 +60,7 @@ def _untrained(head: Head) -> Head:
 
 
 def tokens_per_forward(decoder: TextDecoder, head: Head, responses: Iterable[Response]) -> float:
-    """Of greedy answers to the responses' prompts, with the method of the head's kind and its defaults."""
+    """Tokens per forward of greedy answers to the responses' prompts, with the head's method and its default options."""
     rounds = []
     for response in responses:
         limit = max(len(answer) for answer in response.answers)

@@ -1,8 +1,8 @@
-"""The frozen target's hidden states of its responses, computed once, on disk, memory-mapped: what every head is trained on.
+"""The frozen target's hidden states of its responses, on which every head is trained: computed once, memory-mapped from disk.
 
 A folder holds `states.bf16` (raw, [rows, taps, hidden], in the order of the packs), `packs.npz` (the forests) and
-`features.json` (the target, the taps). 2 bytes a number: 6,912 bytes a row for six taps of a target 576 wide. What texts
-share is one row, so a row is about a token that is new.
+`features.json` (the target, the taps). A number takes 2 bytes, so a row takes 6,912 bytes for six taps of a target of width
+576. Tokens that texts share are one row.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ _ROW_ARRAYS, _TARGET_ARRAYS = ("tokens", "parents"), ("sources", "targets", "wei
 class FeaturePack(Pack):
     """A forest whose states are on disk."""
 
-    first: int  # place of its first row in the file of states
+    first: int  # index of its first row in the file of states
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Origin:
 
 
 def packs_of(responses: Iterable[Response], max_rows: int, seed: int) -> tuple[list[Pack], int]:
-    """Forests of the responses, and how many answers are too long. What prompts of a group share is one row."""
+    """Forests of the responses, and how many answers are too long. Tokens that a group's prompts share are one row."""
     groups: dict[tuple[int, ...], list[TokenPair]] = defaultdict(list)
     for response in responses:
         groups[response.group] += response.pairs()
@@ -83,7 +83,7 @@ def write_features(
     report: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Compute the states of all packs that are not there yet; whether all are. Raises TrainingError for another origin."""
+    """Compute the missing states of all packs; returns whether all are there. Raises TrainingError for another origin."""
     folder.mkdir(parents=True, exist_ok=True)
     _claim(folder, origin, packs)
     firsts = _firsts(packs)
@@ -109,11 +109,11 @@ def write_features(
 
 
 def _claim(folder: Path, origin: Origin, packs: Sequence[Pack]) -> None:
-    """Write what the folder belongs to, or hold it to what is written there."""
-    told = json.loads(json.dumps(asdict(origin)))
+    """Write what the folder belongs to, or check that it is what is written there."""
+    values = json.loads(json.dumps(asdict(origin)))
     if (folder / ABOUT).exists():
         found = read_json(folder / ABOUT)
-        if changed := sorted(name for name in told if found.get(name) != told[name]):
+        if changed := sorted(name for name in values if found.get(name) != values[name]):
             raise TrainingError(f"{folder} holds features with another {', '.join(changed)}: choose another folder")
         return
     arrays: dict[str, Any] = {
@@ -123,16 +123,16 @@ def _claim(folder: Path, origin: Origin, packs: Sequence[Pack]) -> None:
         arrays[f"n_{name}"] = np.array([len(getattr(each, part)) for each in packs])
     arrays["names"] = np.array([names for each in packs for names in each.pairs])
     np.savez(folder / PACKS, **arrays)
-    (folder / ABOUT).write_text(json.dumps(told) + "\n", encoding="utf-8")
+    (folder / ABOUT).write_text(json.dumps(values) + "\n", encoding="utf-8")
 
 
 def _firsts(packs: Sequence[Pack]) -> list[int]:
-    """Place of every pack's first row, and the end."""
+    """The index of every pack's first row, and the number of rows."""
     return list(accumulate((each.rows for each in packs), initial=0))
 
 
 class Features:
-    """A finished folder. Raises TrainingError, ModelUnavailable where it is not one."""
+    """A finished folder. Raises TrainingError or ModelUnavailable if it is not one."""
 
     def __init__(self, folder: Path) -> None:
         raw = read_json(folder / ABOUT)
@@ -153,7 +153,7 @@ class Features:
         self._states = flat.view(rows, len(self.origin.taps), self.origin.hidden)
 
     def states(self, pack: FeaturePack, taps: Sequence[int]) -> Tensor:
-        """[rows, taps, hidden] of a pack, fp32, read from disk. Raises TrainingError where a tap was not stored."""
+        """[rows, taps, hidden] of a pack, fp32, read from disk. Raises TrainingError if a tap was not stored."""
         if missing := [tap for tap in taps if tap not in self.origin.taps]:
             raise TrainingError(
                 f"the features lack tap {missing[0]} (they have {', '.join(map(str, self.origin.taps))}): make them anew"
@@ -162,7 +162,7 @@ class Features:
         return self._states[pack.first : pack.first + pack.rows][:, columns].float()
 
     def counts(self) -> Tensor:
-        """How often each token stands in the answers [vocab]."""
+        """How often each token occurs in the answers [vocab]."""
         targets = [torch.from_numpy(each.targets).long() for each in self.packs]
         return torch.bincount(torch.cat(targets), minlength=self.origin.vocab)
 

@@ -1,8 +1,8 @@
-"""How a kind of head learns: what it is given, and how its objective is made by name (`decoding.heads.kinds`).
+"""How a kind of head is trained: its input, and how its objective is made by name (`decoding.heads.kinds`).
 
-The target is frozen. Its hidden states of whole texts (prompt and the target's own answer) are computed once and lie on disk
-(`features`); a head of any kind is trained on them. Texts come in forests (`decoding.training.data.packing`): what several
-texts share is one row, and a row sees its ancestors and itself.
+The target is frozen. Its hidden states of whole texts (prompt and the target's own answer) are computed once and stored on disk
+(`features`); heads of all kinds are trained on them. Texts come in forests (`decoding.training.data.packing`): tokens that
+several texts share are one row, and a row sees its ancestors and itself.
 """
 
 from collections.abc import Mapping
@@ -23,49 +23,50 @@ class HeadBatch:
     """One forest on the head's device; floats are fp32, ids int64.
 
     `sources`, `targets` and `owners` are the answers, one after another, each in order: the target's own token after row
-    `sources[j]` is `targets[j]`, and `tokens[sources[j + 1]] == targets[j]` where `owners[j + 1] == owners[j]`. So every j is
-    an anchor: its token is `tokens[sources[j]]`, its context the rows that this row sees, its truth `targets[j:]` of the same
-    owner. An answer's last target is the stop token, which has no row. Two answers may share their first rows.
+    `sources[j]` is `targets[j]`, and `tokens[sources[j + 1]] == targets[j]` if `owners[j + 1] == owners[j]`. So every j is an
+    anchor: its token is `tokens[sources[j]]`, its context is the rows that this row sees, and the true continuation is
+    `targets[j:]` of the same owner. An answer's last target is the stop token, which has no row. Two answers may share their
+    first rows.
     """
 
     tokens: Tensor  # [rows]
-    positions: Tensor  # [rows] place in the text, from 0
-    parents: Tensor  # [rows] the row before in the same text, or -1
+    positions: Tensor  # [rows] position in the text, from 0
+    parents: Tensor  # [rows] the previous row of the same text, or -1
     sees: Tensor  # [rows, rows] bool: row i attends to row j (its ancestors and itself)
     hidden: Tensor  # [rows, taps, hidden] the target's states at the head's own taps, in their order
-    final: Tensor  # [rows, hidden] after the target's last norm: the target's logits are final @ lm_head.T
+    final: Tensor  # [rows, hidden] after the target's final norm: the target's logits are final @ lm_head.T
     sources: Tensor  # [targets] rows
     targets: Tensor  # [targets] token ids
     owners: Tensor  # [targets] which answer
     embedding: Tensor  # the target's [vocab, hidden], frozen
     lm_head: Tensor  # the target's [vocab, hidden], frozen
-    progress: float = 1.0  # of the run, 0 to 1, for curricula; 1 where nothing is learnt
+    progress: float = 1.0  # of the run, 0 to 1, for curricula; 1 outside training
 
     def ahead(self, count: int) -> tuple[Tensor, Tensor]:
         """What follows every anchor: (index [targets, count] into `targets`, whether it is of the same answer [.., count]).
 
-        index[j, i] is j + i where that is valid, so that column 0 is the anchor's own target; else j.
+        index[j, i] is j + i if that is valid, so that column 0 is the anchor's own target; otherwise j.
         """
-        places = torch.arange(len(self.targets), device=self.targets.device)
-        index = places[:, None] + torch.arange(count, device=places.device)
-        inside = index < len(places)
-        index = torch.where(inside, index, places[:, None])
+        own = torch.arange(len(self.targets), device=self.targets.device)
+        index = own[:, None] + torch.arange(count, device=own.device)
+        inside = index < len(own)
+        index = torch.where(inside, index, own[:, None])
         valid = inside & (self.owners[index] == self.owners[:, None])
-        return torch.where(valid, index, places[:, None]), valid
+        return torch.where(valid, index, own[:, None]), valid
 
     def logits(self, rows: Tensor, ids: Tensor | None = None) -> Tensor:
-        """The target's own logits after some rows, [*rows, vocab], or of the tokens `ids` alone."""
+        """The target's own logits after some rows, [*rows, vocab], or only those of the tokens `ids`."""
         return self.final[rows] @ (self.lm_head if ids is None else self.lm_head[ids]).T
 
 
 class HeadObjective(Protocol):
-    """How one kind of head is made and taught: a frozen dataclass whose fields are its options, with the paper's defaults.
+    """How one kind of head is made and trained: a frozen dataclass whose fields are its options, with the paper's defaults.
 
-    Chance (anchors, noise) comes from torch's global generator, which the loop seeds anew for every pack.
+    Random draws (anchors, noise) come from torch's global generator, which the loop seeds for every pack.
     """
 
     def new(self, target: ModelConfig, counts: Tensor) -> Head:
-        """An untrained head, sized for the target. counts [vocab]: how often each token stands in the answers."""
+        """An untrained head, sized for the target. counts [vocab]: how often each token occurs in the answers."""
         ...
 
     def loss(self, head: Any, batch: HeadBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -75,15 +76,15 @@ class HeadObjective(Protocol):
 
 @runtime_checkable
 class FromTarget(Protocol):
-    """An objective whose heads begin with something of the target's; most begin at random."""
+    """An objective whose heads are initialised from the target; most are initialised at random."""
 
     def start(self, head: Any, weights: Mapping[str, Tensor]) -> None:
-        """weights: the target's, adapter included, with transformers' names."""
+        """Initialise `head`. weights: the target's, adapter included, with transformers' names."""
         ...
 
 
 def load_objective(kind: str, **options: Any) -> HeadObjective:
-    """The objective of a kind of head, with some of its options set. Raises TrainingError that lists what there is."""
+    """The objective of a kind of head, with some of its options set. Raises TrainingError, which lists what there is."""
     if kind not in KINDS:
         raise TrainingError(f"no head of kind {kind!r} can be trained; choose one of: {', '.join(KINDS)}")
     objective = imported(KINDS[kind].objective, TrainingError)

@@ -1,7 +1,7 @@
 """What draft heads learn to guess: the frozen target's own answers to the prompts of training data.
 
-A file of responses is a `record_log`: its first line names the target, each other line is a prompt with its answers, greedy
-first, then sampled ones (a head drafts for sampled text, too), each with its stop token:
+A file of responses is a `record_log`: its first line names the target, and every other line is a prompt with its answers, first
+the greedy one, then sampled ones (a head drafts for sampled text, too), each with its stop token:
 
     {"id": "...", "step": "plan", "prompt": "...", "prompt_ids": [...], "prefix": 120, "answers": [[...], [...]]}
 """
@@ -26,26 +26,26 @@ from decoding.training.collect.record_log import RecordLog, read_records
 from decoding.training.data.groups import Group, TokenPair, TrainingDataError
 
 FILE = "responses.jsonl"
-_PROMPT_END = 8  # tokens: as long a match as lookups seek
+_PROMPT_END = 8  # tokens: the longest match that lookups try
 
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """How to collect. `max_new_tokens`: by step. `samples`: sampled answers beside the greedy one."""
+    """How to collect. `max_new_tokens`: by step. `samples`: sampled answers besides the greedy one."""
 
     max_new_tokens: Callable[[str], int]
     samples: int = 0
     temperature: float = 1.0  # of the sampled answers
-    decoder: str = "plain"  # any method: the text is the same
+    decoder: str = "plain"  # any method gives the same text
     batch: int = 8  # prompts decoded together
-    limit: int | None = None  # prompts tried, those of earlier runs included
+    limit: int | None = None  # the most prompts to try, those of earlier runs included
     seed: int = 0
     shard: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A prompt and the target's answers. See above."""
+    """A prompt and the target's answers. The module's docstring describes the fields."""
 
     id: str
     step: str
@@ -56,11 +56,11 @@ class Response:
 
     @property
     def group(self) -> tuple[int, ...]:
-        """What the prompts of its group begin with."""
+        """The prefix that the prompts of its group share."""
         return self.prompt_ids[: self.prefix]
 
     def pairs(self) -> list[TokenPair]:
-        """Its answers as texts to be packed."""
+        """Its answers as pairs to be packed."""
         prompt = np.array(self.prompt_ids, dtype=np.int32)
         found = []
         for answer in self.answers:
@@ -77,9 +77,9 @@ def collect(
     report: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, int]:
-    """Let the target answer what `log` does not hold yet; counts as `collect_answers` says.
+    """Let the target answer the prompts that `log` does not hold yet; returns counts as `collect_answers` does.
 
-    Answers to be left out are those of `collect.collect.fault`; a prompt whose greedy answer is left out goes with it.
+    Answers with a `collect.collect.fault` are left out; if it is the greedy answer, so is its prompt.
     """
     return collect_answers(decoder, groups, log, how, _Responses(decoder.tokenizer, how), "responses", report, stopped)
 
@@ -99,7 +99,7 @@ class _Responses:
         ]
 
     def _recall(self, asked: Asked) -> Recall:
-        """The data's answer behind the prompt's end: most of it is the target's own, and drafts copy it."""
+        """The prompt's end and the data's answer: the target writes most of that, too, so drafts copy it."""
         recall = Recall()
         recall.add([*asked.ids[-_PROMPT_END:], *self.tokenizer.encode(asked.pair.answer), *self.tokenizer.stop_ids])
         return recall
@@ -114,7 +114,7 @@ class _Responses:
 def read_responses(paths: Iterable[Path]) -> tuple[TargetIdentity, Iterator[Response]]:
     """The target that answered, and its responses, file after file.
 
-    Raises TrainingDataError that names the line, or where the files are of several targets.
+    Raises TrainingDataError, which names the line, for a damaged file, or if the files are of several targets.
     """
     listed = [(path, read_records(path, "response")) for path in paths]
     targets = {_target(path, next(records, ("", {}))[1]) for path, records in listed}

@@ -1,4 +1,4 @@
-"""The two long steps on the way to a head, each resumable: the target's states of its responses, and training on them."""
+"""The two long steps of making a head, each resumable: computing the target's states of its responses, and training on them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def make_features(
     report: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """One pass of the frozen target over its responses; whether it is through. The same call goes on where it was stopped.
+    """Run the frozen target over its responses; returns whether it finished. The same call resumes where it was stopped.
 
     taps: None stores what any kind of head reads. Raises TrainingError, TrainingDataError.
     """
@@ -72,9 +72,9 @@ def train_head(
     prompt_version: int | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Train a head; `out` is left as by `loop.train`, with the head in `head/` and the best one in `best/`.
+    """Train a head; writes to `out` as `loop.train` does, with the head in `head/` and the best one in `best/`.
 
-    begin: a head whose weights the new one takes, where names and shapes agree. Raises TrainingError where none do.
+    begin: a head whose weights the new one takes if names and shapes agree. Raises TrainingError if none do.
     """
     lesson = HeadLesson(objective, features, base, adapter, begin)
     learnt = lesson.objective(held_out_part)

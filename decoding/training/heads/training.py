@@ -1,4 +1,4 @@
-"""One head on features: what the training loop needs to teach it."""
+"""What the training loop needs to train one head on features."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,10 @@ _EMBEDDING, _LM_HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 class HeadLesson:
-    """A head, the features that it learns from, and how: all that the loop's callbacks share.
+    """A head, the features that it learns from, and its objective: the state that the loop's callbacks share.
 
-    begin: a head whose weights a new one takes, where names and shapes agree. Raises HeadMismatch where the features are of
-    another target than `base`.
+    begin: a head whose weights a new one takes if names and shapes agree. Raises HeadMismatch if the features are of another
+    target than `base`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class HeadLesson:
         self._progress = 0.0
 
     def objective(self, held_out_part: float) -> Objective[FeaturePack]:
-        """What is learnt; the last packs are held out."""
+        """The objective for the training loop; the last packs are held out."""
         packs = self._features.packs
         held_out = min(round(held_out_part * len(packs)), len(packs) - 1)
         return Objective(
@@ -68,7 +68,7 @@ class HeadLesson:
     def subject(
         self, config: TrainConfig, base: Base, about: About, dtype: torch.dtype, device: torch.device
     ) -> Subject:
-        """A new head in fp32; `dtype` is that of its arithmetic."""
+        """A new head in fp32; `dtype` is the type of its arithmetic."""
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             head = self._objective.new(base.config, self._features.counts())
@@ -127,7 +127,7 @@ class HeadLesson:
 
     @torch.no_grad()
     def _evaluate(self, head: Head, packs: Sequence[FeaturePack]) -> Mapping[str, float]:
-        """Means over the targets of `loss` and of the objective's own figures, chance fixed."""
+        """Means over the targets of `loss` and of the objective's own figures, with a fixed random seed."""
         sums: dict[str, float] = defaultdict(float)
         head.eval()
         with torch.random.fork_rng(), self._arithmetic():
@@ -141,7 +141,7 @@ class HeadLesson:
         return {name: value / targets for name, value in sums.items()}
 
     def _arithmetic(self) -> AbstractContextManager[Any]:
-        """Half precision where it is asked for; weights, and the sums of a loss, stay in fp32."""
+        """Half precision if requested; weights, and the sums of a loss, stay in fp32."""
         if self._dtype != torch.bfloat16:
             return nullcontext()
         return torch.autocast(self._device.type, self._dtype)

@@ -1,6 +1,4 @@
-"""The draft vocabulary while a head learns: frequent tokens and the batch's, as `decoding.methods.drafting.draft_vocabulary`
-has it.
-"""
+"""The draft vocabulary in training: frequent tokens and the batch's, as in `decoding.methods.drafting.draft_vocabulary`."""
 
 import torch
 from torch import Tensor
@@ -11,7 +9,7 @@ from decoding.training.heads.objective import HeadBatch
 
 
 def frequent_tokens(counts: Tensor, size: int) -> tuple[int, ...]:
-    """The `size` most frequent tokens that stand in the answers at all, ascending; 0: none, for the whole vocabulary."""
+    """The `size` most frequent tokens that occur in the answers, ascending; none if `size` is 0, for the whole vocabulary."""
     if not size:
         return ()
     best = counts.topk(min(size, len(counts)))
@@ -21,7 +19,7 @@ def frequent_tokens(counts: Tensor, size: int) -> tuple[int, ...]:
 
 
 def batch_vocabulary(config: HeadConfig, batch: HeadBatch) -> Tensor:
-    """Ids [size], ascending: all of them where the head names no frequent ones."""
+    """Ids [size], ascending; all of them if the head names no frequent ones."""
     device = batch.tokens.device
     if not config.frequent:
         return torch.arange(config.vocab, device=device)
@@ -30,17 +28,17 @@ def batch_vocabulary(config: HeadConfig, batch: HeadBatch) -> Tensor:
 
 
 def places(ids: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """(place in `ids` of each token, whether it is there); 0 where it is not."""
+    """(the index in `ids` of each token, whether it is there); the index is 0 if it is not."""
     found = torch.searchsorted(ids, tokens).clamp_max(len(ids) - 1)
     inside = ids[found] == tokens
     return found.where(inside, 0), inside
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """[...] from logits [..., size] to the places `labels` [...] in the vocabulary."""
+    """Losses [...] from logits [..., size] and `labels` [...], which are indices into the vocabulary."""
     return functional.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), reduction="none").view_as(labels)
 
 
 def soft_cross_entropy(logits: Tensor, teacher: Tensor) -> Tensor:
-    """[...] from logits [..., size] to the distribution of `teacher` [..., size], which gets no gradient."""
+    """Losses [...] from logits [..., size] to the distribution of `teacher` [..., size], which gets no gradient."""
     return -(teacher.detach().float().softmax(-1) * logits.float().log_softmax(-1)).sum(-1)

@@ -1,7 +1,7 @@
-"""Greedy Jacobi trajectories of a model on its own prompts: the real decode loop runs, and every state is kept.
+"""Collects greedy Jacobi trajectories of a model: the real decode loop runs, and every state is kept.
 
-The method that drafts is `jacobi` with a block that shrinks (Consistency LLMs), so that the initial guess, the window and the
-sweep of the data are those of decoding. Answers are the model's own: what the data's pairs answer serves for `only_right`.
+The drafting method is `jacobi` with a block that shrinks (Consistency LLMs), so that the initial guess, the window and the
+sweep of the data are those of decoding. The answers are the model's own; those of the data serve only for `only_right`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,18 +32,18 @@ class Collecting:
     block_size: int
     max_new_tokens: Callable[[str], int]
     batch: int = 8  # prompts decoded together
-    limit: int | None = None  # prompts tried, those of earlier runs included
+    limit: int | None = None  # the most prompts to try, those of earlier runs included
     seed: int = 0  # order of the groups
     shard: tuple[int, int] = (
         1,
         1,
     )  # (i, n), i from 1: every n-th group from the i-th on, so that n processes share the work
-    only_right: bool = False  # leave out answers that are not the gold answer
+    only_right: bool = False  # leave out answers that differ from the gold answer
     first_guess: FirstGuess = "prompt"
 
 
 class Recorder(Method):
-    """A Jacobi method that keeps the whole block before every sweep: `states` by block, accepted tokens in front."""
+    """A Jacobi method that keeps the whole block before every sweep: `states` by block, each with its accepted tokens first."""
 
     def __init__(self, inner: Method, block_size: int) -> None:
         self._inner, self._n, self.taps = inner, block_size, inner.taps
@@ -54,7 +54,7 @@ class Recorder(Method):
         self._inner.begin(prompt, hidden, context)
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        """The whole block, even at the end of the room: the loop cuts off what is too deep."""
+        """The whole block, even beyond `room`: the loop cuts off what is too deep."""
         draft = self._inner.propose(tokens, room + self._n)
         generated = len(tokens) - self._prompt_length
         block = block_range(generated, self._n)
@@ -74,9 +74,9 @@ def collect(
     report: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, int]:
-    """Decode the groups' prompts that are not in `log` yet, append what comes out, and return counts: see `collect_answers`.
+    """Decode the groups' prompts that are not in `log` yet, append the trajectories, and return counts: see `collect_answers`.
 
-    Left out is, beside `too_long`, what `collect.collect.fault` says, and what is `wrong`.
+    Prompts are left out as `too_long`, for one of the reasons of `collect.collect.fault`, or as `wrong`.
     """
     kind = Trajectories(decoder.tokenizer, how)
     return collect_answers(decoder, groups, log, how, kind, "trajectories", report, stopped)
@@ -84,7 +84,7 @@ def collect(
 
 @dataclass(frozen=True, slots=True)
 class Trajectories:
-    """What is collected: one greedy decode a prompt, with every state."""
+    """What is collected: one greedy decode per prompt, with every state."""
 
     tokenizer: Tokenizer
     how: Collecting

@@ -1,9 +1,9 @@
-"""States without a collection: the data's own answers behind first guesses, which the model in training sweeps.
+"""Makes states without collecting them: first guesses for the data's own answers, which the model in training then sweeps.
 
-Decoding the prompts first costs a small machine more than the training: 38 sweeps an answer. Here a block's states are its
-first tokens, as far as they are accepted, and the decoder's initial guess behind them. Some packs are learnt from as they
-are, which is the first sweep of decoding; in others `swept` lets the model of the moment answer to the guess first. So the
-noise is always the current model's (a round that never ends), and what is learnt is the data's answer, not the model's own.
+On a small machine, decoding the prompts first takes longer than training: 38 sweeps per answer. Here a block's states are its
+accepted tokens followed by the decoder's initial guess. Some packs are used as they are, as in the first sweep of decoding; in
+others `swept` first lets the current model answer the guess. So the noise always comes from the current model (a round that
+never ends), and the model learns the data's answers, not its own.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ from decoding.training.model.forward import TrainModel
 def guessed(
     groups: Iterable[Group], tokenizer: Tokenizer, stop: int, n: int, first_guess: FirstGuess = "prompt"
 ) -> Iterator[Trajectory]:
-    """A trajectory for each pair, in blocks of `n`. Raises TrainingDataError."""
+    """One trajectory per pair, in blocks of `n`. Raises TrainingDataError."""
     for group in groups:
         prefix = len(tokenizer.encode(group.prefix))
         [own] = tokenise([group], tokenizer, stop)
@@ -53,13 +53,13 @@ def _blocks(draws: Guesses, answer: list[int], n: int) -> tuple[tuple[State, ...
 
 
 def drawn_sweeps(pack: JacobiPack, most: int) -> int:
-    """How many sweeps a pack gets, 0 to `most`: drawn by its tokens. A decoder's first sweep is over the guess itself."""
+    """How many sweeps a pack gets, 0 to `most`, by a hash of its tokens. With 0 it is like decoding's first sweep."""
     return crc32(pack.tokens.tobytes()) % (most + 1)
 
 
 @torch.no_grad()
 def swept(model: TrainModel, pack: JacobiPack, sweeps: int) -> JacobiPack:
-    """The pack after `sweeps` Jacobi sweeps: each noisy token is the model's choice after the noisy tokens before it."""
+    """The pack after `sweeps` Jacobi sweeps: each noisy token becomes the model's choice after the noisy tokens before it."""
     if not sweeps or not len(pack.students):
         return pack
     before = pack.parents[pack.students]

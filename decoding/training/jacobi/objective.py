@@ -1,9 +1,9 @@
-"""The losses of Consistency LLMs and of Jacobi Forcing: both in one forward over clean and noisy text.
+"""The losses of Consistency LLMs and of Jacobi Forcing, in one forward over clean and noisy text.
 
-Sum of two terms, each with its weight: `ar`, the mean cross-entropy of the model's own answers, and `consistency`, the soft
+The loss is a weighted sum of two terms: `ar`, the mean cross-entropy of the model's own answers, and `consistency`, the soft
 cross-entropy (temperature 1) from a noisy row to the detached logits of the clean row at its position, from a block's first
-wrong token on: the mean over its rows, then over blocks. The released trainer of Jacobi Forcing takes the mean over all rows
-and divides by the number of blocks once more, which makes long texts count less; here a block counts the same everywhere.
+wrong token on; its mean is taken over a block's rows, then over blocks. The released trainer of Jacobi Forcing takes the mean
+over all rows and divides by the number of blocks again, so that long texts count less; here every block counts the same.
 """
 
 from collections import defaultdict
@@ -40,9 +40,9 @@ def jacobi_objective(
     held_out: Iterable[Any],
     gold: Iterable[Group] = (),
 ) -> Objective[JacobiPack]:
-    """What is learnt from trajectories, or with `sweeps` from groups of pairs. Which states, is drawn once, by the seed.
+    """The objective over trajectories, or with `sweeps` over groups of pairs. The states are drawn once, by the seed.
 
-    gold: pairs whose answers are learnt beside the trajectories' own, so that accuracy is kept; `gold_share` bounds how many.
+    gold: pairs whose answers are learnt besides the trajectories' own, to keep accuracy; `gold_share` bounds their number.
     Raises TrainingError, TrainingDataError.
     """
     rows, read = checked_rows(config, base), partial(_trajectories, jacobi, config, base)
@@ -73,12 +73,12 @@ def _trajectories(jacobi: JacobiConfig, config: TrainConfig, base: Base, data: I
 
 
 def risen(progress: float, warmup: float) -> float:
-    """The part of the consistency weight that counts: linear from 0 over the warm-up, then 1."""
+    """The factor of the consistency weight: linear from 0 over the warm-up, then 1."""
     return min(1.0, progress / warmup) if warmup else 1.0
 
 
 def gold_examples(groups: Iterable[Group], base: Base, config: TrainConfig, most: int) -> dict[Ids, list[Example]]:
-    """At most `most` pairs, drawn by the seed, by group, as examples without noise."""
+    """At most `most` pairs, drawn by the seed, as examples without noise, by group."""
     listed = list(groups)
     if not listed or not most:
         return {}
@@ -96,7 +96,7 @@ def gold_examples(groups: Iterable[Group], base: Base, config: TrainConfig, most
 
 
 def _merged(*parts: Mapping[Ids, list[Example]]) -> list[list[Example]]:
-    """Groups with the same beginning as one, so that it is fed once."""
+    """Groups with the same prefix merged into one, so that the prefix is fed once."""
     merged: dict[Ids, list[Example]] = defaultdict(list)
     for part in parts:
         for prefix, own in part.items():
@@ -105,7 +105,7 @@ def _merged(*parts: Mapping[Ids, list[Example]]) -> list[list[Example]]:
 
 
 def examples(trajectories: Iterable[Trajectory], jacobi: JacobiConfig, seed: int) -> dict[Ids, list[Example]]:
-    """By group. The states of an answer depend on the seed and on the answer's prompt alone."""
+    """Examples by group. The states of an answer depend only on the seed and on the answer's prompt."""
     groups: dict[Ids, list[Example]] = defaultdict(list)
     for trajectory in trajectories:
         chance = Random(f"{seed} {trajectory.prompt}")
@@ -116,7 +116,7 @@ def examples(trajectories: Iterable[Trajectory], jacobi: JacobiConfig, seed: int
 def jacobi_loss(
     jacobi: JacobiConfig, label_smoothing: float, model: TrainModel, pack: JacobiPack, step: Sequence[JacobiPack]
 ) -> Tensor:
-    """[2] the pack's part of the step's `ar` and `consistency`, weighted."""
+    """[2]: the pack's part of the step's `ar` and `consistency`, weighted."""
     pack = swept(model, pack, drawn_sweeps(pack, jacobi.sweeps or 0))
     logits = model.logits(model.rows(pack), training=True)
     answers = target_loss(logits[: len(pack.targets)], pack, label_smoothing) / total_weight(step)
@@ -126,7 +126,7 @@ def jacobi_loss(
 
 
 def soft_losses(logits: Tensor, pack: JacobiPack) -> Tensor:
-    """[terms] cross-entropy from each noisy row to its teacher, which gets no gradient. logits: [sources, vocab]."""
+    """[terms]: the cross-entropy from each noisy row to its teacher, which gets no gradient. logits: [sources, vocab]."""
     first = len(pack.targets)
     noisy = logits[first : first + len(pack.teachers)]
     clean = logits.detach()[torch.from_numpy(pack.teachers).long().to(logits.device)]
@@ -134,14 +134,14 @@ def soft_losses(logits: Tensor, pack: JacobiPack) -> Tensor:
 
 
 def _blocks(packs: Iterable[JacobiPack]) -> float:
-    """Blocks with a wrong token: each one's shares sum to 1."""
+    """The number of blocks with a wrong token: the shares of each sum to 1."""
     return float(sum(pack.shares.sum(dtype=np.float64) for pack in packs))
 
 
 @torch.no_grad()
 def jacobi_values(jacobi: JacobiConfig, model: TrainModel, packs: Sequence[JacobiPack]) -> Mapping[str, float]:
-    """`loss`: as in training, without label smoothing, and its terms unweighted; `exact` as in `evaluate`. `stationary`: part
-    of the noisy rows, each after a wrong token, whose most likely token is the clean row's: what a sweep gets right there.
+    """`loss`: as in training, without label smoothing, and its terms unweighted; `exact` as in `evaluate`. `stationary`: share
+    of the noisy rows, each after a wrong token, whose most likely token is the clean row's, so that a sweep gets it right.
     """
     found = dict(evaluate(model, packs))
     total, right, terms = 0.0, 0, 0

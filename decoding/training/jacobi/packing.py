@@ -1,9 +1,9 @@
 """Clean and noisy text of many answers in one forward, as branches of one token forest.
 
-An answer's clean text follows its prompt. A noisy chain leaves it where its window begins: its parents are the prompt, the
-clean blocks of earlier windows, the noisy blocks of its own window before it. So the forest's mask is the noise-conditioned
-causal mask of Jacobi Forcing, and a row's position, its depth, is prompt + j * n + i in the clean and in the noisy block j
-alike. Tokens that a chain has in common with the clean text are fed once, like prompts that begin alike.
+An answer's clean text follows its prompt. A noisy chain branches off where its window begins: its ancestors are the prompt, the
+clean blocks of earlier windows, and the earlier noisy blocks of its own window. So the forest's mask is the noise-conditioned
+causal mask of Jacobi Forcing, and a row's position, which is its depth, is prompt + j * n + i in both the clean and the noisy
+block j. Tokens that a chain shares with the clean text are fed once, like the shared prefix of prompts.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from decoding.training.jacobi.trajectory import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An answer and what is learnt of it."""
+    """An answer, and the noisy chains from which it is learnt."""
 
     step: str
     id: str
     prompt: Tokens
-    answer: Tokens  # the stop token is its last
+    answer: Tokens  # it ends with the stop token
     chains: tuple[Chain, ...]
 
     @classmethod
@@ -34,11 +34,11 @@ class Example:
 
     @property
     def tokens(self) -> Tokens:
-        """The clean text that is fed: the stop token is only a target."""
+        """The clean text that is fed, without the stop token, which is only a target."""
         return np.concatenate([self.prompt, self.answer[:-1]])
 
     def branch(self, start: int, tokens: tuple[int, ...]) -> Tokens:
-        """The text with `tokens` instead of what follows the answer's first `start` tokens, where any is fed."""
+        """The text with `tokens` after the answer's first `start` tokens, cut where the clean text ends."""
         noisy = np.array(tokens, dtype=np.int32)[: len(self.answer) - 1 - start]
         return np.concatenate([self.tokens[: len(self.prompt) + start], noisy])
 
@@ -56,9 +56,9 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class JacobiPack(Pack):
-    """A pack whose `sources` go on after those of the targets: a row per term of the consistency loss, then teachers' rows.
+    """A pack whose `sources` continue after those of the targets: a row per term of the consistency loss, then teachers' rows.
 
-    Term i: the logits of source `len(targets) + i` shall be those of source `teachers[i]`.
+    Term i: the logits of source `len(targets) + i` should equal those of source `teachers[i]`.
     """
 
     teachers: Tokens  # [terms] index into sources
@@ -66,7 +66,7 @@ class JacobiPack(Pack):
 
     @property
     def students(self) -> Tokens:
-        """[terms] the rows of wrong tokens and of those behind them in their blocks."""
+        """[terms] the rows of each block from its first wrong token on."""
         first = len(self.targets)
         return self.sources[first : first + len(self.teachers)]
 
@@ -91,7 +91,7 @@ class JacobiBuilder:
         return item.rows - common(item.tokens, self._last.tokens)
 
     def add(self, item: Example) -> None:
-        """Clean text beside that of the example before; branches beside the clean text."""
+        """Add the clean text, which shares rows with the previous example's, and the branches, which share rows with it."""
         clean = self._last = self._forest.grow(item.tokens, self._last)
         self._learnt.append((clean.rows[len(item.prompt) - 1 :], item))
         for chain in item.chains:
@@ -102,7 +102,7 @@ class JacobiBuilder:
             self._match(item, chain, noisy, taught)
 
     def _match(self, item: Example, chain: Chain, noisy: Path, taught: Path) -> None:
-        """A term for every row of a block from its first wrong token on, but for the stop token's: nothing follows it."""
+        """Add a term for every row of a block from its first wrong token on, except the stop token's: nothing follows it."""
         fixed = chain.teacher or item.answer[chain.start : chain.start + len(chain.tokens)].tolist()
         edges = list(accumulate((len(block) for block in chain.blocks), initial=0))
         for start, stop in pairwise(edges):
@@ -121,7 +121,7 @@ class JacobiBuilder:
         lengths = np.array([len(rows) for rows in self._students], dtype=np.int64)
         others = np.setdiff1d(teachers, learnt)
         sources = np.concatenate([learnt, students, others])
-        place = {row: index for index, row in reversed(list(enumerate(sources.tolist())))}
+        index_of = {row: index for index, row in reversed(list(enumerate(sources.tolist())))}
         return JacobiPack(
             tokens=self._forest.tokens(),
             parents=self._forest.parents(),
@@ -130,7 +130,7 @@ class JacobiBuilder:
             weights=np.ones(sum(counts), dtype=np.float32),
             owners=np.repeat(np.arange(len(examples), dtype=np.int32), counts),
             pairs=tuple((example.step, example.id) for example in examples),
-            teachers=np.array([place[row] for row in teachers.tolist()], dtype=np.int32),
+            teachers=np.array([index_of[row] for row in teachers.tolist()], dtype=np.int32),
             shares=np.repeat(1 / lengths, lengths).astype(np.float32),
         )
 

@@ -1,7 +1,7 @@
-"""Which states of a trajectory are learnt from: the noise that a model sees, and in which order.
+"""Chooses the states of a trajectory that a model is trained on, which are the noise that it sees.
 
-Consistency LLMs (arXiv 2403.00835): each block alone, after clean text, in one of its states at random. Jacobi Forcing
-(arXiv 2512.14681): windows of blocks in which noise grows from block to block, each after the noisy ones before it.
+Consistency LLMs (arXiv 2403.00835) take each block alone, after clean text, in one of its states at random. Jacobi Forcing
+(arXiv 2512.14681) takes windows of blocks in which noise grows from block to block, each after the noisy ones before it.
 Plain data, no tensors.
 """
 
@@ -16,12 +16,12 @@ from decoding.training.jacobi.trajectory import State, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Noisy blocks that follow one another after the clean text before `start`.
+    """Consecutive noisy blocks after the clean text before `start`.
 
-    `teacher`: the state whose answers are learnt; None: the fixed point. Only a chain of one block has one.
+    `teacher`: the state whose answers are learnt; None: the fixed point. Only a chain of one block can have one.
     """
 
-    start: int  # tokens of the answer before it
+    start: int  # how many tokens of the answer come before it
     blocks: tuple[State, ...]
     teacher: State | None = None
 
@@ -31,34 +31,34 @@ class Chain:
 
 
 def first_difference(state: Sequence[int], fixed: Sequence[int]) -> int:
-    """Index of the first token that differs; the length of `fixed` where none does."""
+    """Index of the first token that differs; the length of `fixed` if none does."""
     return next((i for i, (a, b) in enumerate(zip(state, fixed, strict=True)) if a != b), len(fixed))
 
 
 def noise(state: Sequence[int], fixed: Sequence[int]) -> float:
-    """Part of a block from its first wrong token on: 1 at most, 0 for the fixed point."""
+    """Share of a block from its first wrong token on: at most 1, and 0 for the fixed point."""
     return 1.0 - first_difference(state, fixed) / len(fixed)
 
 
 def nearest(states: Sequence[State], ratio: float) -> State:
-    """The state whose noise is nearest to `ratio`; of equals the earlier, noisier one. The last is the fixed point."""
+    """The state whose noise is nearest to `ratio`; of equals, the earlier, noisier one. The last state is the fixed point."""
     return min(states, key=lambda state: abs(noise(state, states[-1]) - ratio))
 
 
 def ratios(schedule: Schedule, window: int, blocks: int, phase: int, chance: Random) -> list[float]:
-    """The noise wanted in each of `blocks` blocks, the first of which is number `phase` of its window.
+    """The desired noise of each of `blocks` blocks, the first of which has index `phase` in its window.
 
-    Linear: 0, 1 / (window - 1), ..., 1, and again. Reverse: from 1 down. Random: anything.
+    Linear: 0, 1 / (window - 1), ..., 1, repeated for every window. Reverse: from 1 down to 0. Random: uniform from 0 to 1.
     """
-    places = [(phase + block) % window for block in range(blocks)]
+    indices = [(phase + block) % window for block in range(blocks)]
     if schedule == "random":
-        return [chance.random() for _ in places]
-    rising = [place / (window - 1) for place in places]
+        return [chance.random() for _ in indices]
+    rising = [index / (window - 1) for index in indices]
     return rising if schedule == "linear" else [1.0 - ratio for ratio in rising]
 
 
 def chains(trajectory: Trajectory, config: JacobiConfig, chance: Random) -> tuple[Chain, ...]:
-    """What is learnt from a trajectory, each chain once; those without a wrong token are left out."""
+    """The chains of a trajectory to train on, each once; those without a wrong token are left out."""
     draw = _windows if config.method == "jacobi_forcing" else _single_blocks
     drawn = [chain for _ in range(config.draws) for chain in draw(trajectory, config, chance)]
     return tuple(dict.fromkeys(drawn))
@@ -91,7 +91,7 @@ def _single_blocks(trajectory: Trajectory, config: JacobiConfig, chance: Random)
 
 
 def half_corrected(states: Sequence[State], chance: Random) -> tuple[State, ...]:
-    """The states, and after each but the last, going backwards, a copy in which half of the wrong tokens are right."""
+    """The states, with a copy after each but the last in which half of the wrong tokens are corrected."""
     fixed = states[-1]
     out = [fixed]
     for state in reversed(states[:-1]):

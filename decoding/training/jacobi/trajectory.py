@@ -1,20 +1,20 @@
-"""What a Jacobi trajectory is, and the file that holds them.
+"""Jacobi trajectories, and the file format that holds them.
 
-A file of trajectories is JSON Lines, UTF-8, as `record_log` writes them. The first line says how they came about; each other
-line is a trajectory, or a prompt that was left out and why:
+A file of trajectories is JSON Lines, UTF-8, as `record_log` writes them. The first line says how they were collected; every
+other line is a trajectory, or a prompt that was left out and why:
 
     {"block_size": 16, "base": "<SHA-256 of the base>", ...}
     {"id": "...", "step": "plan", "prompt": "...", "prompt_ids": [...], "prefix": 120, "answer_ids": [...], "right": true,
      "forwards": 9, "blocks": [[[...], ...], ...]}
     {"prompt": "...", "left_out": "repeats"}
 
-- `prefix`: that many first prompt tokens are shared by the prompts of a group (the schema).
+- `prefix`: how many of the first prompt tokens the prompts of a group share (the schema).
 - `answer_ids`: the model's own greedy answer, its stop token included.
-- `blocks[j]`: the states of block j in order, all of them, each with the tokens that were already accepted in front; the
-  first is what the block began with, the last is `answer_ids[j * n : (j + 1) * n]`, the fixed point. All states have n tokens
-  but those of the last block: they end where the answer ends, for what a guess holds past the end never becomes text. So
-  there is no padding anywhere.
-- `right`: the answer is the gold answer. `forwards`: of the target, for the whole answer.
+- `blocks[j]`: all states of block j in order, each beginning with the tokens that were already accepted; the first state is
+  what the block began with, and the last is `answer_ids[j * n : (j + 1) * n]`, the fixed point. All states have n tokens
+  except those of the last block, which end where the answer ends, because guesses past the end never become text. So there
+  is no padding anywhere.
+- `right`: whether the answer is the gold answer. `forwards`: how many of the target the whole answer took.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ State = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """How one answer came about. See above."""
+    """The states through which one answer was decoded. The module's docstring describes the fields."""
 
     id: str
     step: str
@@ -45,14 +45,14 @@ class Trajectory:
 
     @property
     def group(self) -> tuple[int, ...]:
-        """What the prompts of its group begin with."""
+        """The prefix that the prompts of its group share."""
         return self.prompt_ids[: self.prefix]
 
 
 def blocks_of(answer: Sequence[int], seen: Mapping[int, Sequence[State]], n: int) -> tuple[tuple[State, ...], ...]:
-    """The states of every block of `n` tokens of `answer`, from those that were `seen` on the way, by block.
+    """The states of every block of `n` tokens of `answer`, from those `seen` during decoding, by block.
 
-    States are cut where the answer ends; of equal ones one is kept; the last is the block's part of the answer.
+    States are cut where the answer ends; duplicates are removed; the last state is the block's part of the answer.
     """
     blocks = []
     for number, start in enumerate(range(0, len(answer), n)):
@@ -63,14 +63,14 @@ def blocks_of(answer: Sequence[int], seen: Mapping[int, Sequence[State]], n: int
 
 
 class TrajectoryLog(RecordLog):
-    """The file of a folder under construction."""
+    """A folder's file of trajectories, open for appending."""
 
     def __init__(self, out: Path, origin: Mapping[str, Any]) -> None:
         super().__init__(out / FILE, origin)
 
 
 def read_trajectories(path: Path, base_sha256: str) -> Iterator[Trajectory]:
-    """The trajectories of a file, in order. Raises TrainingDataError that names the line, or where the base is another."""
+    """The trajectories of a file, in order. Raises TrainingDataError, which names a damaged line, or for another base."""
     records = read_records(path, "trajectory")
     _, origin = next(records, ("", {}))
     if "block_size" not in origin:

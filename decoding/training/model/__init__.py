@@ -1,4 +1,4 @@
-"""The model that is trained: the base model, its differentiable forward, the loss.
+"""The model in training: its base, its differentiable forward, its loss.
 
 Start at `base`.
 """

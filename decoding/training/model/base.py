@@ -1,4 +1,4 @@
-"""What a run starts from and what it leaves: a base checkpoint in, an adapter or a whole model out."""
+"""What a run starts from and what it writes: a base checkpoint in, an adapter or a whole model out."""
 
 import shutil
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Base:
 
 
 def load_base(name: str = "embedded", progress: Progress = on_stderr) -> Base:
-    """The checkpoint that `name` means, as `resolve.resolve` finds it. Raises ModelUnavailable, UnsupportedModel."""
+    """The checkpoint of this name, as `resolve.resolve` finds it. Raises ModelUnavailable, UnsupportedModel."""
     folder = resolve(name, progress)
     origin = recorded(folder)
     called = origin.name if origin else folder.name if Path(name).exists() else name
@@ -49,9 +49,9 @@ def load_base(name: str = "embedded", progress: Progress = on_stderr) -> Base:
 
 
 def initial_adapter(base: Base, config: TrainConfig, about: About) -> Adapter | None:
-    """The adapter that training starts from: `init_adapter`, or a new one; None where all matrices are trained.
+    """The adapter that training starts from: `init_adapter`, or a new one; None if all matrices are trained.
 
-    Raises AdapterMismatch where `init_adapter` belongs to another base.
+    Raises AdapterMismatch if `init_adapter` belongs to another base.
     """
     if config.init_adapter:
         given = read_adapter(config.init_adapter)
@@ -75,7 +75,7 @@ def _shapes(base: Base) -> dict[str, list[int]]:
 def ready_model(
     base: Base, adapter: Adapter | None, config: TrainConfig, dtype: torch.dtype, device: torch.device
 ) -> TrainModel:
-    """The model with the adapter's factors, or all its matrices, ready to be trained."""
+    """The model, ready to train the adapter's factors or, without an adapter, all its matrices."""
     lora = config.lora or LoraConfig()
     if adapter:
         lora = LoraConfig(adapter.rank, adapter.alpha, lora.targets, lora.dropout, adapter.rank_stabilised)
@@ -85,7 +85,7 @@ def ready_model(
 
 
 def write_result(model: TrainModel, base: Base, adapter: Adapter | None, config: TrainConfig, folder: Path) -> None:
-    """What was trained: an adapter in peft's format, or a whole model in hub layout with fp32 weights."""
+    """Write what was trained: an adapter in peft's format, or a whole model in hub layout with fp32 weights."""
     with whole_folder(folder) as staging:
         if adapter:
             write_peft(adapter_of(model, adapter), staging, config.lora.dropout if config.lora else 0.0)
@@ -103,7 +103,7 @@ def _trained_weights(model: TrainModel, base: Base) -> Iterator[tuple[str, Tenso
 
 
 def factorised(base: Base, trained: Path, rank: int, about: About) -> Adapter:
-    """The adapter of `rank` that comes nearest to the whole model in `trained`, which was trained on `base`."""
+    """The adapter of `rank` that best approximates the whole model in `trained`, which was trained from `base`."""
     after = dict(read_weights(trained))
     factors: dict[str, Factors] = {}
     for name, before in read_weights(base.folder):

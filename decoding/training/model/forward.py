@@ -1,9 +1,9 @@
 """The differentiable forward of the Llama, Qwen2 and Qwen3 families over one pack, full or low-rank.
 
-Tensors have transformers' names. No cache and no batch dimension: all rows of a pack go through the linear layers
-together, attention goes block by block of rows, each over the keys that it needs. What is trained has fp32 master weights,
-cast in the forward, so that gradients arrive in fp32 (`master_weights` may keep them elsewhere, in parts); what is frozen is
-kept in the compute type. `fast_model` is the forward for decoding; a test holds the two and transformers equal.
+Tensors have transformers' names. There is no cache and no batch dimension: all rows of a pack go through the linear layers
+together, and attention is computed in blocks of rows, each over the keys that it needs. Trained tensors are fp32 master
+weights, cast in the forward, so that gradients are in fp32 (`master_weights` may keep them elsewhere, sharded); frozen tensors
+have the compute type. `fast_model` is the forward for decoding; a test checks that both agree with transformers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ from decoding.targets.fast_ops import RopeTable
 from decoding.training.config import LoraConfig
 from decoding.training.data.packing import Pack
 
-# Rows of an attention block. On one core of a processor with AVX-512 bf16, 768 rows of which 160 are the prefix of pairs of
-# 80: 214 tokens/s with blocks of 64 or 128 rows, 186 where blocks of 128 keep all keys before them, 169 in one block.
+# Rows of an attention block. On one core of a CPU with AVX-512 bf16, with 768 rows of which 160 are the prefix of pairs of 80:
+# 214 tokens/s with blocks of 64 or 128 rows, 186 if blocks of 128 keep all keys before them, 169 in one block.
 BLOCK_ROWS = {"cpu": 128}
 _BLOCK_ROWS_ELSEWHERE = 1024
 
@@ -32,7 +32,7 @@ class Block:
     """Consecutive rows of a pack, and the keys that they see."""
 
     rows: slice
-    keys: slice | Tensor  # rows of the keys: a run of them, or their numbers
+    keys: slice | Tensor  # rows of the keys: a contiguous run, or their indices
     bias: Tensor  # [group * rows, keys] additive mask, repeated for each of the heads that share keys
 
 
@@ -50,8 +50,8 @@ class Rows:
 class TrainModel:
     """Weights and forward.
 
-    `weights` are (name, tensor) pairs with transformers' names. With `factors`, exactly those are trained and all else is
-    frozen; without, all matrices are. Raises UnsupportedModel where the weights lack a tensor.
+    `weights` are (name, tensor) pairs with transformers' names. With `factors`, exactly those are trained and everything else
+    is frozen; without, all matrices are trained. Raises UnsupportedModel if the weights lack a tensor.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TrainModel:
         )
 
     def logits(self, rows: Rows, training: bool = False) -> Tensor:
-        """Logits [targets, vocab] in fp32, at `rows.sources` alone: the LM head is a fifth of the embedded model.
+        """Logits [targets, vocab] in fp32, at `rows.sources` only, because the LM head is a fifth of the embedded model.
 
         training: apply dropout, by torch's global generator.
         """
@@ -107,7 +107,7 @@ class TrainModel:
 
     @torch.no_grad()
     def states(self, rows: Rows, taps: Sequence[int]) -> Tensor:
-        """Hidden states [rows, taps, hidden] of every row; a tap is what `decoding.engine.target.Target` says."""
+        """Hidden states [rows, taps, hidden] of every row; `decoding.engine.target.Target` defines taps."""
         found = dict(enumerate(self._layers(rows)))
         found[self.config.layers] = self._norm(found[self.config.layers], "model.norm.weight")
         return torch.stack([found[tap] for tap in taps], 1)
@@ -161,7 +161,7 @@ class TrainModel:
         raise UnsupportedModel(f"the checkpoint lacks the tensor {name}; its config.json and weights do not match")
 
     def _blocks(self, seen: Tensor) -> Iterator[Block]:
-        """seen: [rows, rows]."""
+        """The blocks of a pack whose rows see each other as in `seen` [rows, rows]."""
         group = self.config.heads // self.config.kv_heads
         size = BLOCK_ROWS.get(self.device.type, _BLOCK_ROWS_ELSEWHERE)
         for start in range(0, len(seen), size):
@@ -181,7 +181,7 @@ class TrainModel:
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     """Attention of query [rows, heads, dim] to key and value [keys, kv_heads, dim] -> [rows, heads * dim].
 
-    bias: [group * rows, keys]. Heads that share keys are put below one another, so that no key is repeated.
+    bias: [group * rows, keys]. Heads that share keys are stacked along the rows, so that no key is repeated.
     """
     rows, heads, dim = query.shape
     kv_heads, group = key.shape[1], heads // key.shape[1]
@@ -192,14 +192,14 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
 
 
 def attend_fused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """Attention of query [kv_heads, rows, dim] to key and value [kv_heads, keys, dim], by torch's own kernels."""
+    """Attention of query [kv_heads, rows, dim] to key and value [kv_heads, keys, dim], with torch's own kernels."""
     return functional.scaled_dot_product_attention(query[None], key[None], value[None], attn_mask=bias)[0]
 
 
 def attend_by_products(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """The same by two products and a softmax in fp32; it keeps the probabilities.
+    """The same with two products and a softmax in fp32; it keeps the probabilities for the backward pass.
 
-    On a CPU that takes half the time of the fused one, forward and backward: 2.4 and 4.8 ms for 128 rows, 9 heads and 300
+    On a CPU this takes half the time of `attend_fused`, forward and backward: 2.4 and 4.8 ms for 128 rows, 9 heads and 300
     keys in bf16 on one core.
     """
     scores = torch.bmm(query * query.shape[-1] ** -0.5, key.transpose(1, 2)).float() + bias
@@ -207,25 +207,25 @@ def attend_by_products(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) 
 
 
 def _taken(heads: Tensor, keys: slice | Tensor) -> Tensor:
-    """Some of [rows, heads, dim]. embedding's backward adds up in a fixed order; that of indexing need not."""
+    """Some rows of [rows, heads, dim]. The backward of `embedding` sums in a fixed order; that of indexing may not."""
     if isinstance(keys, slice):
         return heads[keys]
     return functional.embedding(keys, heads.flatten(1)).view(-1, *heads.shape[1:])
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`fast_ops.rotate`, not in place."""
+    """Like `fast_ops.rotate`, but not in place."""
     halves = heads.view(*heads.shape[:2], 2, -1)
     return (halves * cos + halves.flip(2) * sin).view(heads.shape)
 
 
 def lora_scale(lora: LoraConfig) -> float:
-    """What B A is multiplied by."""
+    """The factor by which B A is multiplied."""
     return lora.alpha / (lora.rank**0.5 if lora.rank_stabilised else lora.rank)
 
 
 def new_factors(shapes: Mapping[str, Sequence[int]], lora: LoraConfig, seed: int) -> dict[str, Factors]:
-    """Initial factors as peft makes them: A uniform within 1 / sqrt(in), B zero. `shapes`: [out, in] by module."""
+    """Initial factors as in peft: A is uniform within 1 / sqrt(in), B is zero. `shapes`: [out, in] by module."""
     chance = torch.Generator().manual_seed(seed)
     factors = {}
     for module in sorted(shapes):

@@ -1,4 +1,4 @@
-"""Loss of a pack's targets, and how well held-out packs are answered."""
+"""The loss of a pack's targets, and figures on held-out packs."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ from decoding.training.model.forward import TrainModel
 
 
 def pack_loss(model: TrainModel, pack: Pack, label_smoothing: float = 0.0, training: bool = False) -> Tensor:
-    """Sum over the pack's targets of weight times cross-entropy, in nats; a scalar with gradient.
+    """The sum over the pack's targets of weight times cross-entropy, in nats; a scalar with gradient.
 
-    label_smoothing e: (1 - e) of the target and e of the uniform distribution over the vocabulary.
+    label_smoothing e: targets are (1 - e) of the true token and e of the uniform distribution over the vocabulary.
     """
     return target_loss(model.logits(model.rows(pack), training), pack, label_smoothing)
 
@@ -32,13 +32,13 @@ def target_loss(logits: Tensor, pack: Pack, label_smoothing: float = 0.0) -> Ten
 
 
 def total_weight(packs: Iterable[Pack]) -> float:
-    """What the summed loss of packs is divided by."""
+    """The divisor of the packs' summed loss."""
     return float(sum(pack.weights.sum(dtype=np.float64) for pack in packs))
 
 
 @torch.no_grad()
 def evaluate(model: TrainModel, packs: Sequence[Pack]) -> dict[str, float]:
-    """`loss`: mean cross-entropy of a target, unweighted. `exact`: part of the pairs whose every target is the most likely
+    """`loss`: mean cross-entropy of a target, unweighted. `exact`: share of the pairs whose every target is the most likely
     token given those before it, so that greedy decoding writes the answer. Also `loss_<step>` and `exact_<step>`.
     """
     losses: dict[str, list[float]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What a run needs besides model and data: optimizer, schedule, checkpoints, report, processes.
+"""What a run needs besides model and data: optimiser, schedule, checkpoints, report, processes.
 
 Start at `optimizer`.
 """

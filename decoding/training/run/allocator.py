@@ -1,4 +1,4 @@
-"""How the process treats the memory that every pack takes and frees."""
+"""Tunes the C library's allocator for the memory that every pack takes and frees."""
 
 import ctypes
 import sys
@@ -8,9 +8,9 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 
 
 def keep_freed_memory() -> None:
-    """Let freed memory stay with the process: else glibc gives it back, and the kernel clears it anew for the next pack.
+    """Keep freed memory in the process; otherwise glibc returns it, and the kernel zeroes it again for the next pack.
 
-    Does nothing where the C library has no mallopt. For long runs that own their process.
+    Does nothing if the C library has no mallopt. This is for long runs that own their process.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -1,4 +1,4 @@
-"""What a run needs to go on where it was: one file, replaced whole."""
+"""What a run needs to resume where it stopped: one file, replaced atomically."""
 
 import os
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _FILE = "checkpoint.pt"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Order of data and dropout are functions of seed and step, so no generator's state is needed."""
+    """The order of the data and dropout are functions of seed and step, so no generator's state is needed."""
 
     step: int  # steps done
     elapsed_s: float  # of training, over all sessions
@@ -26,7 +26,7 @@ class State:
 
 
 def save(state: State, folder: Path) -> None:
-    """Replace the folder's checkpoint. A kill leaves the old one or the new one."""
+    """Replace the folder's checkpoint. If the process is killed, either the old or the new one remains."""
     staging = folder / f"{_FILE}.unfinished"
     torch.save({name: getattr(state, name) for name in State.__slots__}, staging)
     os.replace(staging, folder / _FILE)
@@ -37,8 +37,8 @@ def exists(folder: Path) -> bool:
 
 
 def load(folder: Path, curve: dict[str, Any]) -> State:
-    """The folder's checkpoint. Raises TrainingError when it belongs to another run than `curve` describes."""
-    stored = torch.load(folder / _FILE, map_location="cpu", weights_only=True, mmap=True)  # for every process
+    """The folder's checkpoint. Raises TrainingError if it belongs to another run than the one that `curve` describes."""
+    stored = torch.load(folder / _FILE, map_location="cpu", weights_only=True, mmap=True)  # every process reads it
     state = State(**stored)
     changed = sorted(name for name in curve.keys() | state.curve.keys() if curve.get(name) != state.curve.get(name))
     if changed:

@@ -1,4 +1,4 @@
-"""The fp32 weights that AdamW moves: those that the model computes with, or this process's part of them."""
+"""The fp32 weights that AdamW updates: those that the model computes with, or this process's shard of them."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -11,27 +11,27 @@ from decoding.training.run.processes import World
 
 
 class Masters(Protocol):
-    """Every process calls every verb, in the same order.
+    """Every process calls every method, in the same order.
 
-    leaves: by the names of what is trained, what AdamW moves; their gradients are there after `add_up`.
+    leaves: the tensors that AdamW updates, by the names of the trained tensors; they have gradients after `add_up`.
     """
 
     leaves: Mapping[str, Tensor]
 
     def collect(self) -> None:
-        """After each backward pass."""
+        """Take in the gradients of a backward pass; to be called after each one."""
 
     def add_up(self, loss: Tensor) -> Tensor:
-        """Add the gradients, and `loss` in place, of all processes; returns the norm of the whole gradient."""
+        """Sum the gradients, and `loss` in place, over all processes; returns the norm of the whole gradient."""
 
     def spread(self) -> None:
-        """Give the model the weights that AdamW has moved."""
+        """Give the model the weights that AdamW has updated."""
 
     def whole(self, name: str, leaf: Tensor) -> Tensor:
-        """A leaf, or a moment of one, in full on the CPU; the leader's alone is."""
+        """A leaf, or a moment of one, in full on the CPU; only the leader gets that."""
 
     def part(self, whole: Tensor) -> Tensor:
-        """The other way."""
+        """This process's part of a leaf or a moment: the inverse of `whole`."""
 
 
 class Whole:
@@ -63,11 +63,11 @@ class Whole:
 
 
 class Sharded:
-    """Weights, moments and gradients in fp32 are parted among the processes; the model computes with a copy in its own type.
+    """Weights, moments and gradients in fp32 are sharded among the processes; the model computes with a copy in its own type.
 
-    ZeRO (arXiv 1910.02054) of the states and gradients, per tensor: in bf16 and with n processes, 2 + 2 + 16 / n bytes a weight
-    (the copy, its gradient, this process's part) in place of 18. The masters begin as the copies are: an fp32 checkpoint
-    that is trained in bf16 is rounded once.
+    This is ZeRO (arXiv 1910.02054) for states and gradients, per tensor: in bf16 and with n processes, a weight takes
+    2 + 2 + 16 / n bytes (the copy, its gradient, this process's shard) instead of 18. The masters are initialised from the
+    copies, so an fp32 checkpoint that is trained in bf16 is rounded once.
     """
 
     def __init__(self, trained: Mapping[str, Tensor], world: World) -> None:

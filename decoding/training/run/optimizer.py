@@ -13,7 +13,9 @@ from decoding.training.run.processes import World
 
 
 class Optimizer:
-    """Clips, steps, and forgets the gradients. `trained` are leaves by name; what ends in `.lora_B` may go faster."""
+    """Clips the gradients, takes a step, and zeroes them. `trained`: leaves by name; those ending in `.lora_B` may have a
+    higher rate.
+    """
 
     def __init__(self, trained: Mapping[str, Tensor], config: TrainConfig, world: World) -> None:
         self._masters: Masters = Sharded(trained, world) if config.sharded else Whole(trained, world)
@@ -35,11 +37,11 @@ class Optimizer:
         )
 
     def collect(self) -> None:
-        """To be called after each backward pass."""
+        """Take in the gradients of a backward pass; to be called after each one."""
         self._masters.collect()
 
     def step(self, rate: float, loss: Tensor) -> float:
-        """One update with the gradients of all processes, and `loss` replaced by its sum; returns the gradient's norm."""
+        """Update with the gradients of all processes, and replace `loss` by its sum; returns the gradient's norm."""
         norm = self._masters.add_up(loss)
         clip_grads_with_norm_(self._masters.leaves.values(), self._clip or float("inf"), norm)
         for group in self._adamw.param_groups:
@@ -50,7 +52,9 @@ class Optimizer:
         return float(norm)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """For a checkpoint: weights by name, and AdamW's own state, in full. Every process calls this; the leader's is."""
+        """For a checkpoint: weights by name, and AdamW's own state. Every process calls this, but only the leader gets them
+        whole.
+        """
         weights = {name: self._masters.whole(name, leaf) for name, leaf in self._masters.leaves.items()}
         stored = self._adamw.state_dict()
         moments = {
@@ -63,7 +67,7 @@ class Optimizer:
         return weights, {**stored, "state": moments}
 
     def restore(self, weights: Mapping[str, Tensor], stored: Mapping[str, Any]) -> None:
-        """What `state` gave the leader, however many processes there were."""
+        """Load what `state` gave the leader, for any number of processes then and now."""
         for name, leaf in self._masters.leaves.items():
             leaf.data.copy_(self._masters.part(weights[name]))
         moments = {

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """This process among all. Every process computes with the whole model; they part the packs and add up gradients."""
+    """This process among all. Every process computes with the whole model; they share out the packs and sum the gradients."""
 
     rank: int = 0
     size: int = 1
@@ -23,7 +23,7 @@ class World:
         return self.rank == 0
 
     def add_up(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by its sum over all processes, in one message."""
+        """Replace each tensor by its sum over all processes, in one all-reduce."""
         if self.size == 1:
             return
         listed = list(tensors)
@@ -33,7 +33,7 @@ class World:
             tensor.copy_(part.view(tensor.shape))
 
     def part(self, whole: Tensor) -> Tensor:
-        """This process's part of a tensor, flat, as long as all others': zeros fill the last one up."""
+        """This process's part of the flattened tensor. All parts are equally long: the last is padded with zeros."""
         return self._parts(whole)[self.rank]
 
     def part_of_sum(self, whole: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class World:
         return summed
 
     def joined(self, part: Tensor, shape: torch.Size) -> Tensor:
-        """The tensor whose parts the processes have."""
+        """The whole tensor of this shape from the processes' parts."""
         parts = [torch.empty_like(part) for _ in range(self.size)] if self.size > 1 else [part]
         if self.size > 1:
             dist.all_gather(parts, part)
@@ -57,19 +57,19 @@ class World:
         return list(filled.chunk(self.size))
 
     def agree(self, value: float) -> float:
-        """The leader's value, so that clocks and signals decide the same everywhere."""
+        """The leader's value, so that clocks and signals lead to the same decision in every process."""
         if self.size == 1:
             return value
-        told = torch.tensor([value], dtype=torch.float64, device=self._message_device())
-        dist.broadcast(told, 0)
-        return float(told)
+        message = torch.tensor([value], dtype=torch.float64, device=self._message_device())
+        dist.broadcast(message, 0)
+        return float(message)
 
     def _message_device(self) -> str:
         return "cuda" if dist.get_backend() == "nccl" else "cpu"
 
 
 def join(device: str) -> tuple[World, torch.device]:
-    """The world that torchrun's environment names, and this process's device ("auto": CUDA where there is one)."""
+    """The world that torchrun's environment describes, and this process's device ("auto": CUDA if available)."""
     size, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
     kind = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     where = torch.device(kind, local) if kind == "cuda" else torch.device(kind)
@@ -81,9 +81,9 @@ def join(device: str) -> tuple[World, torch.device]:
 
 
 def leave(together: bool) -> None:
-    """End what `join` began. together: wait for all; one that left while another still wrote would abort, or end it.
+    """End what `join` began. together: wait for all processes; if one left while another still writes, either could abort.
 
-    After an error nobody waits: the others are not there.
+    After an error nobody waits, because the others will not come.
     """
     if dist.is_initialized():
         if together:

@@ -1,4 +1,4 @@
-"""What a run tells while it goes: a line per step in a file, and now and then one on stderr."""
+"""Reports the progress of a run: a line per step in a file, and a line on stderr from time to time."""
 
 import json
 import sys
@@ -15,10 +15,10 @@ LOG = "log.jsonl"
 
 
 class Reporter:
-    """Writes `log.jsonl`, and lines on stderr: every 5 seconds on a terminal, else every 30. Silent where it does not lead.
+    """Writes `log.jsonl`, and lines on stderr: every 5 seconds on a terminal, otherwise every 30. Only the leader writes.
 
-    A record of a step: step, loss (per answer token), learning_rate, gradient_norm, tokens (rows computed), targets,
-    seconds. One of a validation: step, held_out (what `evaluate` says).
+    A step's record has step, loss (per answer token), learning_rate, gradient_norm, tokens (rows computed), targets and
+    seconds. A validation's record has step and held_out (what `evaluate` returns).
     """
 
     def __init__(self, folder: Path, length: Length, start_step: int, leads: bool) -> None:
@@ -32,12 +32,12 @@ class Reporter:
             self._path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
 
     def say(self, line: str) -> None:
-        """One line on stderr."""
+        """Write one line on stderr."""
         if self._leads:
             print(line, file=sys.stderr, flush=True)
 
     def step(self, record: Mapping[str, float], elapsed_s: float) -> None:
-        """One training step; `elapsed_s` is of the whole run."""
+        """Report one training step; `elapsed_s` is the whole run's."""
         self._write(record)
         self._recent.append(record)
         if self._leads and monotonic() - self._shown >= self._interval_s:
@@ -45,7 +45,7 @@ class Reporter:
             self.say(self._line(record, elapsed_s))
 
     def held_out(self, step: int, values: Mapping[str, Any]) -> None:
-        """One validation."""
+        """Report one validation."""
         self._write({"step": step, "held_out": values})
         shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items())
         self.say(f"held out  step {step}  {shown}")
@@ -68,7 +68,7 @@ class Reporter:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The records of a run so far; a line that a kill cut short is left out."""
+    """The records of a run so far; an incomplete last line, which a killed run leaves, is left out."""
     path = folder / LOG
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     records = []
@@ -81,6 +81,6 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 
 
 def duration(seconds: float) -> str:
-    """h:mm:ss."""
+    """The duration as h:mm:ss."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,4 +1,4 @@
-"""How long a run is, how far it has come, and what learning rate that gives."""
+"""The length of a run, its progress, and the learning rate that follows from it."""
 
 from dataclasses import dataclass
 from math import ceil, cos, inf, pi
@@ -8,7 +8,7 @@ from decoding.training.config import TrainConfig
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """The end of a run in steps and in seconds; infinity where one does not bind."""
+    """The end of a run in steps and in seconds; infinity if there is no such limit."""
 
     steps: float
     seconds: float
@@ -19,7 +19,7 @@ class Length:
 
 
 def length_of(config: TrainConfig, packs: int, packs_per_step: int) -> Length:
-    """Of a run over `packs` packs an epoch."""
+    """The length of a run with `packs` packs per epoch."""
     steps = inf if config.steps is None else float(config.steps)
     if config.epochs is not None:
         steps = min(steps, ceil(config.epochs * packs / packs_per_step))

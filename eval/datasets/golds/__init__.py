@@ -1,4 +1,4 @@
-"""Gold SQL from the training parts of Spider, Spider-Syn and BIRD: it is read, brought into one style and verified.
+"""Gold SQL from the training parts of Spider, Spider-Syn and BIRD is read, rewritten in one style and verified here.
 
 Start at `sources`.
 """

@@ -1,4 +1,4 @@
-"""The databases behind the training questions: real ones, and empty ones made from names alone. Opens, reads, closes."""
+"""Opens the databases of the training questions: real ones, and empty ones made from names only."""
 
 import json
 import sqlite3
@@ -22,7 +22,7 @@ from tools.schema import Column, ColumnRef, ForeignKey, Schema, Table
 
 @dataclass(frozen=True, slots=True)
 class TrainingDatabase:
-    """`sqlite` runs SQLite's dialect; without rows it only binds, and there is no `duckdb`."""
+    """A training database. `sqlite` runs SQLite's dialect; without rows it can only bind, and there is no `duckdb`."""
 
     db_id: str
     schema: Schema
@@ -31,7 +31,7 @@ class TrainingDatabase:
 
     @property
     def has_rows(self) -> bool:
-        """Whether execution says anything here."""
+        """Whether there are rows, so that executing a query says something about it."""
         return self.duckdb is not None
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class TrainingDatabase:
 
 
 def open_training(data: Path, questions: Sequence[Question], scratch: Path) -> TrainingDatabase:
-    """The database of these questions, which share one. `scratch` holds the empty ones until the build is over."""
+    """The database of these questions, which must share one. `scratch` holds the empty databases until the build ends."""
     db_id, source = questions[0].db_id, questions[0].source
     file = data / "spider" / "database" / db_id / f"{db_id}.sqlite"
     if source == "bird" or not file.is_file():
@@ -58,7 +58,7 @@ def _opened(db_id: str, native: Database, duckdb: Database | None) -> TrainingDa
 
 
 def empty_database(schema: Schema, scratch: Path) -> Database:
-    """A database of this schema without rows, on which SQL binds and fails as on a full one."""
+    """A database of this schema without rows; SQL binds, or fails to, as on the full database."""
     file = scratch / f"{uuid4().hex}.sqlite"
     with closing(sqlite3.connect(file)) as connection:
         connection.executescript(
@@ -104,7 +104,7 @@ def described_schema(data: Path, db_id: str) -> Schema:
             if a in own
         )
         tables.append(Table(name, listed, foreign))
-    own_book = "sqlite_sequence"  # SQLite's, listed for databases with AUTOINCREMENT; no database shows it
+    own_book = "sqlite_sequence"  # SQLite's own, for AUTOINCREMENT; tables.json lists it, databases do not
     return Schema(tuple(table for table in tables if table.name != own_book), "sqlite")
 
 
@@ -117,8 +117,8 @@ _TYPES = {"number": "NUMERIC", "text": "TEXT", "time": "DATE", "boolean": "BOOLE
 
 
 def _bird_schema(data: Path, db_id: str, questions: Sequence[Question]) -> Schema:
-    """From the column descriptions, which have names alone. Keys are the joins that gold queries make at least twice: the
-    side that is its table's first column is referred to."""
+    """The schema from the column descriptions, which give only names. Keys are the joins that gold queries make at least
+    twice; a key refers to the side that is the first column of its table."""
     described = json.loads((data / "bird" / "train" / "train_descriptions.json").read_text(encoding="utf-8"))[db_id]
     tables = tuple(
         Table(name.strip(), tuple(Column(column, "") for column in dict.fromkeys(c.strip() for c in columns)))

@@ -1,8 +1,9 @@
-"""Gold SQL in the one style that the model learns, in both dialects. Trees in, trees out; runs nothing.
+"""Rewrites gold SQL in the style that the model learns, in both dialects. It transforms trees and runs nothing.
 
-The style: keywords in capitals; names as the schema spells them; a column stands bare where its query has one source, else
-as table.column. No aliases, but T1 and T2 where one table stands twice. So `concert.singer_id = singer.singer_id` is copied
-from the prompt's join line as it stands, and a constraint knows a column's table before FROM is written, which T1 hides.
+The style: keywords in capitals; names as the schema spells them; columns without a qualifier if their query has one source,
+otherwise as table.column. There are no aliases except T1 and T2 if a table occurs twice. So the model can copy
+`concert.singer_id = singer.singer_id` unchanged from the prompt's join line, and a constraint knows a column's table before
+FROM is written, which it could not with T1.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from tools.sql.sqlite_to_duckdb import quoted_strings
 
 
 class GoldError(ValueError):
-    """The SQL cannot be put into the style; the message says why in one line."""
+    """The SQL cannot be rewritten in the style; the message says why in one line."""
 
 
 def normalise(sql: str, schema: Schema) -> exp.Query:
@@ -48,13 +49,13 @@ def parse(sql: str, dialect: str) -> exp.Query:
 
 
 def sql_text(tree: exp.Expr, dialect: str) -> str:
-    """The tree on one line, `x NOT IN` and `x IS NOT NULL` as people write them."""
+    """The tree as SQL on one line, with `x NOT IN` and `x IS NOT NULL` as people write them."""
     generator = _GENERATORS[dialect](dialect=dialect, comments=False)
     return " ".join(generator.generate(tree).split("\n"))
 
 
 class _Negations(Generator):
-    """sqlglot writes `NOT x IN (...)`."""
+    """Writes `x NOT IN (...)`, where sqlglot would write `NOT x IN (...)`."""
 
     def not_sql(self, expression: exp.Not) -> str:
         inner = expression.this
@@ -75,7 +76,7 @@ _GENERATORS: Mapping[str, type[Generator]] = {"sqlite": _SQLiteText, "duckdb": _
 
 
 def identifier(name: str) -> exp.Identifier:
-    """A name, quoted where one of the two dialects needs it."""
+    """A name, quoted if either dialect needs it."""
     return exp.to_identifier(name, quoted=not (is_plain(name, "sqlite") and is_plain(name, "duckdb")))
 
 
@@ -86,7 +87,7 @@ def relations(select: exp.Select) -> list[exp.Expr]:
 
 
 def real_tables(tree: exp.Expr, schema: Schema) -> Iterator[tuple[exp.Table, str]]:
-    """Each table of the schema where it is named, with the schema's spelling; common table expressions are none."""
+    """Each node that names a table of the schema, with the schema's spelling; common table expressions are left out."""
     for table in tree.find_all(exp.Table, bfs=False):
         found = schema.table(table.name) if common_table(table) is None else None
         if found is not None:
@@ -94,7 +95,7 @@ def real_tables(tree: exp.Expr, schema: Schema) -> Iterator[tuple[exp.Table, str
 
 
 def found(column: exp.Column, schema: Schema) -> tuple[exp.Select, FromItem] | None:
-    """The query that a column's source belongs to, and the source: the innermost that has it."""
+    """The query that a column's source belongs to, and the source: the innermost one that has the column."""
     qualifier, name = column.table.casefold(), column.name.casefold()
     for select in enclosing(column):
         for source in sources(select, schema):
@@ -105,7 +106,7 @@ def found(column: exp.Column, schema: Schema) -> tuple[exp.Select, FromItem] | N
 
 
 def place_of(column: exp.Column, schema: Schema) -> ColumnRef | None:
-    """(table, column) as the schema spells them; None for what is no table's column."""
+    """(table, column) as the schema spells them; None if it is not a table's column."""
     home = found(column, schema)
     table = home[1].table if home else None
     known = table.column(column.name) if table else None
@@ -113,7 +114,7 @@ def place_of(column: exp.Column, schema: Schema) -> ColumnRef | None:
 
 
 def is_output(column: exp.Column) -> bool:
-    """Whether a bare name in ORDER BY, HAVING or GROUP BY means an item of the SELECT list."""
+    """Whether the column is an unqualified name in ORDER BY, HAVING or GROUP BY that means an item of the SELECT list."""
     select = column.parent_select
     clause = column.find_ancestor(exp.Order, exp.Having, exp.Group)
     if column.table or clause is None or not isinstance(select, exp.Select):
@@ -136,7 +137,7 @@ def _drop_needless_aliases(tree: exp.Query, schema: Schema) -> None:
 
 
 def _new_names(tree: exp.Query, schema: Schema) -> dict[int, str]:
-    """What each table is called in its query: its name, or T1, T2 where the same name would mean two things."""
+    """The name of each table in its query: its own, or T1, T2 if its own would be ambiguous."""
     tables = list(real_tables(tree, schema))
     places = [(name, id(table.parent_select)) for table, name in tables]
     correlated = any(_is_correlated(column, schema) for column in tree.find_all(exp.Column))
@@ -172,7 +173,7 @@ def _spelling(column: exp.Column, schema: Schema, names: dict[int, str]) -> tupl
 
 
 def _turn_to_join_line(condition: exp.EQ, schema: Schema) -> None:
-    """Write a join condition the way round that the prompt's join line has it."""
+    """Order the two sides of a join condition as in the prompt's join line."""
     left, right = condition.this, condition.expression
     if not isinstance(left, exp.Column) or not isinstance(right, exp.Column):
         return

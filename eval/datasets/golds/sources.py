@@ -1,4 +1,4 @@
-"""The training questions of Spider, Spider-Syn and BIRD, and the guard that keeps dev questions out. Reads files only."""
+"""Reads the training questions of Spider, Spider-Syn and BIRD, and makes sure that no dev questions are among them."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,10 @@ from eval.datasets.official import DatasetError
 
 Source = Literal["spider", "spider_syn", "bird"]
 
-# For choosing checkpoints, k and thresholds: random.Random(3).sample, out of the 71 databases that hold rows, have 40 to 90
-# questions in Spider's training part and share no name with a dev database. Enough to measure on (654 questions, and their
-# Spider-Syn rewordings), few enough that training does not miss them. Written down, so that no change of code or data can
-# move a question from one side to the other.
+# Held back for choosing checkpoints, k and thresholds. Drawn by random.Random(3).sample from the 71 databases that hold rows,
+# have 40 to 90 questions in Spider's training part and share no name with a dev database. They are enough to measure on (654
+# questions, and their Spider-Syn rewordings), and so few that training does not suffer. The names are written out so that no
+# change of code or data can move a question from one side to the other.
 HELD_BACK = (
     "aircraft",
     "club_1",
@@ -30,7 +30,7 @@ HELD_BACK = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A training question. `id` names source and place in its file, `spider/12`; `gold` is SQLite's SQL."""
+    """A training question. `id`: source and position in its file, `spider/12`; `gold`: SQL in SQLite's dialect."""
 
     id: str
     source: Source
@@ -41,9 +41,9 @@ class Question:
 
 
 def load_questions(data: Path) -> list[Question]:
-    """Every training question under `data`, in the files' order. Raises DatasetError for a missing file, and for a dev one.
+    """Every training question under `data`, in the files' order. Raises DatasetError for a missing file or a dev question.
 
-    `data` holds spider/, spider_syn/ and bird/ as their authors lay them out; bird/train is optional.
+    `data` holds spider/, spider_syn/ and bird/ in their authors' layouts; bird/train is optional.
     """
     questions = spider_questions(data) + syn_questions(data)
     if (data / "bird" / "train").is_dir():
@@ -59,13 +59,13 @@ def spider_questions(data: Path) -> list[Question]:
 
 
 def syn_questions(data: Path) -> list[Question]:
-    """The same of train_spider.json in Spider-Syn's wording. Raises DatasetError."""
+    """The questions of train_spider.json in Spider-Syn's wording. Raises DatasetError."""
     entries = _entries(data / "spider_syn" / "train_spider.json")
     return [_question("spider_syn", n, e, "SpiderSynQuestion", "query") for n, e in enumerate(entries)]
 
 
 def unique(questions: Iterable[Question]) -> list[Question]:
-    """Questions without repetitions: Spider-Syn leaves some of Spider's as they are."""
+    """The questions without repetitions, since Spider-Syn leaves some of Spider's unchanged."""
     return list({(q.db_id, q.text.casefold(), q.gold): q for q in reversed(list(questions))}.values())[::-1]
 
 
@@ -84,7 +84,7 @@ class DevParts:
 
 
 def load_dev(data: Path) -> DevParts:
-    """The dev parts of Spider and, where it is there, BIRD."""
+    """The dev parts of Spider and, if present, BIRD."""
     files = [data / "spider" / "dev.json", data / "bird" / "dev" / "dev.json"]
     entries = [entry for file in files if file.exists() or file == files[0] for entry in _entries(file)]
     return DevParts(frozenset(e["db_id"] for e in entries), frozenset(_plain(e["question"]) for e in entries))
@@ -93,7 +93,7 @@ def load_dev(data: Path) -> DevParts:
 def without_dev(questions: Sequence[Question], dev: DevParts) -> tuple[list[Question], list[str]]:
     """The questions that share neither database name nor text with a dev part, and the ids of those left out.
 
-    BIRD's dev database formula_1 has Spider's training database's name and model, so that one goes too.
+    This also drops Spider's training database formula_1, which has the name and the data model of a dev database of BIRD.
     """
     out = {q.id for q in questions if q.db_id in dev.db_ids or _plain(q.text) in dev.texts}
     return [question for question in questions if question.id not in out], sorted(out)

@@ -1,4 +1,4 @@
-"""Which SQL is known to be right: executed, compared with the gold query's own rows. The only place where SQL is run twice."""
+"""Verifies SQL by executing it and comparing its rows with those of the gold query. Only here is SQL run twice."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,16 +19,16 @@ DIALECTS: tuple[Dialect, ...] = ("sqlite", "duckdb")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A query in the style, by dialect. `rows` is how many SQLite gave; None where the database holds none at all."""
+    """A query in the style, by dialect. `rows`: how many SQLite returned; None if the database holds no rows at all."""
 
     trees: dict[Dialect, exp.Query]
     rows: int | None
 
 
 def gold_target(gold: str, database: TrainingDatabase) -> Target:
-    """The gold query in the style: it gives the same rows in the same order, or binds where there are no rows.
+    """The gold query in the style, verified to return the same rows in the same order or, on an empty database, to bind.
 
-    Raises GoldError, whose text names the kind of failure first: `gold fails`, `not normalised`, `rows differ`.
+    Raises GoldError, whose text begins with the kind of failure: `gold fails`, `not normalised`, `rows differ`.
     """
     tree = normalise(gold, database.schema)
     if not database.has_rows:
@@ -40,7 +40,7 @@ def gold_target(gold: str, database: TrainingDatabase) -> Target:
 
 
 def own_target(tree: exp.Query, database: TrainingDatabase) -> Target:
-    """A query that we made ourselves: it must run. Raises GoldError."""
+    """A query that this program generated; it must run. Raises GoldError."""
     if not database.has_rows:
         return Target({"sqlite": bound(tree, database)}, None)
     return _with_duckdb(tree, run(sql_text(tree, "sqlite"), database.sqlite), database)
@@ -55,7 +55,7 @@ def bound(tree: exp.Query, database: TrainingDatabase) -> exp.Query:
 
 
 def run(sql: str, database: Database, failure: str = "does not run") -> Result:
-    """The result, whole. Raises GoldError."""
+    """The complete result. Raises GoldError."""
     result = database.execute(sql, LIMITS)
     if not isinstance(result, Result):
         raise GoldError(f"{failure}: {result.message}")

@@ -1,8 +1,8 @@
-"""Training data from benchmark folders: groups of pairs as the trainer reads them, and a manifest that says what they are.
+"""Builds training data from benchmark folders: groups of pairs for the trainer, and a manifest that describes them.
 
-`OUT/train.jsonl`, `OUT/held_back.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of the
-training plans, of which `agent/prompts/skeletons.txt` is a copy; `OUT/parts/` keeps finished databases, so that a build that
-was interrupted goes on. The same options and folder give the same bytes.
+Writes `OUT/train.jsonl`, `OUT/held_back.jsonl`, `OUT/manifest.json`, and `OUT/skeletons.txt`, the most frequent skeletons of
+the training plans (`agent/prompts/skeletons.txt` is a copy). `OUT/parts/` keeps finished databases, so that an interrupted
+build can be continued. The same options and folder give the same bytes.
 """
 
 import json
@@ -35,19 +35,19 @@ from tools.schema import ColumnRef, Schema, Table
 
 CountTokens = Callable[[str], int]
 Report = Callable[[str], None]
-SKELETONS = 200  # about two plans in three have one of them
+SKELETONS = 200  # they cover about two thirds of all plans
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """variants: passes over the questions under new names, beside the one under the original names; 0.5 is half of them.
+    """variants: passes over the questions under new names, in addition to the original names; 0.5 is half of the questions.
 
-    per_schema: questions that share one new schema; about as many as one pack of the trainer takes.
-    originals: share of questions, in each dialect, that are asked under the original names, too.
-    queries: share of questions whose SQL is asked for beside the plan, which is harder to learn.
-    refine, follow_ups: share of questions that get a correction, a second question of one of three kinds (`second_questions`).
-    databases: only these; empty: all.
-    spider, spider_syn, bird: share of each source's questions. Those held back are all there, under the original names.
+    per_schema: questions that share one new schema; about as many as fit in one pack of the trainer.
+    originals: share of questions, in each dialect, that are also asked under the original names.
+    queries: share of questions for which SQL is asked in addition to the plan, which is harder to learn.
+    refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
+    databases: only these databases; all if empty.
+    spider, spider_syn, bird: share of each source's questions. All held-back questions are kept, under the original names.
     """
 
     seed: int = 0
@@ -65,7 +65,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What every database's part is made with."""
+    """What the parts of all databases are made from."""
 
     data: Path
     options: Options
@@ -75,7 +75,7 @@ class Material:
 
 
 def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, report: Report) -> dict[str, Any]:
-    """Write the files and give the manifest. `count_tokens` counts an answer's. Raises DatasetError."""
+    """Write the files and return the manifest. `count_tokens` counts an answer's tokens. Raises DatasetError."""
     dev = load_dev(data)
     questions, out_of_dev = without_dev(load_questions(data), dev)
     assert not {q.db_id for q in questions} & dev.db_ids, "a dev database among the training data"
@@ -96,7 +96,7 @@ def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, re
 
 
 def _by_database(questions: Sequence[Question], options: Options) -> dict[str, list[Question]]:
-    """Questions by what their part is called: the database, with `bird-` before BIRD's."""
+    """The questions by the name of their part: the database's name, for BIRD with the prefix `bird-`."""
     found: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
         if not options.databases or question.db_id in options.databases:
@@ -107,13 +107,13 @@ def _by_database(questions: Sequence[Question], options: Options) -> dict[str, l
 
 
 def _guests(data: Path, questions: Sequence[Question]) -> tuple[Table, ...]:
-    """Tables to strew in: of Spider's training databases, none of dev's and none of those held back."""
+    """Tables to add as distractors: from Spider's training databases, but from none of dev's or the held-back ones."""
     names = {q.db_id for q in questions if q.source == "spider"} - set(HELD_BACK)
     return distractors([described_schema(data, name) for name in sorted(names)])
 
 
 def _part(name: str, questions: Sequence[Question], folder: Path, material: Material) -> dict[str, Any]:
-    """The counts of a database's part; written unless it is there already, made with the same options."""
+    """The counts of a database's part, which is written unless it was already made with the same options."""
     made_with = {**asdict(material.options), "databases": None, "prompt_version": PROMPT_VERSION}
     record = folder / f"{name}.json"
     if record.is_file():
@@ -132,7 +132,7 @@ def _part(name: str, questions: Sequence[Question], folder: Path, material: Mate
 def database_groups(
     questions: Sequence[Question], material: Material, scratch: Path, *, held_back: bool = False
 ) -> tuple[list[Group], Tally]:
-    """All groups of one database's questions. Held-back questions are asked under the original names alone."""
+    """All groups of one database's questions. Held-back questions are asked only under the original names."""
     options, tally = material.options, Tally()
     material = replace(material, options=replace(options, queries=1.0)) if held_back else material
     database = open_training(material.data, questions, scratch)
@@ -150,7 +150,7 @@ def database_groups(
 
 
 def _passes(variants: float) -> list[float]:
-    """The share of the questions in each pass: 2.5 is two whole passes and one over half of them."""
+    """The share of the questions in each pass: 2.5 means two full passes and one over half of the questions."""
     return [min(1.0, variants - done) for done in range(ceil(variants))]
 
 
@@ -181,7 +181,7 @@ def _varied(
     chance: Random,
     tally: Tally,
 ) -> Iterator[Placed]:
-    """Every item once, in one of its dialects, a few to a new schema."""
+    """Every item once, in one of its dialects; a few items share each new schema."""
     size, order = material.options.per_schema, chance.sample(list(found), len(found))
     for chunk in (order[place : place + size] for place in range(0, len(order), size)):
         needed = {place for item in chunk for place in _needed(item, database.schema)}
@@ -194,7 +194,7 @@ def _varied(
 
 
 def _needed(item: Item, schema: Schema) -> Iterator[ColumnRef]:
-    """The places of every SQL of the item; a table without columns brings its first."""
+    """The columns that the item's SQL uses; a table that is used without columns contributes its first."""
     for target in (item.target, *(target for _, target in item.history)):
         for tree in target.trees.values():
             yield from ((name, table.columns[0].name) for name, table in _tables(tree, schema))
@@ -207,7 +207,7 @@ def _tables(tree: exp.Query, schema: Schema) -> Iterator[tuple[str, Table]]:
 
 
 def _fitting(item: Item, setting: Setting, material: Material, chance: Random, tally: Tally) -> list[Placed]:
-    """The item's pairs; none where one of its answers is longer than the agent lets the model write."""
+    """The item's pairs; none if one of its answers is longer than the agent lets the model write."""
     try:
         made = list(pairs(item, setting, material.options.refine, chance))
     except GoldError as error:
@@ -225,7 +225,7 @@ def _fitting(item: Item, setting: Setting, material: Material, chance: Random, t
 
 
 def _grouped(placed: Iterable[Placed]) -> list[Group]:
-    """One group per schema text, in the order in which the texts first come."""
+    """One group per schema text, in the order of first appearance."""
     by_prefix: dict[str, list[Placed]] = defaultdict(list)
     for each in placed:
         by_prefix[each.prefix].append(each)
@@ -239,7 +239,7 @@ def _join(out: Path, name: str, parts: Sequence[str]) -> None:
 
 
 def _skeletons(out: Path) -> list[str]:
-    """The most frequent skeletons of the training plans, the first the most frequent."""
+    """The most frequent skeletons of the training plans, most frequent first."""
     lines = (out / "train.jsonl").read_text(encoding="utf-8").splitlines()
     plans = (pair["answer"] for line in lines for pair in json.loads(line)["pairs"] if pair["step"] == "plan")
     counts = Counter(parse_plan(plan).skeleton for plan in plans)

@@ -1,4 +1,4 @@
-"""A question as pairs of prompt and answer, one per step of the agent. The prompts are the agent's:
+"""Turns a question into pairs of prompt and answer, one per step of the agent. The prompts are the agent's own:
 `agent.graph.prompt_slots` fills the slots as in a conversation, and the compact profile writes them."""
 
 from collections.abc import Iterator, Sequence
@@ -29,15 +29,15 @@ from tools.result import Result
 from tools.schema import Schema
 
 PROFILE = Compact()
-OPTIONS = AgentOptions()  # of the agent that the prompts are for
-DRAWS = 4  # corruptions tried until one leads to a trouble that the agent would meet
+OPTIONS = AgentOptions()  # the agent's options, for which the prompts are written
+DRAWS = 4  # corruptions tried until one gives an error that the agent would meet
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question with its verified SQL, and the turns before it; `values` by dialect, as the engines find them.
+    """A question with its verified SQL, and the turns before it. `values`: by dialect, as each engine finds them.
 
-    `kind` says what a second question is to the first (`second_questions.KINDS`); "" for a question of the benchmark.
+    `kind`: how a second question relates to the first (`second_questions.KINDS`); "" for a question of the benchmark.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Item:
 
     @property
     def dialects(self) -> tuple[Dialect, ...]:
-        """In which every SQL of the item is there."""
+        """The dialects in which the item has all of its SQL."""
         turns = [self.target, *(target for _, target in self.history)]
         return tuple(d for d in self.target.trees if all(d in turn.trees for turn in turns))
 
@@ -59,7 +59,7 @@ class Item:
 class Setting:
     """Where an item is asked: a variant of its database's schema, and an engine with that schema's names.
 
-    `bare` is that engine's database, full where the names are the original ones, empty where they are not.
+    `bare` is the database with these names: with rows if the names are the original ones, otherwise empty.
     """
 
     database: TrainingDatabase
@@ -69,17 +69,17 @@ class Setting:
 
     @property
     def schema(self) -> Schema:
-        """What the prompt shows."""
+        """The schema that the prompt shows."""
         return replace(self.bare.schema(), dialect=self.dialect)
 
     @property
     def engine(self) -> Database:
-        """The database with rows, or the nearest to it, under the original names."""
+        """The database under the original names, with rows if there is one that has them."""
         full = self.database.duckdb if self.dialect == "duckdb" else self.database.sqlite
         return full or self.database.sqlite
 
     def renamed(self, tree: exp.Query) -> exp.Query:
-        """The query under the variant's names. Raises GoldError when it cannot be led back, or needs what was cut."""
+        """The query under the variant's names. Raises GoldError if it cannot be renamed back, or needs what was cut."""
         base = self.variant.base
         if self.variant.naming is UNNAMED:
             return tree
@@ -102,7 +102,7 @@ def _has(schema: Schema, table: str, column: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A pair and the schema text that its whole prompt begins with."""
+    """A pair, and the schema text with which its prompt begins."""
 
     prefix: str
     step: ModelStep
@@ -110,7 +110,7 @@ class Placed:
 
 
 def slots_of(item: Item, setting: Setting, attempts: Sequence[Attempt] = (), plan: str = "") -> Slots:
-    """The slots that a conversation would fill for the item, read as a follow-up where it has turns before it."""
+    """The slots as a conversation would fill them for the item, as a follow-up if there are turns before it."""
     schema, values = setting.schema, _values(item, setting)
     turns = [(text, _sql(target.trees[setting.dialect], setting)) for text, target in item.history]
     return prompt_slots(
@@ -134,8 +134,8 @@ def _values(item: Item, setting: Setting) -> tuple[ValueMatch, ...]:
 
 
 def pairs(item: Item, setting: Setting, refine: float, rng: Random) -> Iterator[Placed]:
-    """Plan and generate, and with probability `refine` one correction. Raises GoldError where the SQL does not fit the
-    setting's schema."""
+    """The pairs for plan and generate and, with probability `refine`, one correction. Raises GoldError if the SQL does not fit
+    the setting's schema."""
     tree = setting.renamed(item.target.trees[setting.dialect])
     sql = sql_text(tree, setting.dialect)
     error = setting.bare.explain(sql) if setting.bare.dialect == setting.dialect else None
@@ -160,7 +160,7 @@ def _sql(tree: exp.Query, setting: Setting) -> str:
 
 
 def _attempt(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
-    """A wrong query that the agent could not repair, with what its engine says of it."""
+    """A wrong query that the agent could not repair, with its engine's error."""
     ways = [_unbound, _empty] if rng.random() < 0.5 else [_empty, _unbound]
     for way in ways:
         for _ in range(DRAWS):

@@ -1,4 +1,4 @@
-"""The questions of one database made ready: gold verified in both dialects, values matched, second questions added."""
+"""Prepares the questions of one database: verifies gold SQL in both dialects, matches values, adds second questions."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -15,7 +15,7 @@ from eval.datasets.training.tally import Tally
 def items(
     questions: Sequence[Question], database: TrainingDatabase, follow_ups: float, rng: Random, tally: Tally
 ) -> list[Item]:
-    """Every question whose gold holds, and behind it, with probability `follow_ups`, a second question to it."""
+    """Every question whose gold SQL is verified, each followed, with probability `follow_ups`, by a second question."""
     others = Others(list(_held(questions, database, tally)), database, tally)
     found: list[Item] = []
     for item in others.items:
@@ -26,7 +26,7 @@ def items(
 
 
 def _held(questions: Sequence[Question], database: TrainingDatabase, tally: Tally) -> Iterator[Item]:
-    """Every question whose gold holds."""
+    """Every question whose gold SQL is verified."""
     targets: dict[str, Target | str] = {}
     for question in questions:
         if question.gold not in targets:
@@ -41,7 +41,7 @@ def _held(questions: Sequence[Question], database: TrainingDatabase, tally: Tall
 
 
 def _target(gold: str, database: TrainingDatabase) -> Target | str:
-    """The target, or in one word or two why there is none."""
+    """The target, or in a word or two why there is none."""
     try:
         return gold_target(gold, database)
     except GoldError as error:

@@ -1,4 +1,4 @@
-"""The plan that fits a gold query: its tables and columns in the order of the SQL, and its skeleton."""
+"""Makes the plan of a gold query: its tables and columns in the order of the SQL, and its skeleton."""
 
 from sqlglot import exp
 
@@ -10,7 +10,7 @@ BLANK = "_"
 
 
 def plan_answer(tree: exp.Query, schema: Schema, dialect: str) -> Plan:
-    """The plan of a query in the style; `schema` is the one that its names are from."""
+    """The plan of a query in the style; `schema` is the schema with its names."""
     tables = dict.fromkeys(name for _, name in real_tables(tree, schema))
     places = [
         place for column in tree.find_all(exp.Column, bfs=False) if (place := _needed(column, schema)) is not None
@@ -20,13 +20,13 @@ def plan_answer(tree: exp.Query, schema: Schema, dialect: str) -> Plan:
 
 
 def _needed(column: exp.Column, schema: Schema) -> ColumnRef | None:
-    """Where a column is from, unless it only joins: the prompt's join lines say that."""
+    """The column's table and name; None for a column that is only joined on, since the prompt's join lines name it."""
     joins = column.find_ancestor(exp.Join, exp.Select)
     return None if isinstance(joins, exp.Join) else place_of(column, schema)
 
 
 def skeleton(tree: exp.Query, dialect: str) -> str:
-    """The SQL with `_` for each name and literal, without join conditions and aliases; so inner joins become commas."""
+    """The SQL with `_` for each name and literal, without join conditions and aliases, so that inner joins become commas."""
     bare = tree.copy()
     for join in list(bare.find_all(exp.Join)):
         join.set("on", None)

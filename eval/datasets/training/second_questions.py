@@ -1,8 +1,8 @@
-"""A second question behind a question, of three kinds: one that leans on it, one about something else, and one that contrasts.
+"""Makes second questions of three kinds: one that depends on the first, an unrelated one, and one that contrasts.
 
-The agent shows the former question where a question leans on it. The two other kinds stand by themselves, so that their prompt
-is that of a first question; they are also asked with the former question shown, so that a model learns to leave aside a history
-that has nothing to do with the question.
+If a question depends on the former one, the agent shows that in the prompt. The two other kinds are self-contained, so their
+prompt is that of a first question; they are also asked with the former question shown, so that a model learns to ignore a
+history that has nothing to do with the question.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from tools.linking.match_values import ValueMatch, match_values
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """What a second question is made with: every question of the database."""
+    """What second questions are made from; `items` are all questions of the database."""
 
     items: Sequence[Item]
     database: TrainingDatabase
@@ -31,7 +31,7 @@ class Others:
 
 
 def second(first: Item, others: Others, rng: Random) -> list[Item]:
-    """The items of one second question, of a random kind of those that apply here."""
+    """The items of one second question, of a random kind among those that apply here."""
     for kind in rng.sample(list(KINDS), len(KINDS)):
         made = KINDS[kind](first, others, rng)
         if made:
@@ -42,28 +42,28 @@ def second(first: Item, others: Others, rng: Random) -> list[Item]:
 def leaning(first: Item, others: Others, rng: Random) -> list[Item]:
     """A question that cannot be understood without the first."""
     made = _changed(first, "", CHANGES, others, rng)
-    return [_behind(made, first)] if made else []
+    return [_after(made, first)] if made else []
 
 
 def unrelated(first: Item, others: Others, rng: Random) -> list[Item]:
-    """Another question of the database that shares no table with the first. Without history it is among the items already."""
+    """Another question of the database that shares no table with the first. The items already hold it without history."""
     tables = _tables(first, others.database)
-    apart = [other for other in others.items if tables.isdisjoint(_tables(other, others.database))]
-    return [_behind(replace(rng.choice(apart), id=f"{first.id}/unrelated"), first)] if apart else []
+    disjoint = [other for other in others.items if tables.isdisjoint(_tables(other, others.database))]
+    return [_after(replace(rng.choice(disjoint), id=f"{first.id}/unrelated"), first)] if disjoint else []
 
 
 def contrast(first: Item, others: Others, rng: Random) -> list[Item]:
-    """The first question with one name or value exchanged, by itself and behind the first."""
+    """The first question with one name or value replaced, by itself and as a turn after the first."""
     changes = {f"contrast-{kind}": partial(exchange, first.text) for kind, exchange in EXCHANGES.items()}
     made = _changed(first, first.evidence, changes, others, rng)
-    return [replace(made, id=f"{made.id}-alone"), _behind(made, first)] if made else []
+    return [replace(made, id=f"{made.id}-alone"), _after(made, first)] if made else []
 
 
 Kind = Callable[[Item, Others, Random], list[Item]]
 KINDS: Mapping[str, Kind] = {"leaning": leaning, "unrelated": unrelated, "contrast": contrast}
 
 
-def _behind(item: Item, first: Item) -> Item:
+def _after(item: Item, first: Item) -> Item:
     return replace(item, history=((first.text, first.target),))
 
 
@@ -72,7 +72,7 @@ def _tables(item: Item, database: TrainingDatabase) -> frozenset[str]:
 
 
 def _changed(first: Item, evidence: str, changes: Mapping[str, Change], others: Others, rng: Random) -> Item | None:
-    """What one of the changes makes of the item, if one applies and runs; a result without rows says little."""
+    """The item after one of the changes, if one applies, runs and returns rows: an empty result would say little."""
     made = follow_up(first.target.trees["sqlite"], others.database.schema, rng, changes)
     if made is None:
         return None

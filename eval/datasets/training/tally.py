@@ -1,4 +1,4 @@
-"""Counts of what a build made, and of what it left out and why."""
+"""Counts what a build made, and what it left out and why."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Tally:
-    """What became of what: `golds` by outcome, `pairs` by "source step dialect", `left_out` by reason.
+    """Counts of `golds` by outcome, `pairs` by "source step dialect", and `left_out` by reason.
 
-    A second question counts as "source follow-up kind step dialect", without "follow-up" where no history is shown.
+    A second question counts as "source follow-up kind step dialect", without "follow-up" if no history is shown.
     """
 
     golds: Counter[str] = field(default_factory=Counter)
@@ -16,6 +16,6 @@ class Tally:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tally") -> None:
-        """Count the other's too."""
+        """Add the other's counts."""
         for mine, others in ((self.golds, other.golds), (self.pairs, other.pairs), (self.left_out, other.left_out)):
             mine.update(others)

@@ -1,4 +1,4 @@
-"""Makes questions and schemas that never repeat: other names, other words, wrong SQL, second questions.
+"""Makes questions and schemas that never repeat, with other names, other words, wrong SQL and second questions.
 
 Start at `variants`.
 """

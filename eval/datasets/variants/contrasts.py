@@ -1,7 +1,7 @@
-"""A question that contrasts with another: the same words and the same query, but for one column, value or table.
+"""Makes a question that contrasts with another: the same words and the same query, except for one column, value or table.
 
-So it stands by itself, however much it looks like the former one. Only where the question names in words, and once, what is
-exchanged: "the number of singers for each country" -> "for each genre". What comes out must still be run.
+Such a question is self-contained, however much it resembles the former one. The question must name what is replaced in
+words, and only once: "the number of singers for each country" -> "for each genre". Callers must still run the result.
 """
 
 import re
@@ -16,13 +16,13 @@ from tools.linking.word_forms import Word, name_words, split, stem
 from tools.schema import Column, Schema, Table
 
 Exchange = Callable[[str, exp.Select, Schema, Random], str | None]
-"""Changes the query in place and gives the question's new words; None where it does not apply."""
-MOST_WORDS = 2  # longer names do not read as a person says them
+"""Changes the query in place and returns the new question; None if the change does not apply."""
+MOST_WORDS = 2  # people would not say longer names like this
 LONGEST = 30  # characters of a value
 
 
 def exchange_group(text: str, select: exp.Select, schema: Schema, rng: Random) -> str | None:
-    """For each of something else: another column of the same table."""
+    """Group by another column of the same table: "for each genre" instead of "for each country"."""
     group = select.args.get("group")
     keys = group.expressions if isinstance(group, exp.Group) else []
     place = place_of(keys[0], schema) if len(keys) == 1 and isinstance(keys[0], exp.Column) else None
@@ -40,7 +40,7 @@ def exchange_group(text: str, select: exp.Select, schema: Schema, rng: Random) -
 
 
 def exchange_value(text: str, select: exp.Select, schema: Schema, rng: Random) -> str | None:
-    """Where the same column is something else."""
+    """Compare the same column with another value."""
     conditions = list(_conditions(select, schema))
     if len(conditions) != 1:
         return None
@@ -56,7 +56,7 @@ def exchange_value(text: str, select: exp.Select, schema: Schema, rng: Random) -
 
 
 def exchange_table(text: str, select: exp.Select, schema: Schema, rng: Random) -> str | None:
-    """How many there are of something else."""
+    """Count the rows of another table."""
     entries = relations(select)
     narrowed = any(select.args.get(part) for part in ("where", "group", "having", "limit", "order"))
     if len(entries) != 1 or not isinstance(entries[0], exp.Table) or not _counts_rows(select) or narrowed:
@@ -77,7 +77,7 @@ def _counts_rows(select: exp.Select) -> bool:
 
 
 def _conditions(select: exp.Select, schema: Schema) -> Iterator[tuple[exp.Literal, Column]]:
-    """Every literal that a column is compared with for equality, and the column."""
+    """Every literal that is compared with a column for equality, and the column."""
     for condition in select.find_all(exp.EQ):
         column, literal = condition.this, condition.expression
         place = place_of(column, schema) if isinstance(column, exp.Column) else None
@@ -88,14 +88,14 @@ def _conditions(select: exp.Select, schema: Schema) -> Iterator[tuple[exp.Litera
 
 
 def _alike(value: str, literal: exp.Literal) -> bool:
-    """Another value of the same sort: a whole number for a whole number, a text for a text."""
+    """Whether the value is of the literal's kind, but another one: a whole number for a whole number, a text for a text."""
     old = str(literal.this)
     same_sort = value.isdigit() == old.isdigit() and (literal.is_string or old.isdigit())
     return same_sort and value.casefold() != old.casefold()
 
 
 def _exchanged(text: str, old: str, names: Sequence[str], rng: Random) -> tuple[str, str | None]:
-    """One of the other names, and the text with it in the place of the old one; None where the text does not name that once."""
+    """One of the other names, and the text with it instead of the old one; None unless the text names the old one once."""
     words = split(text)
     said = {stem(word.key) for word in words}
     others = [name for name in names if name != old and not said.intersection(_stems(name)) and _is_sayable(name)]
@@ -113,13 +113,13 @@ def _stems(name: str) -> list[str]:
 
 
 def _is_sayable(name: str) -> bool:
-    """Whether the name is one or two whole words."""
+    """Whether the name consists of one or two whole words."""
     words = name_words(name)
     return 0 < len(words) <= MOST_WORDS and all(len(word) > 2 and word.isalpha() for word in words)
 
 
 def _spans(words: Sequence[Word], stems: Sequence[str]) -> list[tuple[Word, Word]]:
-    """First and last word of every place where the words have these stems."""
+    """First and last word of every run of words with these stems."""
     size = len(stems)
     places = range(len(words) - size + 1) if size else ()
     runs = (words[place : place + size] for place in places)

@@ -1,4 +1,4 @@
-"""Wrong SQL made from right SQL: the mistakes that small models make, one at a time. What they lead to is found elsewhere."""
+"""Makes wrong SQL from right SQL with one mistake at a time, as small models make them. Callers find out what it causes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
@@ -9,11 +9,11 @@ from eval.datasets.golds.gold_sql import identifier, relations
 from tools.schema import Schema
 
 Corruption = Callable[[exp.Query, Schema, Random], bool]
-"""Changes the tree in place; False where there is nothing that it could change."""
+"""Changes the tree in place; returns False if there is nothing to change."""
 
 
 def wrong_column(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """A column that another table of the schema has."""
+    """Replace a column by one that another table of the schema has."""
     column = _any_column(tree, rng)
     others = sorted({c.name for table in schema.tables for c in table.columns})
     if column is None or not others:
@@ -23,7 +23,7 @@ def wrong_column(tree: exp.Query, schema: Schema, rng: Random) -> bool:
 
 
 def invented_column(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """A column that sounds right and is nowhere: `singer_name` for name, `name` for singer_name."""
+    """Replace a column by a plausible one that does not exist: `singer_name` for name, `name` for singer_name."""
     column = _any_column(tree, rng)
     if column is None:
         return False
@@ -34,7 +34,7 @@ def invented_column(tree: exp.Query, schema: Schema, rng: Random) -> bool:
 
 
 def wrong_table(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """The columns of one table, read from another."""
+    """Read the columns of one table from another."""
     tables = [node for node in tree.find_all(exp.Table) if schema.table(node.name)]
     others = [table.name for table in schema.tables]
     if not tables or len(others) < 2:
@@ -45,7 +45,7 @@ def wrong_table(tree: exp.Query, schema: Schema, rng: Random) -> bool:
 
 
 def wrong_qualifier(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """`singer.title` for `concert.title`; `T2.name` where there is no T2."""
+    """Write `singer.title` for `concert.title`, or `T2.name` if there is no T2."""
     columns = [column for column in tree.find_all(exp.Column) if column.table]
     if not columns:
         return False
@@ -56,7 +56,7 @@ def wrong_qualifier(tree: exp.Query, schema: Schema, rng: Random) -> bool:
 
 
 def missing_join(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """A joined table is left out, and its columns are not."""
+    """Leave out a joined table, but not its columns."""
     selects = [select for select in tree.find_all(exp.Select) if select.args.get("joins")]
     if not selects:
         return False
@@ -66,7 +66,7 @@ def missing_join(tree: exp.Query, schema: Schema, rng: Random) -> bool:
 
 
 def wrong_case(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """'france' for 'France'."""
+    """Write 'france' for 'France'."""
     literals = [node for node in tree.find_all(exp.Literal) if node.is_string and node.name.swapcase() != node.name]
     if not literals:
         return False
@@ -78,7 +78,7 @@ def wrong_case(tree: exp.Query, schema: Schema, rng: Random) -> bool:
 
 
 def wrong_literal(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """Half of a value, or a value with a plural's s."""
+    """Write half of a value, or a value with a plural s."""
     literals = [node for node in tree.find_all(exp.Literal) if node.is_string and len(node.name) > 2]
     if not literals:
         return False
@@ -88,7 +88,7 @@ def wrong_literal(tree: exp.Query, schema: Schema, rng: Random) -> bool:
 
 
 def other_aggregate(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """SUM for COUNT, in HAVING or in the output."""
+    """Write SUM for COUNT, in HAVING or in the output."""
     aggregates = list(tree.find_all(exp.Count, exp.Sum, exp.Avg, exp.Max, exp.Min))
     if not aggregates:
         return False
@@ -99,7 +99,7 @@ def other_aggregate(tree: exp.Query, schema: Schema, rng: Random) -> bool:
 
 
 def swapped_sides(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """A condition on a neighbouring column of the same query: its value is not found there."""
+    """Move a condition to another column of the same table, which probably does not contain its value."""
     equalities = [e for e in tree.find_all(exp.EQ) if isinstance(e.this, exp.Column) and e.expression.is_string]
     if not equalities:
         return False
@@ -113,7 +113,7 @@ def swapped_sides(tree: exp.Query, schema: Schema, rng: Random) -> bool:
     return True
 
 
-# What fails to bind, and what runs to an empty result: the agent's two reasons to ask again.
+# Corruptions that do not bind, and those with an empty result: the agent asks again for these two reasons.
 BINDING: Mapping[str, Corruption] = {
     "wrong column": wrong_column,
     "invented column": invented_column,
@@ -131,7 +131,7 @@ EMPTYING: Mapping[str, Corruption] = {
 
 
 def corrupted(tree: exp.Query, schema: Schema, kinds: Sequence[Corruption], rng: Random) -> exp.Query | None:
-    """A copy with one mistake of these kinds; None where none applies."""
+    """A copy with one mistake of these kinds; None if none applies."""
     copy = tree.copy()
     for corrupt in rng.sample(kinds, len(kinds)):
         if corrupt(copy, schema, rng) and copy != tree:

@@ -1,6 +1,7 @@
-"""A second question after a first: its SQL made from the first's by one change, its words from templates.
+"""Makes a follow-up question: its SQL is the first question's with one change, its words come from templates.
 
-Only changes whose meaning is sure: the first query is one SELECT without set operations. What comes out must still be run.
+The first query must be one SELECT without set operations, so that the meaning of the change is certain. Callers must still
+run the result.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,12 +16,12 @@ from tools.schema import Column, Schema, Table
 from tools.sql.scope import is_number, type_kind
 
 Change = Callable[[exp.Select, Schema, Random], str | None]
-"""Changes the query in place and gives the words of the question; None where it does not apply."""
+"""Changes the query in place and returns the question; None if the change does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """The second question, its query in the style, and which change it asks for."""
+    """The second question, its query in the style, and the kind of change that it asks for."""
 
     text: str
     tree: exp.Query
@@ -30,7 +31,7 @@ class FollowUp:
 def follow_up(
     tree: exp.Query, schema: Schema, rng: Random, changes: Mapping[str, Change] | None = None
 ) -> FollowUp | None:
-    """One follow-up of a query in the style, by one of the `changes` (default: CHANGES); None where none applies."""
+    """A follow-up of a query in the style, by one of the `changes` (default: CHANGES); None if none applies."""
     changes = CHANGES if changes is None else changes
     if not isinstance(tree, exp.Select) or tree.args.get("with_"):
         return None
@@ -44,7 +45,7 @@ def follow_up(
 
 
 def add_filter(select: exp.Select, schema: Schema, rng: Random) -> str | None:
-    """One more condition, on a column with few values."""
+    """Add a condition on a column with few values."""
     if _has(select, "limit", "having"):
         return None
     asked = {column.name for where in select.find_all(exp.Where) for column in where.find_all(exp.Column)}
@@ -69,7 +70,7 @@ def _is_numeric(text: str) -> bool:
 
 
 def change_aggregate(select: exp.Select, schema: Schema, rng: Random) -> str | None:
-    """The mean becomes the maximum, and so on."""
+    """Replace an aggregate by another, such as the mean by the maximum."""
     if len(select.expressions) != 1 or _has(select, "group", "having"):
         return None
     node = select.expressions[0].unalias()
@@ -81,7 +82,7 @@ def change_aggregate(select: exp.Select, schema: Schema, rng: Random) -> str | N
 
 
 def count_rows(select: exp.Select, schema: Schema, rng: Random) -> str | None:
-    """How many rows the list has."""
+    """Count the rows of the list."""
     if _has(select, "group", "having", "limit", "distinct") or any(select.find_all(exp.AggFunc)):
         return None
     select.set("expressions", [exp.Count(this=exp.Star())])
@@ -90,7 +91,7 @@ def count_rows(select: exp.Select, schema: Schema, rng: Random) -> str | None:
 
 
 def sort(select: exp.Select, schema: Schema, rng: Random) -> str | None:
-    """The rows in the order of a column."""
+    """Sort the rows by a column."""
     if _has(select, "order", "limit", "group", "having", "distinct") or any(select.find_all(exp.AggFunc)):
         return None
     choices = _columns(select, schema)
@@ -104,12 +105,12 @@ def sort(select: exp.Select, schema: Schema, rng: Random) -> str | None:
 
 
 def _key(column: exp.Column, descending: bool) -> exp.Ordered:
-    """SQLite's order of NULLs, so that nothing needs to be said of it."""
+    """A sort key with SQLite's order of NULLs, so that the SQL needs no NULLS clause."""
     return exp.Ordered(this=column, desc=descending, nulls_first=not descending)
 
 
 def limit(select: exp.Select, schema: Schema, rng: Random) -> str | None:
-    """The first few of a sorted list, or one more than the one that was asked for."""
+    """Keep the first few rows of a sorted list, or one more row than was asked for."""
     if not _has(select, "order"):
         return None
     number, texts = rng.randint(2, 5), TOP if _has(select, "limit") else FIRST
@@ -118,7 +119,7 @@ def limit(select: exp.Select, schema: Schema, rng: Random) -> str | None:
 
 
 def group(select: exp.Select, schema: Schema, rng: Random) -> str | None:
-    """One aggregate, for each value of a column."""
+    """Compute an aggregate for each value of a column."""
     if _has(select, "group", "having", "limit", "order") or len(select.expressions) != 1:
         return None
     choices = [(table, column) for table, column in _columns(select, schema) if not is_key(column)]
@@ -183,7 +184,7 @@ def _has(select: exp.Select, *parts: str) -> bool:
 
 
 def _columns(select: exp.Select, schema: Schema) -> list[tuple[exp.Expr, Column]]:
-    """Every column of the query's own tables, unless a subquery stands among them."""
+    """Every column of the query's own tables; none if one of its sources is a subquery."""
     return list(_owned(relations(select), schema))
 
 
@@ -201,7 +202,7 @@ def _reference(select: exp.Select, entry: exp.Expr, column: Column) -> exp.Colum
 
 
 def is_key(column: Column) -> bool:
-    """Whether the column says which row it is, and nothing of it."""
+    """Whether the column only identifies the row."""
     return column.primary_key or (name_words(column.name) or ["id"])[-1] in ("id", "code", "number", "key")
 
 

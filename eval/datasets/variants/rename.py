@@ -1,4 +1,4 @@
-"""The same query over a schema with other names. A mapping of names, applied through scopes; what it does can be undone."""
+"""Renames schemas and queries: a mapping of names is applied scope by scope, and can be undone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from tools.sql.scope import first_select
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """New names: of tables by old name, of columns by (old table, old column). What is not named keeps its name."""
+    """New names of tables by old name, and of columns by (old table, old column). Everything else keeps its name."""
 
     tables: Mapping[str, str]
     columns: Mapping[tuple[str, str], str]
@@ -25,7 +25,7 @@ class Naming:
         return self.columns.get((table, name), name)
 
     def undone(self) -> "Naming":
-        """The mapping back."""
+        """The inverse mapping."""
         columns = {(self.table(table), new): old for (table, old), new in self.columns.items()}
         return Naming({new: old for old, new in self.tables.items()}, columns)
 
@@ -50,7 +50,7 @@ def _renamed(table: Table, naming: Naming) -> Table:
 
 
 def rename_values(values: Sequence[ValueMatch], naming: Naming) -> tuple[ValueMatch, ...]:
-    """The matches where they are now."""
+    """The matches under the new names."""
     return tuple(replace(v, table=naming.table(v.table), column=naming.column(v.table, v.column)) for v in values)
 
 
@@ -70,7 +70,7 @@ def rename_sql(tree: exp.Query, schema: Schema, naming: Naming) -> exp.Query:
 
 
 def _new_names(column: exp.Column, schema: Schema, naming: Naming) -> tuple[str, str]:
-    """Name and qualifier; an empty one stays as it is."""
+    """The column's new name and qualifier; an empty one stays empty."""
     home = None if is_output(column) else found(column, schema)
     if home is None:
         return "", ""
@@ -82,7 +82,7 @@ def _new_names(column: exp.Column, schema: Schema, naming: Naming) -> tuple[str,
 
 
 def _origin(column: exp.Column, schema: Schema) -> tuple[str, str] | None:
-    """The table's column whose name this is: also through a subquery that hands it on without renaming it."""
+    """(table, column) from which the column comes, also through a subquery that does not rename it."""
     home = found(column, schema)
     if home is None or home[1].table is not None:
         return place_of(column, schema)

@@ -1,4 +1,4 @@
-"""Other words for the words of names: what Spider-Syn's authors put in place of schema words, read off their questions."""
+"""Learns synonyms for the words of names from Spider-Syn's questions, in which its authors replaced schema words."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,11 +7,11 @@ from difflib import SequenceMatcher
 from tools.linking.word_forms import STOP_WORDS
 
 Synonyms = Mapping[str, Sequence[str]]
-LEAST_COUNT = 2  # once is often a slip or a rewording of the whole phrase
+LEAST_COUNT = 2  # a single occurrence is often a slip or a rewording of the whole phrase
 
 
 def read_synonyms(pairs: Iterable[tuple[str, str]]) -> Synonyms:
-    """Words of the new phrase, joined by spaces, by old word; lower case, singular where both were plural."""
+    """Maps each old word to new phrases; all in lower case, and in the singular if both were plural."""
     counts = Counter(swap for old, new in pairs for swap in _swaps(_words(old), _words(new)))
     synonyms: dict[str, list[str]] = defaultdict(list)
     for (old, new), count in sorted(counts.items()):

@@ -1,6 +1,7 @@
-"""Schemas that never repeat: tables shuffled, dropped and added, columns dropped and added, names reworded and restyled.
+"""Draws schemas that never repeat: tables shuffled, dropped and added, columns dropped and added, names reworded and
+restyled.
 
-All by a given random generator, so that a seed fixes every schema. SQL is renamed in `rename`.
+All draws use a given random generator, so that a seed determines every schema. `rename` renames the SQL.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,12 +14,12 @@ from eval.datasets.variants.synonyms import Synonyms
 from tools.linking.word_forms import name_words
 from tools.schema import ColumnRef, Schema, Table
 
-MOST_COLUMNS = 120  # of a schema that distractors are added to
+MOST_COLUMNS = 120  # distractors are added only to schemas below this
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`base` is the schema cut and extended under its old names, `schema` the same under new ones."""
+    """`base` is the cut and extended schema under its old names, `schema` the same under new names."""
 
     base: Schema
     schema: Schema
@@ -29,14 +30,14 @@ UNNAMED = Naming({}, {})
 
 
 def original(schema: Schema) -> Variant:
-    """The schema as it is."""
+    """The schema unchanged."""
     return Variant(schema, schema, UNNAMED)
 
 
 def draw(
     schema: Schema, needed: Collection[ColumnRef], others: Sequence[Table], synonyms: Synonyms, rng: Random
 ) -> Variant:
-    """A variant that keeps the needed places; `others` are tables of other databases to take distractors from."""
+    """A variant that keeps the needed columns. `others`: tables of other databases, from which distractors are taken."""
     base = _cut(schema, needed, rng)
     base = _extended(base, others, rng)
     tables = list(base.tables)
@@ -47,7 +48,7 @@ def draw(
 
 
 def _cut(schema: Schema, needed: Collection[ColumnRef], rng: Random) -> Schema:
-    """Without some of the tables and columns that nobody needs."""
+    """The schema without some of the tables and columns that are not needed."""
     lose_table, lose_column = rng.choice((0.0, 0.3, 0.7)), rng.choice((0.0, 0.15, 0.4))
     used = {table for table, _ in needed}
     kept = [table for table in schema.tables if table.name in used or rng.random() >= lose_table]
@@ -69,7 +70,7 @@ def _cut_table(table: Table, names: set[str], keep: Collection[ColumnRef], lose:
 
 
 def _extended(schema: Schema, others: Sequence[Table], rng: Random) -> Schema:
-    """With up to three tables, and now and then a column, of other databases."""
+    """The schema with up to three tables, and sometimes a column, of other databases."""
     if sum(len(table.columns) for table in schema.tables) > MOST_COLUMNS or not others:
         return schema
     taken = {table.name.casefold() for table in schema.tables}
@@ -96,7 +97,7 @@ def _camel(words: Sequence[str]) -> str:
     return "".join([words[0], *(word.capitalize() for word in words[1:])])
 
 
-# How often each is drawn; None keeps the spelling wherever no word changes.
+# How often each style is drawn; None keeps the spelling of names whose words do not change.
 STYLES: Mapping[str, tuple[int, Style]] = {
     "snake": (4, "_".join),
     "Snake": (1, lambda words: "_".join(word.capitalize() for word in words)),
@@ -123,7 +124,7 @@ def _named(schema: Schema, synonyms: Synonyms, rng: Random) -> Naming:
 
 
 class _Words:
-    """Another word for some words, the same wherever a word stands."""
+    """Replaces some words by synonyms, each word by the same one everywhere."""
 
     def __init__(self, synonyms: Synonyms, share: float, rng: Random) -> None:
         self._synonyms, self._share, self._rng = synonyms, share, rng
@@ -137,7 +138,7 @@ class _Words:
 
 
 def _unique(names: Sequence[str], words: _Words, style: Style, keep: bool) -> dict[str, str]:
-    """New names by old; an old name stays where the new one is taken or would be a reserved word."""
+    """New names by old ones; an old name stays if the new one is taken or would be a reserved word."""
     taken = {name.casefold() for name in names}
     found: dict[str, str] = {}
     for name in names:
@@ -160,5 +161,5 @@ def _new_name(name: str, words: _Words, style: Style, keep: bool) -> str:
 
 
 def distractors(schemas: Sequence[Schema]) -> tuple[Table, ...]:
-    """The tables of all these databases that may stand in another one's schema: not too wide, at least two columns."""
+    """The tables of these databases that can be added to another schema: not too wide, and with at least two columns."""
     return tuple(table for schema in schemas for table in schema.tables if 2 <= len(table.columns) <= 12)

@@ -1,7 +1,7 @@
-"""The shape that Spider's exact match compares, and the words that it is read from. Parsing is `eval/scoring/spider/parse.py`.
+"""The parsed form of a query that Spider's exact match compares, and its tokens. `eval/scoring/spider/parse.py` parses.
 
-Columns are "table.column" in lower case, or "*". The reader is the official one's equal in what it accepts: one set
-operation per level, aliases only by AS and only of tables, no CASE, no window, no IS NULL. Spider's figures rest on it.
+Columns are "table.column" in lower case, or "*". The parser accepts exactly what the official one does: one set operation
+per level, aliases only with AS and only of tables, no CASE, no window, no IS NULL. Spider's figures depend on that.
 """
 
 import re
@@ -20,7 +20,7 @@ CLAUSES = ("select", "from", "where", "group", "order", "limit", *SET_OPERATIONS
 
 @dataclass(frozen=True, slots=True)
 class ColumnUse:
-    """A column, maybe aggregated. `distinct` is None where it must not count."""
+    """A column, perhaps aggregated. `distinct` is None if it must not count."""
 
     aggregate: str
     column: str
@@ -29,7 +29,7 @@ class ColumnUse:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One column, or two joined by an arithmetic operator ("" and None otherwise)."""
+    """One column, or two with an arithmetic operator ("" and None for one column)."""
 
     operator: str
     left: ColumnUse
@@ -38,7 +38,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`left operator first`; `second` is BETWEEN's upper bound. Bounds are None where values must not count."""
+    """`left operator first`; `second` is BETWEEN's upper bound. Both are None if values must not count."""
 
     negated: bool
     operator: str
@@ -51,9 +51,9 @@ class Condition:
 class Query:
     """One SELECT and the query that a set operation appends to it.
 
-    Conditions stand in one flat tuple with the words between them, as the official rules count positions: even places
+    Conditions and the words between them are in one flat tuple, because the official rules count positions: even positions
     are read as conditions, odd ones as "and" or "or". `order` is None without ORDER BY; its direction is the last one
-    written. Of LIMIT only the presence counts.
+    written. LIMIT counts only as present or absent.
     """
 
     distinct: bool
@@ -71,16 +71,16 @@ class Query:
 Operand = Query | ColumnUse | float | str | None
 Conditions = tuple[Condition | str, ...]
 
-# What stands for a prediction that cannot be read.
+# Stands for a prediction that cannot be parsed.
 EMPTY_QUERY = Query(False, (), (), (), (), (), (), None, False, None)
 
 
 class UnreadableError(ValueError):
-    """The text is outside of the grammar that exact match knows."""
+    """The text is outside the grammar that exact match knows."""
 
 
-# Words break at these, as in NLTK's word tokenizer that the official script uses (its English contractions, "cannot"
-# and the like, are not imitated). A comma or colon before a digit stays within the word.
+# Words break at these, as in NLTK's word tokenizer, which the official script uses (its rules for English contractions
+# such as "cannot" are not imitated). A comma or colon before a digit stays within the word.
 _BREAKS = re.compile(r"""\.{2,}|`+|--|[,:](?!\d)|[;@\#$%&‒–—―?!*«»“”‘’„\[\](){}<>]""")
 _FINAL_PERIOD = re.compile(r"""(?<=[^.])\.(?=[\])}>"'»”’\s]*$)""")
 _STRING = re.compile(r'"[^"]*"')
@@ -90,8 +90,8 @@ _GLUED = {"!": "!=", ">": ">=", "<": "<="}
 def words(sql: str) -> list[str]:
     """The words of `sql` in lower case; a literal is one word in double quotes, as written.
 
-    Raises `UnreadableError` when a quote is left open. Both kinds of quotes count as one, so O'Brien in double quotes
-    does leave one open.
+    Raises `UnreadableError` if a quote is left open. Single and double quotes are not distinguished, so O'Brien in double
+    quotes does leave one open.
     """
     text = sql.replace("'", '"')
     if text.count('"') % 2:
@@ -105,7 +105,7 @@ def words(sql: str) -> list[str]:
 
 
 def _glue(tokens: list[str]) -> list[str]:
-    """! = becomes !=, and so for < and >."""
+    """The tokens with "! =" joined to "!=", and likewise for < and >."""
     glued: list[str] = []
     for token in tokens:
         if token == "=" and glued and glued[-1] in _GLUED:

@@ -1,9 +1,9 @@
-"""Spider's exact match: two queries are equal when every clause is, as sets, whatever values they compare with.
+"""Spider's exact match: two queries are equal if every clause is, as sets, whatever values they compare with.
 
 The rules are those of the official script (taoyds/test-suite-sql-eval, `Evaluator.eval_exact_match`): DISTINCT does
-not count, columns joined by a foreign key are the same column, a query that cannot be read matches nothing. Its
-asymmetries are kept: foreign keys and DISTINCT are levelled in the outermost query and along its set operations only,
-values also in sub-queries of conditions, and nothing is levelled in a sub-query of FROM.
+not count, columns joined by a foreign key are the same column, a query that cannot be parsed matches nothing. Its
+asymmetries are kept: differences in foreign keys and DISTINCT are ignored only in the outermost query and its set
+operations, those in values also in sub-queries of conditions, and none is ignored in a sub-query of FROM.
 """
 
 import json
@@ -27,13 +27,13 @@ from eval.scoring.spider.clauses import (
 from eval.scoring.spider.execution_match import plug_in_value
 from eval.scoring.spider.parse import parse
 
-# Column -> the column that stands for all that foreign keys join it with.
+# Column -> the column that represents all those that foreign keys join with it.
 ForeignKeys = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class SpiderSchema:
-    """One entry of tables.json as exact match needs it."""
+    """What exact match needs of one entry of tables.json."""
 
     tables: Tables
     foreign_keys: ForeignKeys
@@ -46,7 +46,7 @@ def load_schemas(tables_json: Path) -> dict[str, SpiderSchema]:
 
 
 def exact_match(gold: str, prediction: str, schema: SpiderSchema) -> bool:
-    """The official verdict. Raises `UnreadableError` when the gold query cannot be read (the official script stops)."""
+    """The official verdict. Raises `UnreadableError` if the gold query cannot be parsed (the official script stops)."""
     expected = _levelled(parse(gold, schema.tables), schema)
     try:
         found = parse(plug_in_value(prediction), schema.tables)
@@ -64,7 +64,7 @@ def _tables(entry: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _foreign_keys(entry: Mapping[str, Any]) -> dict[str, str]:
-    """Groups of joined columns, each led by its first column. A key that touches two groups joins the earlier one."""
+    """Maps joined columns to the first column of their group. A key that touches two groups joins the earlier one."""
     groups: list[set[int]] = []
     for pair in entry["foreign_keys"]:
         group = next((known for known in groups if known.intersection(pair)), None)
@@ -83,7 +83,7 @@ def _column_names(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _levelled(query: Query, schema: SpiderSchema) -> Query:
-    """`query` without what must not count, its columns replaced by what stands for them."""
+    """`query` without what must not count, its columns replaced by those that represent them."""
     owned = {f"{name}.{column}" for name in query.tables if isinstance(name, str) for column in schema.tables[name]}
     keys = {column: leader for column, leader in schema.foreign_keys.items() if column in owned}
     return _level_columns(_level_values(query), keys)
@@ -114,7 +114,7 @@ def _without_value(operand: Operand) -> Query | None:
 
 
 def _level_columns(query: Query, keys: ForeignKeys) -> Query:
-    """The keys of the outermost FROM serve the set operations too."""
+    """`query` with its columns replaced; the keys of the outermost FROM apply to its set operations too."""
     operation = query.set_operation
     return replace(
         query,
@@ -175,7 +175,7 @@ def _same_set_operation(found: Query, expected: Query) -> bool:
 
 
 def _keywords(query: Query) -> set[str]:
-    """The words that both queries must hold, of conditions those of JOIN, WHERE and HAVING alike. LIMIT counts here alone."""
+    """The keywords on which both queries must agree, including those in JOIN, WHERE and HAVING. Only here does LIMIT count."""
     present = {
         "where": query.where,
         "group": query.group,

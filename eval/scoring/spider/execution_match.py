@@ -1,7 +1,7 @@
-"""Spider's execution accuracy, the rules of the official script (taoyds/test-suite-sql-eval, `eval_exec_match`).
+"""Spider's execution accuracy by the rules of the official script (taoyds/test-suite-sql-eval, `eval_exec_match`).
 
-Rows are compared as bags, or as lists when the gold text says ORDER BY; columns may come in any order; 1 equals 1.0;
-'1' does not equal 1; floats have no tolerance. Nothing here runs SQL: see `eval/scoring/referee.py`.
+Rows are compared as bags, or as lists if the gold text says ORDER BY; columns may come in any order; 1 equals 1.0;
+'1' does not equal 1; floats have no tolerance. Nothing here runs SQL; `eval/scoring/referee.py` does.
 """
 
 import re
@@ -17,32 +17,34 @@ _SPLIT_OPERATORS = (("> =", ">="), ("< =", "<="), ("! =", "!="))
 
 
 def prepare_gold(sql: str) -> str:
-    """The gold query as it is run: operators glued, first statement only, DISTINCT dropped, the current year 2020."""
+    """The gold query in the form that is run: operators joined (! = to !=), first statement only, DISTINCT dropped, and 2020
+    as the current year.
+    """
     for split, glued in _SPLIT_OPERATORS:
         sql = sql.replace(split, glued)
     return _CURRENT_YEAR.sub("2020", without_distinct(first_statement(sql)))
 
 
 def prepare_prediction(sql: str) -> str:
-    """The prediction as it is run: as the gold query, after every "value" in it became "1".
+    """The prediction in the form that is run: treated like the gold query, after every "value" is replaced by "1".
 
-    That replacement is the official script's own and hits names too: a lower-case column `value` scores wrong.
+    The official script makes this replacement, which also affects names: a lower-case column `value` is scored as wrong.
     """
     return prepare_gold(plug_in_value(sql))
 
 
 def plug_in_value(sql: str) -> str:
-    """The official script's first act on a prediction, before execution and exact match alike."""
+    """What the official script does first with a prediction, before both execution and exact match."""
     return sql.replace("value", "1")
 
 
 def order_matters(gold: str) -> bool:
-    """True when the gold text holds "order by" anywhere, be it in a sub-query or a literal."""
+    """Whether the gold text contains "order by" anywhere, even in a sub-query or a literal."""
     return "order by" in gold.lower()
 
 
 def spider_match(gold_rows: Sequence[Row], predicted_rows: Sequence[Row], ordered: bool) -> bool:
-    """True when some order of the prediction's columns makes the two results equal: as lists if `ordered`, else as bags.
+    """Whether some order of the prediction's columns makes the two results equal, as lists if `ordered`, otherwise as bags.
 
     Two empty results are equal whatever their columns.
     """
@@ -58,7 +60,7 @@ def spider_match(gold_rows: Sequence[Row], predicted_rows: Sequence[Row], ordere
 
 
 def _same_cells(gold_rows: Sequence[Row], predicted_rows: Sequence[Row], ordered: bool) -> bool:
-    """The official quick rejection: rows equal once each row is sorted by its cells' text and type.
+    """The official quick test: whether the rows are equal after each is sorted by its cells' text and type.
 
     It is stricter than equality of values: (1, 1.5) and (1.0, 1.5) sort differently, so they are judged different.
     """
@@ -71,9 +73,9 @@ def _sorted_cells(row: Row) -> Row:
 
 
 def _columns_can_be_matched(gold_rows: Sequence[Row], predicted_rows: Sequence[Row]) -> bool:
-    """Search a bijection of columns that makes the bags of rows equal, one gold column after the other.
+    """Search for a bijection of columns that makes the bags of rows equal, one gold column after the other.
 
-    A partial choice stays alive only while the rows cut to the chosen columns are equal as bags.
+    A partial choice is pursued only while the rows, cut to the chosen columns, are equal as bags.
     """
     width = len(gold_rows[0])
     gold_bags = [Counter(row[: count + 1] for row in gold_rows) for count in range(width)]
@@ -92,7 +94,7 @@ def _columns_can_be_matched(gold_rows: Sequence[Row], predicted_rows: Sequence[R
 
 
 def _distinct_columns(columns: Sequence[Row], chosen: tuple[int, ...]) -> list[int]:
-    """Columns still free, one of each content: equal columns are interchangeable, trying both would be exponential."""
+    """The unused columns, one for each content: equal columns are interchangeable, and trying all would be exponential."""
     free: dict[Row, int] = {}
     for index, column in enumerate(columns):
         if index not in chosen:

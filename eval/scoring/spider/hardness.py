@@ -1,4 +1,4 @@
-"""Spider's four levels of hardness, from the gold query alone, by the counts of the official script."""
+"""Spider's four levels of hardness, computed from the gold query by the counts of the official script."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ Hardness = Literal["easy", "medium", "hard", "extra"]
 
 
 def hardness(query: Query) -> Hardness:
-    """The official level of a gold query as `eval.scoring.spider.parse.parse` reads it."""
+    """The official level of a gold query as parsed by `eval.scoring.spider.parse.parse`."""
     clauses, nested, others = _clauses(query), _nested(query), _others(query)
     if nested == 0:
         if clauses <= 1 and others == 0:
@@ -27,7 +27,7 @@ def _conditions(query: Query) -> list[Condition | str]:
 
 
 def _clauses(query: Query) -> int:
-    """WHERE, GROUP BY, ORDER BY, LIMIT, each further table, each OR, each LIKE."""
+    """How many there are of WHERE, GROUP BY, ORDER BY, LIMIT, further tables, OR and LIKE."""
     present = sum(map(bool, (query.where, query.group, query.order, query.limited)))
     words = [*query.joins[1::2], *query.where[1::2], *query.having[1::2]]
     likes = sum(isinstance(part, Condition) and part.operator == "like" for part in _conditions(query))
@@ -35,7 +35,7 @@ def _clauses(query: Query) -> int:
 
 
 def _nested(query: Query) -> int:
-    """Sub-queries in conditions and the set operation; sub-queries of FROM do not count."""
+    """The number of sub-queries in conditions, plus one for a set operation; sub-queries in FROM do not count."""
     bounds = [
         bound for part in _conditions(query) if isinstance(part, Condition) for bound in (part.first, part.second)
     ]
@@ -48,7 +48,7 @@ def _others(query: Query) -> int:
 
 
 def _aggregates(query: Query) -> int:
-    """As the official script counts: in conditions it takes NOT for an aggregate, and GROUP BY's and SELECT's as such."""
+    """The number of aggregates as the official script counts them: in conditions it counts NOT instead of aggregates."""
     selected = sum(aggregate != "none" for aggregate, _ in query.select)
     grouped = sum(use.aggregate != "none" for use in query.group)
     ordered = sum(use.aggregate != "none" for item in (query.order or ("", ()))[1] for use in _uses(item))

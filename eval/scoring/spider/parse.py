@@ -1,4 +1,4 @@
-"""Reads a query into the shape that Spider's exact match compares. It checks names against the schema, runs nothing."""
+"""Parses a query into the form that Spider's exact match compares. Checks names against the schema, and runs nothing."""
 
 from eval.scoring.spider.clauses import (
     AGGREGATES,
@@ -23,7 +23,7 @@ _VALUE_ENDS = (*CLAUSES, ",", ")", "and", "join", "on", "as")
 
 
 def parse(sql: str, tables: Tables) -> Query:
-    """The query's shape. Raises `UnreadableError` for what the official reader cannot read either."""
+    """The parsed query. Raises `UnreadableError` for what the official parser cannot parse either."""
     tokens = words(sql)
     try:
         return _Reader(tokens, _aliases(tokens, tables), tables).query()
@@ -32,7 +32,7 @@ def parse(sql: str, tables: Tables) -> Query:
 
 
 def _aliases(tokens: list[str], tables: Tables) -> dict[str, str]:
-    """What each name of a table or an alias stands for: the word after any AS stands for the word before it."""
+    """Maps each table name and alias to its table: the word after any AS is an alias of the word before it."""
     places = [place for place, token in enumerate(tokens) if token == "as"]
     if places and places[-1] == len(tokens) - 1:
         raise UnreadableError("nothing after AS")
@@ -43,7 +43,7 @@ def _aliases(tokens: list[str], tables: Tables) -> dict[str, str]:
 
 
 class _Reader:
-    """Recursive descent over the words; `at` is the next word's place."""
+    """A recursive-descent parser over the words; `at` is the index of the next word."""
 
     def __init__(self, tokens: list[str], aliases: dict[str, str], tables: Tables) -> None:
         self.tokens = tokens
@@ -75,7 +75,7 @@ class _Reader:
         return token
 
     def query(self) -> Query:
-        """One query with its set operation. FROM is read first: columns without a qualifier need its tables."""
+        """One query with its set operation. FROM is read first, because columns without a qualifier need its tables."""
         parenthesised = self.accept("(")
         start = self.at
         sources, joins, names = self.from_clause()
@@ -100,7 +100,7 @@ class _Reader:
                 pass
 
     def from_clause(self) -> tuple[tuple[str | Query, ...], Conditions, list[str]]:
-        """(tables and sub-queries, join conditions, names of the tables) of the next FROM, wherever it stands."""
+        """(tables and sub-queries, join conditions, names of the tables) of the next FROM, wherever it is."""
         if "from" not in self.tokens[self.at :]:
             raise UnreadableError("no FROM")
         self.at = self.tokens.index("from", self.at) + 1
@@ -199,7 +199,7 @@ class _Reader:
         return value
 
     def bare_operand(self, start: int, names: list[str]) -> Operand:
-        """A sub-query, a literal, a number, or a column; of a column's words only the leading ones are looked at."""
+        """A sub-query, a literal, a number, or a column. Only the leading words of a column are read."""
         if self.sees("select"):
             return self.query()
         token = self.take()
@@ -225,7 +225,7 @@ class _Reader:
         return Expression(operator, left, right)
 
     def column_use(self, names: list[str]) -> ColumnUse:
-        """A column or an aggregate of one. After an aggregate the parenthesis before it is not closed here."""
+        """A column or an aggregate of one. A parenthesis opened before an aggregate is not closed here."""
         parenthesised = self.accept("(")
         if self.sees(*AGGREGATES, "none"):
             aggregate = self.take()

@@ -1,4 +1,4 @@
-"""Spider's rules, those of the official script (taoyds/test-suite-sql-eval)."""
+"""Spider's rules, as in the official script (taoyds/test-suite-sql-eval)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from eval.scoring.sql_text import one_line
 
 
 class SpiderRules(Rules):
-    """Rows as bags, or in order where the gold query has one, on every *.sqlite file of the folder; and exact match."""
+    """Compares rows as bags, or in order if the gold query has one, on every *.sqlite file of the folder; and exact match."""
 
     levels = ("easy", "medium", "hard", "extra")
     lenient = True
@@ -20,7 +20,7 @@ class SpiderRules(Rules):
         return Marks(spider_match(gold_rows, rows, order_matters(prepare_gold(gold))))
 
     def prediction(self, sql: str) -> str:
-        """`sql` on one line without tabs, as pred.txt holds it; the placeholder when nothing is left."""
+        """`sql` on one line without tabs, as in pred.txt; the placeholder if nothing is left."""
         return one_line(sql) or PLACEHOLDER
 
     def runnable_gold(self, gold: str) -> str:
@@ -30,11 +30,11 @@ class SpiderRules(Rules):
         return prepare_prediction(prediction)
 
     def databases(self, database: Path) -> Sequence[Path]:
-        """All *.sqlite files beside the database's own: in the test-suite folders these make the test suite."""
+        """All *.sqlite files in the database's folder: in the test-suite folders, these are the test suite."""
         return sorted(database.parent.glob("*.sqlite"))
 
     def exact_match(self, tables: Path | None) -> ExactMatch:
-        """None without tables.json, and where the gold query cannot be read."""
+        """A comparison by exact match, which gives None without tables.json or if the gold query cannot be parsed."""
         schemas = load_schemas(tables) if tables else {}
 
         def match(db_id: str, gold: str, prediction: str) -> bool | None:
@@ -47,7 +47,7 @@ class SpiderRules(Rules):
         return match
 
     def files(self, records: Sequence[Predicted]) -> Mapping[str, str]:
-        """pred.txt, and gold.txt beside it, as `evaluation.py --gold gold.txt --pred pred.txt` takes them."""
+        """pred.txt and gold.txt, as `evaluation.py --gold gold.txt --pred pred.txt` reads them."""
         return {
             "pred.txt": "".join(f"{self.prediction(record.sql)}\n" for record in records),
             "gold.txt": "".join(f"{one_line(record.gold)}\t{record.db_id}\n" for record in records),

@@ -1,4 +1,4 @@
-"""How the cost of decoding grows with the context, the draft, the batch, and the size of the schema."""
+"""Measures how the cost of decoding grows with the context, the draft, the batch, and the size of the schema."""
 
 import json
 import random
@@ -25,7 +25,7 @@ DRAFTS = (0, 1, 3, 7, 15, 31, 63, 127)  # nodes
 ROWS = (1, 8, 16, 32, 64)  # of a forward: the last token and a draft
 BATCHES = (1, 2, 4, 8, 16)  # sequences
 SCHEMAS = (10, 30, 100, 300, 1000)  # tables
-CONTEXT = 400  # where draft and batch are measured
+CONTEXT = 400  # tokens of context at which draft and batch are measured
 QUESTION = "How many items have a price above 10?"
 _SEED = 0
 
@@ -36,8 +36,8 @@ class Point:
 
     varied: str  # context, draft, batch, schema, rows
     size: int
-    ms: float  # median of a forward, least of them for rows; of a schema, of a whole question
-    detail: dict[str, float]  # what else was measured there
+    ms: float  # median of a forward (for rows: the least) or, for a schema, of a whole question
+    detail: dict[str, float]  # further figures measured at this size
 
 
 Say = Callable[[str], None]
@@ -50,7 +50,7 @@ def measure_cost(
     say: Say = lambda text: None,
     beside: Mapping[str, AnyTarget] | None = None,
 ) -> list[Point]:
-    """All five sweeps. Sizes that the model does not take are left out.
+    """Measure all five sweeps. Sizes that the model does not support are left out.
 
     beside: other targets by name, timed by rows in turn with the model's own.
     """
@@ -97,7 +97,7 @@ def _drafts(target: AnyTarget, repeats: int) -> Iterator[Point]:
 
 
 def _batches(target: AnyTarget, repeats: int) -> Iterator[Point]:
-    """Plain steps of several sequences in one forward, and the same with a draft of 8 each."""
+    """Measure plain steps of several sequences in one forward, and the same with a draft of 8 nodes for each sequence."""
     draw = random.Random(_SEED)
     context = min(CONTEXT, target.max_length - 10)
     draft = Draft.chain(draw.choices(range(target.vocab_size), k=8))
@@ -120,7 +120,7 @@ def _batches(target: AnyTarget, repeats: int) -> Iterator[Point]:
 
 def _median_ms(target: AnyTarget, work: Sequence[Work[Any]], repeats: int) -> float:
     times = []
-    for _ in range(repeats + 1):  # the first warms up
+    for _ in range(repeats + 1):  # the first is a warm-up
         start = perf_counter()
         target.score(work)
         times.append(1e3 * (perf_counter() - start))
@@ -128,7 +128,7 @@ def _median_ms(target: AnyTarget, work: Sequence[Work[Any]], repeats: int) -> fl
 
 
 def _schema(loaded: LoadedModel, folder: Path, tables: int) -> Point:
-    """A question to a database of so many tables, from nothing: its values indexed, its grammar built."""
+    """Time a question about a database of `tables` tables from a cold start: its values are indexed, its grammar is built."""
     database = open_database(_database(folder / f"{tables}-tables.sqlite", tables), engine="sqlite")
     try:
         toolbox = loaded.toolbox(database)
@@ -143,7 +143,7 @@ def _schema(loaded: LoadedModel, folder: Path, tables: int) -> Point:
 
 
 def _database(path: Path, tables: int) -> Path:
-    """Tables of five columns and three rows, each but the first with a foreign key to the one before."""
+    """Create tables of five columns and three rows, each but the first with a foreign key to the one before."""
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path)
     for i in range(tables):
@@ -161,7 +161,7 @@ def _database(path: Path, tables: int) -> Path:
 
 
 def write(points: Iterable[Point], out: Path) -> None:
-    """cost.json and cost.svg."""
+    """Write cost.json and cost.svg."""
     points = list(points)
     out.mkdir(parents=True, exist_ok=True)
     (out / "cost.json").write_text(json.dumps([asdict(point) for point in points], indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What no implementation can beat on this machine: the time to read a model's weights, and to multiply with them."""
+"""A lower bound for any implementation on this machine: the time to read a model's weights, and to multiply with them."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,15 +19,15 @@ _REPEATS = 7
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A model's matrices, and this machine's speed with the threads and the device that it runs on."""
+    """The size of a model's matrices, and this machine's speed with the threads and the device that are used."""
 
     weight_bytes: int  # read by every forward
-    multiplications: int  # of one row: a parameter is one
+    multiplications: int  # per row; one for each parameter
     bytes_per_s: float
     flops_per_s: float
 
     def ms(self, rows: int) -> float:
-        """Of a forward of so many rows without attention: reading and multiplying at the same time, whichever takes longer."""
+        """Least milliseconds for a forward of `rows` rows without attention, if reading and multiplying overlap fully."""
         return 1e3 * max(self.weight_bytes / self.bytes_per_s, 2 * rows * self.multiplications / self.flops_per_s)
 
     def to_dict(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class Floor:
 
 
 def measure_floor(decoder: TextDecoder) -> Floor:
-    """Best of several: a floor is what the machine does when nothing else disturbs it."""
+    """Measure the floor as the best of several runs, since that is when nothing else disturbs the machine."""
     head = decoder.target.lm_head
     layers = _layer_parameters(decoder.name)
     read = torch.zeros(_READ_BYTES // 4, device=head.device)
@@ -52,7 +52,7 @@ def measure_floor(decoder: TextDecoder) -> Floor:
 
 
 def _layer_parameters(name: str) -> int:
-    """Of the layers' matrices."""
+    """Number of parameters in the layers' matrices."""
     folder = resolve(name)
     return sum(tensor.numel() for key, tensor in read_weights(folder) if ".layers." in key and tensor.dim() == 2)
 

@@ -1,4 +1,4 @@
-"""A line chart as SVG, from numbers alone: one curve, labelled axes from zero up, points that carry their value."""
+"""Draws line charts as SVG: one curve each, labelled axes that start at zero, and points with their values."""
 
 from collections.abc import Sequence
 from html import escape
@@ -9,7 +9,7 @@ _TICKS = 4
 
 
 def charts(panels: Sequence[tuple[str, str, str, Sequence[tuple[float, float]]]]) -> str:
-    """Panels (title, name of x, name of y, points in the order of x) side by side, two in a row."""
+    """An SVG of panels (title, name of x, name of y, points sorted by x), two side by side."""
     rows = (len(panels) + 1) // 2
     drawn = "".join(
         f'<g transform="translate({(i % 2) * _WIDTH},{(i // 2) * _HEIGHT})">{_panel(*panel)}</g>'

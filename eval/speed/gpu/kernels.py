@@ -1,7 +1,7 @@
-"""Every kernel against its plain-torch reference and against what the machine could do: `sqlagent bench kernels`.
+"""Compares every kernel with its plain-torch reference and with the hardware's limit: `sqlagent bench kernels`.
 
-The floor of a kernel is the longer of its bytes over the measured bandwidth and its operations over the measured rate. Times
-are medians on the GPU's own clock, with its L2 cache emptied before every call.
+The floor of a kernel is the larger of its bytes divided by the measured bandwidth and its operations divided by the measured
+rate. Times are medians on the GPU's own clock, with the L2 cache flushed before every call.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +19,12 @@ Timer = Callable[[Run], float]  # milliseconds
 
 
 class NoGpu(RuntimeError):
-    """The benchmark of the kernels was asked for without a GPU that could run them."""
+    """The kernels' benchmark needs a GPU that can run them, and there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A model's sizes and what is asked of it."""
+    """A model's sizes, and those of the work to measure."""
 
     heads: int = 28  # these five as in Qwen2.5-Coder-7B
     kv_heads: int = 4
@@ -50,7 +50,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel's work; other ways to do the same; what it must read and write, and multiply and add."""
+    """One kernel's work, alternatives that do the same, and the bytes and operations that it needs at least."""
 
     kernel: str
     run: Run
@@ -61,7 +61,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Bytes and operations (two of them per multiply-add) a millisecond, measured."""
+    """Measured bytes and operations (two per multiply-add) per millisecond."""
 
     bytes_per_ms: float
     operations_per_ms: float
@@ -71,7 +71,7 @@ class Machine:
 
 
 def require_gpu() -> None:
-    """Raises NoGpu."""
+    """Raise NoGpu unless there is a GPU that can run the kernels."""
     if not torch.cuda.is_available():
         raise NoGpu(
             "bench kernels needs a CUDA GPU, and torch sees none here; "
@@ -87,7 +87,7 @@ def gpu_ms(run: Run) -> float:
 
 
 def measured_machine(timer: Timer, device: str = "cuda", copied_bytes: int = 1 << 31, side: int = 8192) -> Machine:
-    """Bandwidth of a copy (bytes read and written), and the rate of a bf16 product of random square matrices."""
+    """Measure the bandwidth of a copy (bytes read and written), and the rate of a bf16 product of random square matrices."""
     source = torch.zeros(copied_bytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copy_ms = timer(lambda: target.copy_(source))
@@ -96,7 +96,7 @@ def measured_machine(timer: Timer, device: str = "cuda", copied_bytes: int = 1 <
 
 
 def measure(shape: Shape, machine: Machine, timer: Timer, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
-    """A row per kernel and other way: its time, the floor, and how many times as long the other takes."""
+    """A row per kernel and alternative: the kernel's time, the floor, and how many times as long the alternative takes."""
     for build in CASES:
         case = build(shape)
         say(case.kernel)

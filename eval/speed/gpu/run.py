@@ -1,4 +1,4 @@
-"""A whole run of the GPU's benchmark."""
+"""Runs the whole GPU benchmark."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from eval.speed.gpu.targets import SHAPES, Sizes, measure_target
 
 
 def chosen_models(names: str) -> list[str]:
-    """Names of `SHAPES` from a list with commas between, "all" or "none". Raises UnknownShape."""
+    """Names of `SHAPES` from a comma-separated list, "all" or "none". Raises UnknownShape."""
     if names in ("all", "none"):
         return list(SHAPES) if names == "all" else []
     chosen = [name.strip() for name in names.split(",")]
@@ -21,12 +21,12 @@ def chosen_models(names: str) -> list[str]:
 
 
 class UnknownShape(ValueError):
-    """A model was named whose sizes are not in the table."""
+    """The sizes of a model that was named are not in the table."""
 
 
 @torch.no_grad()
 def run(models: Sequence[str], say: Callable[[str], None], timer: Timer = gpu_ms) -> dict[str, Any]:
-    """Everything that was measured, by part."""
+    """Run all parts; returns the measurements by part."""
     torch.manual_seed(0)
     machine = measured_machine(timer)
     kernels = list(measure(Shape(), machine, timer, say))

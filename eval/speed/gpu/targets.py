@@ -1,4 +1,4 @@
-"""Whole forwards on a GPU, with random weights of real sizes: a step against the bandwidth floor, drafts against a step."""
+"""Times whole forwards on a GPU, with random weights of real sizes: steps relative to the floor, drafts to steps."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from decoding.timing.forward_timing import time_forward
 def config_of(
     family: Family, layers: int, hidden: int, inner: int, heads: tuple[int, int, int], vocab: int, theta: float
 ) -> ModelConfig:
-    """heads: of queries, of keys, and their width."""
+    """A model's configuration. heads: number of query heads, number of key heads, and their width."""
     return ModelConfig(
         family=family,
         vocab_size=vocab,
@@ -48,14 +48,14 @@ SHAPES = {
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """At which contexts, and with how many nodes beside the plain step's one token."""
+    """The contexts to measure, and the numbers of draft nodes in addition to the plain step's token."""
 
     contexts: Sequence[int] = (400, 4096)
     nodes: Sequence[int] = (16, 64, 128, 256)
 
 
 def random_weights(config: ModelConfig, dtype: torch.dtype, device: str) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a checkpoint with this configuration, with transformers' names."""
+    """Random tensors for a checkpoint with this configuration, under transformers' names."""
     hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
     query, key = config.heads * dim, config.kv_heads * dim
     layer = {
@@ -85,7 +85,7 @@ def random_weights(config: ModelConfig, dtype: torch.dtype, device: str) -> Iter
 
 
 def step_bytes(config: ModelConfig, context: int, element_bytes: int = 2) -> int:
-    """What a step must read: every weight but the embedding that is only looked up, and the context's keys and values."""
+    """Bytes that a step must read: the context's keys and values, and all weights but an embedding that is only looked up."""
     numbers = {name: tensor.numel() for name, tensor in random_weights(config, torch.bfloat16, "meta")}
     if not config.tie_embeddings:
         del numbers["model.embed_tokens.weight"]
@@ -96,9 +96,9 @@ def step_bytes(config: ModelConfig, context: int, element_bytes: int = 2) -> int
 def measure_target(
     name: str, config: ModelConfig, bytes_per_ms: float, sizes: Sizes, device: str, say: Callable[[str], None]
 ) -> Iterator[dict[str, object]]:
-    """A row per context: plain step in ms and its share of the floor; eager and drafts in plain steps.
+    """A row per context: the plain step in ms and relative to the floor; eager steps and drafts in multiples of a plain step.
 
-    Wall time of `score`, choices at temperature 0 included.
+    Times are wall time of `score`, including choices at temperature 0.
     """
     say(name)
     model = CudaModel(config, random_weights(config, torch.bfloat16, device), torch.bfloat16, device)

@@ -1,4 +1,4 @@
-"""Decodes what the agent asked again by every method, and searches for the fastest options.
+"""Decodes the agent's calls again with every method, and searches for the fastest options.
 
 Start at `methods`.
 """

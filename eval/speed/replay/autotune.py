@@ -1,8 +1,8 @@
-"""The method and options for a model on this machine: measured cost of forwards x acceptance on the example's questions.
+"""Finds the fastest method and options for a model on this machine from the measured cost of forwards and the acceptance on
+the example database's questions.
 
-The agent answers questions with plain decoding. Every method then decodes the texts that it asked for, and its time is
-predicted from its rounds (see `decoding.timing.tuned`). Options are searched one after the other. Methods with heads are left
-out.
+The agent answers questions with plain decoding. Every method then decodes the same texts, and its time is predicted from
+its rounds (see `decoding.timing.tuned`). Options are searched one after the other. Methods with heads are left out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 
 def autotune(choice: ModelChoice, database: Database, questions: Sequence[str], say: Say = lambda text: None) -> Tuned:
-    """Find what is fastest. Raises what loading raises."""
+    """Find the fastest method and options. Raises the same errors as loading the model."""
     loaded, recorder = recording(plain_model(choice))
     say("timing forwards")
     cost = ForwardCost.fit(recorder.alone(_times))
@@ -45,7 +45,7 @@ def autotune(choice: ModelChoice, database: Database, questions: Sequence[str], 
 
 
 def fastest(recorder: CallRecorder, calls: Sequence[Call], cost: ForwardCost, say: Say = lambda text: None) -> Tuned:
-    """The method and options with the shortest predicted time for these calls; the default, where it is as fast."""
+    """The method and options with the shortest predicted time for these calls; the default if it is as fast."""
     plain, default = (_predict(name, {}, recorder, calls, cost) for name in ("plain", DEFAULT_DECODER))
     found = {decoder: _fastest(decoder, recorder, calls, cost, say) for decoder in SPACE}
     decoder = max(found, key=lambda name: found[name].tokens_per_s)
@@ -91,7 +91,7 @@ def _fastest(decoder: str, recorder: CallRecorder, calls: Sequence[Call], cost: 
 def _predict(
     decoder: str, options: dict[str, Any], recorder: CallRecorder, calls: Sequence[Call], cost: ForwardCost
 ) -> Tried:
-    """All texts decoded by a method, with the predicted time; it is infinite where a text is not plain decoding's."""
+    """Decode all texts with a method and predict its time, which is infinite if a text differs from plain decoding's."""
     ms, tokens, forwards = 0.0, 0, 0
     for call in calls:
         settings = replace(call.settings, decoder=decoder, options=options, recall=call.settings.recall.copy())

@@ -1,9 +1,10 @@
-"""The table of checkpoints and decoding methods: what the agent asks a model, decoded again by every method in turn.
+"""The table of checkpoints and decoding methods: the agent's calls to a model are decoded again with every method.
 
-Per checkpoint the agent answers each question with plain decoding, and its SQL is scored. Then every text that it asked for is
-decoded by every method, plain among them, in turn, so that the machine's drift meets all alike: same prompt, same grammar,
-same recall, and the prompt in the prefix cache, so that times hold no prefill (what the agent's own prefill took is recorded
-apart). A method must write plain decoding's text, so the accuracy is the checkpoint's; whether it does is recorded.
+For each checkpoint, the agent answers each question with plain decoding, and its SQL is scored. Then every text that it asked
+for is decoded with every method, including plain. The methods take turns, so that drifts of the machine's speed affect all
+equally. They have the same prompt, grammar and recall, and find the prompt in the prefix cache, so that times do not include
+prefill (the agent's own prefill time is recorded separately). A method must produce plain decoding's text, so the accuracy is
+the checkpoint's; whether it does is recorded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,7 @@ from eval.speed.trajectory.jacobi_counts import count
 
 @dataclass(frozen=True, slots=True)
 class MethodSpec:
-    """A line of the table: a method with options, and what it is called there."""
+    """A line of the table: a method with options, and its name there."""
 
     name: str
     decoder: str
@@ -41,7 +42,7 @@ class MethodSpec:
 
 
 PLAIN = MethodSpec("plain", "plain")
-# CLLM's own decoder, windows against blocks of the same width, and what each source of candidates adds.
+# CLLM's own decoder, windows next to blocks of the same width, and variants that show what each source of candidates adds.
 DEFAULT_METHODS: Sequence[str] = (
     "jacobi:refill=false,block_size=16",
     "jacobi:block_size=16",
@@ -64,7 +65,7 @@ DEFAULT_METHODS: Sequence[str] = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A text decoded by a method. `tokens`: committed, forced ones apart; `text_tokens`: both, up to the text's end."""
+    """A text decoded with a method. `tokens`: committed ones without forced ones; `text_tokens`: both, up to the text's end."""
 
     step: str
     method: str
@@ -73,22 +74,22 @@ class Measured:
     forced_tokens: int
     forwards: int
     wall_ms: float  # with the prompt in the prefix cache
-    prefill_ms: float  # of the agent's own first forward for this text
-    equal: bool  # whether the text is plain decoding's
+    prefill_ms: float  # time of the agent's own first forward for this text
+    equal: bool  # whether the text equals plain decoding's
     fast_forwarded: int
     stationary: int
     drafted_tokens: int  # nodes that were verified
     draft_ms: float
     target_ms: float
     verify_ms: float
-    drafted_rounds: Sequence[int]  # by depth, the first is 1: rounds that drafted so deep
-    accepted_rounds: Sequence[int]  # and those that accepted a token there
-    gap: float = 0.0  # where it is not plain's text: `near_ties.parting_gap`
+    drafted_rounds: Sequence[int]  # rounds that drafted to each depth, from 1
+    accepted_rounds: Sequence[int]  # of these, rounds that accepted a token at that depth
+    gap: float = 0.0  # `near_ties.parting_gap`, if the text differs from plain decoding's
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question put to a checkpoint. `correct` is None where it could not be scored."""
+    """A question put to a checkpoint. `correct` is None if it could not be scored."""
 
     id: str  # checkpoint and question
     checkpoint: str
@@ -99,20 +100,20 @@ class Asked:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The record of one line. Raises KeyError for a missing field."""
+        """The record in a line. Raises KeyError for a missing field."""
         runs = tuple(Measured(**run) for run in values["runs"])
         return cls(**{item.name: values[item.name] for item in fields(cls)} | {"runs": runs})
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What a table is made of. `checkpoints`: by name; the first is the one that others are compared with."""
+    """What a table is made from. `checkpoints`: by name; the others are compared with the first."""
 
     checkpoints: Mapping[str, ModelChoice]
     methods: Sequence[MethodSpec]
     dataset: str
     agent: AgentOptions = field(default_factory=AgentOptions)
-    steps: tuple[str, ...] = ()  # only these are decoded again; none: all
+    steps: tuple[str, ...] = ()  # the steps to decode again; all if empty
     first_turn: FirstTurn = "own"
     timeout_s: float = 30.0
 
@@ -121,7 +122,7 @@ class Study:
         return dataset_named(self.dataset).rules
 
     def settings(self, examples: Sequence[Example]) -> dict[str, Any]:
-        """Whatever the records depend on, as JSON takes it."""
+        """Everything on which the records depend, as JSON values."""
         given = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "checkpoints"}
         given |= {"agent": asdict(self.agent), "methods": [asdict(method) for method in self.methods]}
         checkpoints = {name: asdict(choice) for name, choice in self.checkpoints.items()}
@@ -136,10 +137,10 @@ def run_methods(
     shard: tuple[int, int] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Asked]:
-    """The records of every checkpoint and question; `out` gets records.jsonl and settings.json.
+    """The records of every checkpoint and question. Writes records.jsonl and settings.json to `out`.
 
-    Called again on the same `out` it goes on with what has no record yet. `shard` (number from 1, count) as in
-    `eval.accuracy.run.evaluate`. Raises ResumeError when `out` holds another run, and what loading and asking raise.
+    Called again on the same `out`, it continues with what has no record yet. `shard` (number from 1, count) as in
+    `eval.accuracy.run.evaluate`. Raises ResumeError if `out` holds another run, and what loading and asking raise.
     """
     asked = part(examples, *shard) if shard else examples
     folder = out / f"shard-{shard[0]}-of-{shard[1]}" if shard else out
@@ -168,7 +169,7 @@ def _ask_all(
     scorer: Scorer,
     say: Callable[[str], None],
 ) -> None:
-    """One checkpoint's questions, and the records of them. Methods take turns in being the first."""
+    """Ask and record one checkpoint's questions. The methods take turns at going first."""
     say(f"{name}: loading the model")
     answered = agent_calls(plain_model(choice), examples, study.agent, study.timeout_s, study.first_turn)
     for number, (recorder, example, prediction, calls) in enumerate(answered, 1):
@@ -183,7 +184,7 @@ def _ask_all(
 
 
 def replay(decoder: CallRecorder, call: Call, methods: Sequence[MethodSpec]) -> list[Measured]:
-    """Decode a call by each method in turn."""
+    """Decode a call with each method in turn."""
     return [_measured(decoder.inner, call, method) for method in methods]
 
 
@@ -194,7 +195,7 @@ def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
     again = decoder.generate(call.prompt, settings)
     wall_ms = 1e3 * (perf_counter() - start)
     equal = again.text == call.generation.text
-    # A method may commit tokens past a stop string in its last forward: these are no gain.
+    # A method may commit tokens past a stop string in its last forward; these do not count.
     beyond = max(len(again.tokens) - len(call.generation.tokens), 0) if equal else 0
     counts, metrics = count(again.rounds), measure(again.rounds)
     drafted, accepted = rounds_by_depth(again.rounds)
@@ -221,7 +222,7 @@ def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
 
 
 def extra_parameters(method: Method) -> int:
-    """Of the heads that a method drafts with; a cascade's are those of its parts."""
+    """Number of parameters of the heads with which a method drafts; for a cascade, the sum over its parts."""
     parts = [each for value in vars(method).values() for each in (value if isinstance(value, list) else [value])]
     own = sum(weights.numel() for part in parts if isinstance(part, Module) for weights in part.parameters())
     return own + sum(extra_parameters(part) for part in parts if isinstance(part, Method))

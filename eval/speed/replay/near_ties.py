@@ -1,8 +1,8 @@
-"""What losslessness means where sums are rounded: a text parts from plain decoding's at near-ties of the target only.
+"""Checks losslessness despite rounding: a text may diverge from plain decoding's only at near-ties of the target.
 
-In bf16, and in int8 on torch's operators, a forward's rounding depends on how many rows it has, and so do the last bits
-of its logits (in fp32 no text parts, which is a test). A parting is harmless where the target itself ranks the two
-tokens next to each other.
+In bf16, and in int8 on torch's operators, a forward's rounding depends on its number of rows, and so do the last bits of
+its logits (in fp32 no text diverges; a test checks that). A divergence is harmless if the target itself scores the two
+tokens almost equally.
 """
 
 from itertools import zip_longest
@@ -19,9 +19,10 @@ TOLERANCE = 0.5
 
 
 def parting_gap(decoder: TextDecoder, prompt: str, plain: Generation, other: Generation, sampler: Sampler) -> float:
-    """How far apart the target ranks the first tokens in which two texts differ, in a forward without a draft.
+    """The gap between the target's scores for the first tokens in which two texts differ, in a forward without a draft.
 
-    In logits; above temperature 0 with the sampler's noise, times the temperature. 0 where the tokens are the same.
+    In logits; above temperature 0, scores include the sampler's noise and are multiplied by the temperature. 0 if the tokens
+    are the same.
     """
     pairs = zip_longest(plain.tokens, other.tokens)
     at = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
@@ -35,7 +36,7 @@ def parting_gap(decoder: TextDecoder, prompt: str, plain: Generation, other: Gen
 
 @torch.inference_mode()
 def _gap(target: AnyTarget, before: list[int], places: list[list[int]], sampler: Sampler) -> float:
-    """Between the best tokens of each of the two `places` behind `before`."""
+    """The gap between the best tokens of the two sets in `places`, each as a continuation of `before`."""
     sequence = target.open(before, Sampler())
     try:
         logits = target.score([Work(sequence, before[sequence.cached :], Draft())])[0].logits[0]

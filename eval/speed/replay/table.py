@@ -1,4 +1,4 @@
-"""The table of `bench methods` as pure functions of its records: rows, accuracy with paired differences, markdown."""
+"""Computes the table of `bench methods` from its records: rows, accuracy with paired differences, Markdown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,15 +13,16 @@ EVERY_STEP = "all"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A checkpoint and a method, over all steps or one. Sums over the texts first, then ratios.
+    """A checkpoint and a method, over all steps or one. Figures are ratios of sums over the texts.
 
-    tokens_per_forward: committed / forwards, forced tokens apart. fewer_forwards: plain's forwards of the same checkpoint /
-    these; under a grammar this is the fairer of the two, since what plain decoding gets from the grammar for nothing, a
-    method may have to guess. speedup: against plain of the same checkpoint, without prefill; speedup_with_prefill: with what
-    the agent's own prefill took added to both. speedup_vs_first: tokens/s over those of plain of the first checkpoint.
-    fast_forwarded, stationary: CLLM's Table 3, per text. widest_gap: of the texts that are not equal (`near_ties`).
-    nodes_per_forward: drafted tokens that a forward verifies. draft_ms, target_ms, verify_ms: per forward.
-    acceptance_by_depth: of the rounds that drafted so deep, the first is depth 1.
+    tokens_per_forward: committed tokens / forwards, without forced tokens. fewer_forwards: forwards of plain decoding with
+    the same checkpoint / forwards of this method. Under a grammar, the latter is the fairer of the two, since a method may
+    have to guess tokens that the grammar gives plain decoding for free. speedup: over plain decoding with the same
+    checkpoint, without prefill; speedup_with_prefill: with the agent's own prefill time added to both. speedup_vs_first:
+    tokens/s relative to plain decoding with the first checkpoint. fast_forwarded, stationary: CLLM's Table 3, per text.
+    widest_gap: over the texts that are not equal (`near_ties`). nodes_per_forward: drafted tokens that a forward verifies.
+    draft_ms, target_ms, verify_ms: per forward. acceptance_by_depth: from depth 1, the share of the rounds that drafted to
+    a depth and accepted a token there.
     """
 
     checkpoint: str
@@ -37,7 +38,7 @@ class Row:
     speedup: float
     speedup_with_prefill: float
     speedup_vs_first: float
-    equal: int  # texts that are plain decoding's
+    equal: int  # number of texts equal to plain decoding's
     widest_gap: float
     fast_forwarded: float
     stationary: float
@@ -50,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """A checkpoint's execution accuracy, and its paired difference to the first checkpoint's, with 95 % intervals."""
+    """A checkpoint's execution accuracy and its paired difference to the first checkpoint's, with 95 % intervals."""
 
     checkpoint: str
     scored: int
@@ -61,7 +62,7 @@ class Accuracy:
 
 
 def rows(records: Sequence[Asked], by_step: bool = False) -> list[Row]:
-    """In the order of checkpoints and methods in the records; `by_step`: a row for each step as well."""
+    """The rows in the order of checkpoints and methods in the records; `by_step`: also a row for each step."""
     checkpoints = list(dict.fromkeys(record.checkpoint for record in records))
     runs = {
         name: [run for record in records if record.checkpoint == name for run in record.runs] for name in checkpoints
@@ -126,7 +127,7 @@ def _tokens_per_s(runs: Sequence[Measured]) -> float:
 
 
 def accuracies(records: Sequence[Asked]) -> list[Accuracy]:
-    """Of every checkpoint, in order. A difference is over the questions that both have a verdict on."""
+    """The accuracy of every checkpoint, in order. Differences are over the questions with a verdict for both."""
     verdicts: dict[str, dict[str, bool]] = {}
     for record in records:
         own = verdicts.setdefault(record.checkpoint, {})
@@ -157,7 +158,7 @@ def to_dict(records: Sequence[Asked], extra_parameters: Mapping[str, int]) -> di
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
-    """The tables of `to_dict` as text."""
+    """The tables of `to_dict` as Markdown."""
     shown = {
         "checkpoint": "checkpoint",
         "method": "method",

@@ -1,8 +1,8 @@
-"""The fastest options of a decoding method on this machine, by coordinate descent.
+"""Finds the fastest options of a decoding method on this machine by coordinate descent.
 
-One option after the other: all its values, with the other options as they stand, decode the same texts in turn, and the value
-with most tokens a second stays, if it is faster than the one that stood by more than noise. A sweep that changes nothing is
-the last. Texts are the agent's own, recorded with plain decoding first (see `eval.speed.replay.methods`).
+Options are tuned one after the other: the same texts are decoded with each value of an option, all other options fixed, and
+the value with the most tokens per second is kept if it beats the current one by more than noise. A sweep that changes
+nothing is the last. The texts are the agent's own, first recorded with plain decoding (see `eval.speed.replay.methods`).
 """
 
 import json
@@ -33,23 +33,23 @@ SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "jacobi": {"block_size": (4, 6, 8, 12, 16, 24), "refill": (False, True)},
     "lookahead": {"window": (2, 3, 5, 7), "ngram": (3, 4, 5), "guesses": (3, 5, 7)},
 }
-NOISE = 1.01  # a value must be so many times as fast as the one that stands
+NOISE = 1.01  # a new value must be at least this many times as fast as the current one
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Options measured on all texts, together with the others of the same `trial`."""
+    """Options measured on all texts, in turn with the others of the same `trial`."""
 
     id: str
     trial: str  # sweep and option, or "start" and "end" for the comparison with plain decoding
-    options: dict[str, Any] | None  # None: plain decoding
+    options: dict[str, Any] | None  # None for plain decoding
     text_tokens: int
     forwards: int
     wall_ms: float
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The record of one line. Raises KeyError for a missing field."""
+        """The record in a line. Raises KeyError for a missing field."""
         return cls(**{item.name: values[item.name] for item in fields(cls)})
 
     @property
@@ -59,7 +59,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What is tuned. `space`: values by option; the first point has the method's defaults."""
+    """What is tuned. `space`: values by option; the search starts at the method's defaults."""
 
     decoder: str
     space: Mapping[str, Sequence[Any]]
@@ -69,16 +69,16 @@ class Tuning:
     timeout_s: float = 30.0
 
     def settings(self, examples: Sequence[Example]) -> dict[str, Any]:
-        """Whatever the records depend on, as JSON takes it."""
+        """Everything on which the records depend, as JSON values."""
         return {**asdict(self), "questions": fingerprint(examples)}
 
 
 def tune(
     tuning: Tuning, examples: Sequence[Example], out: Path, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
-    """Find the best options and return the summary. Called again on the same `out` it goes on with the next trial.
+    """Find the best options and return the summary. Called again on the same `out`, it continues with the next trial.
 
-    Raises ResumeError when `out` holds another run, and what loading and asking raise.
+    Raises ResumeError if `out` holds another run, and what loading and asking raise.
     """
     log = RecordLog(out, tuning.settings(examples), Tried)
     try:
@@ -107,7 +107,7 @@ def descend(
     sweeps: int,
     run: Callable[[str, Sequence[dict[str, Any]]], list[Tried]],
 ) -> dict[str, Any]:
-    """The fastest options by coordinate descent from `start`. run(trial, points): a record for every point, in their order."""
+    """The fastest options by coordinate descent from `start`. run(trial, points): returns a record for each point, in order."""
     best = dict(start)
     for sweep in range(sweeps):
         before = best
@@ -128,7 +128,7 @@ def _defaults(tuning: Tuning) -> dict[str, Any]:
 
 
 class _Trials:
-    """Measures points of one trial in turn, text by text; what the log has already is not measured again."""
+    """Measures the points of a trial in turn, text by text; what is already in the log is not measured again."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _Trials:
         self._decoder, self._recorder, self._calls, self._log, self._say = decoder, recorder, calls, log, say
 
     def run(self, trial: str, points: Sequence[dict[str, Any] | None]) -> list[Tried]:
-        """A record for every point, in their order; points that are the same have one."""
+        """A record for each point, in order; equal points share one."""
         keys = [f"{trial} {json.dumps(point)}" for point in points]
         wanted = dict(zip(keys, points, strict=True))
         known = {tried.id: tried for tried in self._log.records}

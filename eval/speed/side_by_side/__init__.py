@@ -1,4 +1,4 @@
-"""Runs every method, and other programs, on the same prompts in one run.
+"""Compares all methods, and other programs, on the same prompts in one run.
 
 Start at `run`.
 """

@@ -1,4 +1,4 @@
-"""Prompts for the decoding benchmark: what the agent asks a model for real questions."""
+"""Collects prompts for the decoding benchmark: the agent's prompts for real questions."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,13 +8,13 @@ from eval.datasets.official import Example
 from eval.speed.agent_calls import agent_calls
 from eval.speed.side_by_side.compare import Prompt
 
-_TIMEOUT_S = 30.0  # of a query that the agent runs
+_TIMEOUT_S = 30.0  # deadline of each query that the agent runs
 
 
 def agent_prompts(
     loaded: LoadedModel, examples: Sequence[Example], say: Callable[[str], None] = lambda text: None
 ) -> Iterator[Prompt]:
-    """Prompt and recall of every text that the agent asks for when it answers the executable ones on SQLite."""
+    """Prompt and recall of every text that the agent asks for when it answers the executable examples on SQLite."""
     executable = [example for example in examples if example.executable]
     answered = agent_calls(loaded, executable, AgentOptions(), _TIMEOUT_S)
     for number, (_, _, _, calls) in enumerate(answered, 1):

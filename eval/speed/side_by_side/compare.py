@@ -1,7 +1,8 @@
 """The decoding benchmark: every method on the same prompts, with the same target, in one run.
 
-Per prompt the methods take turns, so that the machine's drift meets all alike. Timing is wall time of the decode, prefill
-included; prefill is the time to the first token, which ours share with their first draft. The prefix cache is off.
+The methods take turns at each prompt, so that drifts of the machine's speed affect all equally. Times are wall time of the
+decode, including prefill; prefill is the time to the first token, which for our methods includes their first draft. The
+prefix cache is off.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,7 @@ from decoding.serving.text_decoder import Settings, TextDecoder
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is decoded. `recall`: what drafts may copy from beside the prompt."""
+    """A prompt to decode. `recall`: what drafts may copy from, in addition to the prompt."""
 
     text: str
     family: str = "sql"
@@ -27,7 +28,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One prompt decoded by one method."""
+    """One prompt decoded with one method."""
 
     prompt: int
     decoder: str
@@ -38,32 +39,32 @@ class Run:
 
     @property
     def ms_per_token(self) -> float | None:
-        """After the prefill; None where it made all there is."""
+        """Milliseconds per token after the prefill; None if the prefill made the only token."""
         made = len(self.rounds[0].text_tokens) if self.rounds else 1
         return (self.wall_ms - self.prefill_ms) / (len(self.tokens) - made) if len(self.tokens) > made else None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the benchmark; times in milliseconds, summed over the prompts, but for medians: those are of the prompts'."""
+    """One line of the benchmark. Times are in milliseconds and summed over the prompts; medians are over the prompts."""
 
     decoder: str
     n: int
     tokens: int
     target_forwards: int
-    tokens_per_forward: float | None  # None where the decoder does not tell (peers)
+    tokens_per_forward: float | None  # None if the decoder does not say (peers)
     tokens_per_s: float
     decode_tokens_per_s: float | None
     speedup_vs_plain: float | None
     median_ms: float
     median_prefill_ms: float
-    median_ms_per_token: float | None  # prefill left out
+    median_ms_per_token: float | None  # without prefill
     draft_ms: float
     target_ms: float
     verify_ms: float
     acceptance_by_depth: tuple[
         float, ...
-    ]  # of the rounds that drafted so deep, those that accepted a token there; from depth 1
+    ]  # from depth 1: of the rounds that drafted to this depth, the share that accepted a token there
     equal_to_plain: bool | None
     first_difference: dict[str, int] | None  # {"prompt": i, "token": j} of the first text that differs from plain
 
@@ -77,7 +78,7 @@ def run_bench(
     methods: Sequence[Settings],
     on_run: Callable[[Run], None] = lambda run: None,
 ) -> list[Run]:
-    """Decode every prompt with every method. `on_run` hears of each run as it ends."""
+    """Decode every prompt with every method. `on_run` is called with each run as it ends."""
     for settings in methods:
         _timed(decoder, 0, prompts[0], settings)  # warm-up, not counted
     runs: list[Run] = []
@@ -155,5 +156,5 @@ def histogram(runs: Iterable[Run], name: str) -> dict[int, int]:
 
 
 def mean_prompt_tokens(runs: Iterable[Run]) -> float:
-    """Prompt length in tokens: what the first round fed, for the prefix cache is off."""
+    """Mean prompt length in tokens: what the first rounds fed, because the prefix cache is off."""
     return fmean(run.rounds[0].pending for run in runs if run.rounds)

@@ -1,4 +1,4 @@
-"""llama.cpp as a peer, through llama-cpp-python where it is installed: our weights, requantised as its file had them."""
+"""llama.cpp as a peer through llama-cpp-python, if installed: our weights, in the quantisation of their GGUF file."""
 
 import shutil
 from functools import partial
@@ -26,14 +26,14 @@ def is_installed() -> bool:
 
 
 def gguf_of(name: str) -> Path | None:
-    """The GGUF file that a model was converted from; None for one that came as a checkpoint."""
+    """The GGUF file from which a model was converted; None for a model that came as a checkpoint."""
     if name in EMBEDDED_NAMES:
         return embedded_gguf()
     return Path(name).expanduser() if name.endswith(".gguf") else None
 
 
 def write_merged(decoder: TextDecoder, source: Path, out: Path) -> Path:
-    """A copy of the GGUF file `source` with the decoder's adapter merged in; every tensor keeps its quantisation.
+    """Write a copy of the GGUF file `source` with the decoder's adapter merged in; every tensor keeps its quantisation.
 
     Raises UnsupportedModel for a quantisation that cannot be written (llama.cpp's k-quants).
     """
@@ -63,13 +63,13 @@ def _changed(name: str, decoder: TextDecoder) -> bool:
 
 
 def _rotary_pairs(tensor: Tensor, heads: int) -> Tensor:
-    """llama.cpp's order of a Llama projection's rows: (x0, y0, x1, y1, ...) for the halves (x..., y...)."""
+    """The rows of a Llama projection in llama.cpp's order: (x0, y0, x1, y1, ...) instead of the halves (x..., y...)."""
     halves = tensor.reshape(heads, 2, tensor.shape[0] // heads // 2, tensor.shape[1])
     return halves.swapaxes(1, 2).reshape(tensor.shape)
 
 
 def load(peer: PeerModel) -> dict[str, Peer]:
-    """llama.cpp's plain decoding of the file that `write_merged` left."""
+    """llama.cpp's plain decoding with the file that `write_merged` wrote."""
     from llama_cpp import Llama
 
     model = Llama(str(peer.gguf), n_ctx=peer.context, n_threads=peer.threads, verbose=False)

@@ -1,5 +1,5 @@
-"""A peer in a process of its own: two runtimes in one take the processors from each other, and both look ten times slower than
-they are. The owner is `eval/speed/side_by_side/peers.py`.
+"""Runs a peer in its own process: two runtimes in one process compete for the processors, and both appear ten times slower
+than they are. `eval/speed/side_by_side/peers.py` owns the process.
 """
 
 import pickle
@@ -21,7 +21,7 @@ MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class PeerModel:
-    """What a peer decodes with."""
+    """The model with which a peer decodes."""
 
     checkpoint: Path  # folder in hub layout
     adapter: Adapter | None
@@ -29,13 +29,13 @@ class PeerModel:
     device: str
     stop_ids: frozenset[int]
     threads: int
-    context: int  # tokens that there must be room for
+    context: int  # tokens for which there must be room
     gguf: Path | None = None  # the same weights for llama.cpp
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A prompt to decode greedily. exact: up to `limit` whatever comes, else to a stop token."""
+    """A prompt to decode greedily, up to `limit` tokens. exact: do not end at a stop token before that."""
 
     peer: str
     prompt: tuple[int, ...]
@@ -43,11 +43,11 @@ class Ask:
     exact: bool = False
 
 
-Peer = Callable[[Ask], tuple[list[int], float]]  # new tokens, milliseconds to the first
+Peer = Callable[[Ask], tuple[list[int], float]]  # -> new tokens, milliseconds to the first
 
 
 def serve(descriptor: int) -> None:
-    """Load the peers of the module that comes first through the pipe, tell their names, answer until the other end closes."""
+    """Load the peers of the module named first through the pipe, send their names, and answer until the other end closes."""
     pipe = Connection(descriptor)
     kind, model = pickle.loads(pipe.recv())
     torch.set_num_threads(model.threads)

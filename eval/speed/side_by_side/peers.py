@@ -1,7 +1,7 @@
-"""What a user would otherwise pick, on the same weights and prompts in the same run: transformers' `generate`, llama.cpp.
+"""Runs the alternatives that a user has, transformers' `generate` and llama.cpp, on the same weights and prompts.
 
-Each peer decodes greedily, with the same stop tokens and length limit, in a process of its own. Counted as here: wall time,
-prefill included.
+Each peer decodes greedily, with the same stop tokens and length limit, in its own process. As for our methods, the time is
+wall time including prefill.
 """
 
 import os
@@ -31,13 +31,13 @@ from eval.speed.side_by_side.peer_process import Ask, PeerModel
 from tools.processes.child_process import ChildProcess
 
 PLAIN = "transformers"
-_LONGEST_PROMPT = 4096  # tokens that llama.cpp reserves room for
+_LONGEST_PROMPT = 4096  # tokens for which llama.cpp reserves room
 _QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 @dataclass(frozen=True, slots=True)
 class PlainStep:
-    """A plain decoding step, median milliseconds, ours beside transformers' `generate`, in one run in turns."""
+    """Median milliseconds of a plain decoding step, ours and that of transformers' `generate`, measured in turns."""
 
     context: int
     ours_ms: float
@@ -45,19 +45,18 @@ class PlainStep:
 
     @property
     def ratio(self) -> float:
-        """How many of our steps fit into one of transformers'."""
+        """How many of our steps take as long as one of transformers'."""
         return self.transformers_ms / self.ours_ms
 
 
 class PeerProcess:
-    """Peers of one kind, see `peer_process.MODULES`. Raises ModelError where they cannot be loaded."""
+    """The process of the peers of one kind (see `peer_process.MODULES`). Raises ModelError if they cannot be loaded."""
 
     def __init__(self, kind: str, model: PeerModel) -> None:
         self._kind = kind
         self._child = ChildProcess("eval.speed.side_by_side.peer_process", environment={**os.environ, **_QUIET})
-        self._child.tell(
-            pickle.dumps((kind, model))
-        )  # torch would send its tensors as shared memory, not to every process
+        # Pickled here, because torch would send tensors as shared memory, which not every process can receive.
+        self._child.tell(pickle.dumps((kind, model)))
         self.names: tuple[str, ...] = self._heard()
 
     def __call__(self, ask: Ask) -> tuple[list[int], float, float]:
@@ -81,9 +80,9 @@ class PeerProcess:
 
 @contextmanager
 def peers_of(decoder: TextDecoder, folder: Path, limit: int) -> Iterator[list[PeerProcess]]:
-    """transformers, and llama.cpp where it is installed and the model came as a GGUF file, each loaded and waiting.
+    """transformers, and llama.cpp if it is installed and the model came as a GGUF file, each loaded and waiting.
 
-    folder: where that file is written with our weights. limit: most new tokens that will be asked for.
+    folder: where a copy of that file with our weights is written. limit: most new tokens that will be asked for.
     """
     model, source = peer_model(decoder, limit), llama_cpp_peer.gguf_of(decoder.name)
     opened: list[PeerProcess] = []
@@ -99,7 +98,7 @@ def peers_of(decoder: TextDecoder, folder: Path, limit: int) -> Iterator[list[Pe
 
 
 def peer_model(decoder: TextDecoder, limit: int, gguf: Path | None = None) -> PeerModel:
-    """The decoder's own model; matrices of 8 bits are fp32 to a peer."""
+    """The decoder's own model; peers get 8-bit matrices as fp32."""
     weight = decoder.target.lm_head
     return PeerModel(
         checkpoint=resolve(decoder.name),
@@ -120,7 +119,7 @@ def run_peers(
     max_new_tokens: int,
     on_run: Callable[[Run], None] = lambda run: None,
 ) -> list[Run]:
-    """Every peer on every prompt, in turns; a peer's `Run` has no rounds."""
+    """Run every peer on every prompt, in turns; a peer's `Run` has no rounds."""
     runs: list[Run] = []
     for index, prompt in enumerate([prompts[0], *prompts]):  # the first is a warm-up
         ids = tuple(decoder.tokenizer.encode(prompt.text))
@@ -136,7 +135,7 @@ def run_peers(
 def time_plain_step(
     peer: PeerProcess, decoder: TextDecoder, context: int = 400, steps: int = 24, repeats: int = 7
 ) -> PlainStep:
-    """Steps at `context` to `context + steps` tokens. transformers' share is the time of `steps` more tokens in `generate`."""
+    """Time steps at `context` to `context + steps` tokens; for transformers, the time of `steps` more tokens in `generate`."""
     prompt = tuple(random.Random(0).choices(range(decoder.target.vocab_size), k=context))
     ours, theirs = [], []
     for _ in range(repeats + 1):
@@ -147,5 +146,5 @@ def time_plain_step(
 
 
 def _plain_ms(target: AnyTarget, prompt: tuple[int, ...], steps: int) -> float:
-    """Milliseconds of `steps` plain steps behind the prefill."""
+    """Milliseconds of `steps` plain steps after the prefill."""
     return measure(list(decode(target, [Request(prompt, load_method("plain"), steps + 1)]))[1:]).wall_ms

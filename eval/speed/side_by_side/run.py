@@ -1,4 +1,4 @@
-"""A whole benchmark run: prompts, every method, peers when wanted, and the files it leaves behind."""
+"""Runs the whole benchmark: collects prompts, runs every method and optionally peers, and writes the files."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -29,12 +29,12 @@ def benchmark(
     peers: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Run and return the summary; `out` gets runs.jsonl (every round of every run) and summary.json.
+    """Run and return the summary. Writes runs.jsonl (every round of every run) and summary.json to `out`.
 
-    questions: of examples every text is decoded that the agent asks for; prompts of several families get rows for each
-    family, too. No grammar holds here, so that peers do the same work. names: the methods beside plain; none: all that draft
-    for this model as they are. The prefix cache is off, so that no method finds what another one left. `say` hears what is
-    being done.
+    questions: for examples, every text that the agent asks for is decoded; prompts of several families also get rows for each
+    family. There is no grammar, so that peers do the same work. names: the methods besides plain; if empty, all that can
+    draft for this model without further options. The prefix cache is off, so that no method profits from another. `say` is
+    called with progress messages.
     """
     loaded = load_model(replace(choice, prefix_cache_mb=0))
     decoder = loaded.decoder
@@ -86,7 +86,7 @@ def _beside_peers(
     on_run: Callable[[Run], None],
     out: Path,
 ) -> dict[str, Any]:
-    """Add the peers' runs, and time a plain step of ours beside transformers'."""
+    """Add the peers' runs, and time a plain step of ours and of transformers'."""
     with peers_of(decoder, out, limit) as peers:
         runs += run_peers(peers, decoder, prompts, limit, on_run)
         step = time_plain_step(peers[0], decoder)

@@ -21,7 +21,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
 
 
 def load(peer: PeerModel) -> dict[str, Peer]:
-    """By name; assisted generation is there where a drafter of ours fits the model."""
+    """The peers by name; assisted generation is among them if one of our drafters fits the model."""
     model, ways = load_model(peer), dict(WAYS)
     if (assistant := load_assistant(model)) is not None:
         ways["transformers_assisted"] = {"assistant_model": assistant}
@@ -29,7 +29,7 @@ def load(peer: PeerModel) -> dict[str, Peer]:
 
 
 def load_model(peer: PeerModel) -> Any:
-    """The checkpoint as a transformers model, the adapter merged in."""
+    """The checkpoint as a transformers model, with the adapter merged in."""
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(peer.checkpoint, dtype=peer.dtype)
@@ -41,7 +41,7 @@ def load_model(peer: PeerModel) -> Any:
 
 
 def load_assistant(model: Any, head: Head | str = "auto") -> Any | None:
-    """The drafter of our `draft_model` as a transformers model that assists `model`; None where there is none that fits."""
+    """The drafter of our `draft_model` as a transformers model that assists `model`; None if none fits."""
     try:
         drafter = find_head("draft_model", head)
         drafter.check_fits(model.get_input_embeddings().weight)
@@ -61,7 +61,7 @@ def load_assistant(model: Any, head: Head | str = "auto") -> Any | None:
 
 @torch.inference_mode()
 def generate(model: Any, stop_ids: frozenset[int], options: Mapping[str, Any], ask: Ask) -> tuple[list[int], float]:
-    """A `Peer`: new tokens, and milliseconds to the first of them."""
+    """Generate as a `Peer` does; returns the new tokens, and milliseconds to the first of them."""
     ids, stop, clock = torch.tensor([ask.prompt], device=model.device), sorted(stop_ids), _FirstToken()
     out = model.generate(
         ids,
@@ -78,7 +78,7 @@ def generate(model: Any, stop_ids: frozenset[int], options: Mapping[str, Any], a
 
 
 class _FirstToken:
-    """A streamer that notes when the first token came. The prompt comes before it."""
+    """A streamer that notes when the first token arrives. It is given the prompt before that."""
 
     def __init__(self) -> None:
         self.first_ms, self._calls, self._start = 0.0, 0, perf_counter()
@@ -89,4 +89,4 @@ class _FirstToken:
             self.first_ms = 1e3 * (perf_counter() - self._start)
 
     def end(self) -> None:
-        """A streamer must have one."""
+        """Do nothing; streamers must have this method."""

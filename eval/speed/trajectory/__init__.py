@@ -1,4 +1,4 @@
-"""The guesses of a Jacobi decoding from round to round: they are counted, drawn and printed.
+"""Counts, draws and prints the guesses of a Jacobi decoding from round to round.
 
 Start at `trajectory`.
 """

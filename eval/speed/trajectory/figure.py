@@ -1,8 +1,9 @@
-"""A trajectory as a self-contained SVG, and as an HTML page around it.
+"""Draws a trajectory as a self-contained SVG, or as an HTML page around it.
 
-The generated positions are cut into panels of one block's width. In a panel every column is a position and every row an
-iteration, so that a stationary token is a coloured column that waits for those on its left, and a block in flight shows in
-the panels that it reaches. Fonts differ between machines: texts are centred in cells that are a little wider than needed.
+The generated positions are divided into panels of one block's width. In a panel, every column is a position and every row
+an iteration, so that a stationary token shows as a coloured column that waits for those on its left, and a block in flight
+shows in all panels that it reaches. Because fonts differ between machines, texts are centred in cells that are slightly
+wider than necessary.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from textwrap import wrap
 from eval.speed.trajectory.terminal import counts_line
 from eval.speed.trajectory.trajectory import MEANING, Cell, Kind, Lane, StepTrajectory
 
-_FILL: Mapping[Kind, tuple[str, str]] = {  # cell, text; told apart by lightness too
+_FILL: Mapping[Kind, tuple[str, str]] = {  # (cell, text); the colours also differ in lightness
     "accepted": ("#1a7f37", "#ffffff"),
     "bonus": ("#0b57a4", "#ffffff"),
     "forced": ("#b6d4f2", "#0b2e55"),
@@ -30,7 +31,7 @@ _ROW, _CANDIDATE_ROW, _LABEL, _MARGIN, _WIDEST = 22.0, 18.0, 58.0, 16.0, 1100.0
 
 @dataclass(slots=True)
 class _Sheet:
-    """Shapes from top to bottom."""
+    """Collects shapes from top to bottom."""
 
     y: float = _MARGIN
     width: float = 0.0
@@ -39,13 +40,13 @@ class _Sheet:
     def text(
         self, x: float, text: str, size: int = 12, colour: str = "#333333", more: str = "", row: float = _ROW
     ) -> None:
-        """On the baseline of the cells of a row so high."""
+        """Add a text on the baseline of the cells in a row of height `row`."""
         self.shapes.append(
             f'<text x="{x:.1f}" y="{self.y + row - 8:.1f}" font-size="{size}" fill="{colour}"{more}>{_markup(text)}</text>'
         )
 
     def cell(self, x: float, width: float, height: float, cell: Cell) -> None:
-        """A token in its place; the whole of a long one is its tooltip."""
+        """Add a token's cell; its tooltip shows a long token in full."""
         fill, colour = _FILL[cell.kind]
         middle, size = x + width / 2, 12 if height == _ROW else 11
         self.shapes.append(
@@ -61,7 +62,7 @@ class _Sheet:
 
 
 def write_figure(steps: Sequence[StepTrajectory], title: str, file: Path, block_size: int = 16) -> None:
-    """Write `.svg`, or `.html` for every other ending. block_size: positions of a panel."""
+    """Write SVG if the file's name ends in `.svg`, otherwise HTML. block_size: positions per panel."""
     drawing = svg(steps, title, block_size)
     if file.suffix != ".svg":
         drawing = (
@@ -108,7 +109,7 @@ def _step(sheet: _Sheet, step: StepTrajectory, block_size: int) -> None:
 
 
 def _panel(sheet: _Sheet, step: StepTrajectory, positions: range) -> None:
-    """The part of every lane that lies in these positions, under their numbers."""
+    """Draw the part of every lane that lies in these positions, below the positions' numbers."""
     parts = [
         (number, lane) for number, lanes in enumerate(step.iterations, 1) for lane in lanes if _cut(lane, positions)
     ]
@@ -138,7 +139,7 @@ def _cut(lane: Lane, positions: range) -> list[tuple[int, Cell]]:
 
 
 def _markup(text: str) -> str:
-    """For markup; XML has no word for control characters."""
+    """The text escaped for markup, without control characters, which XML cannot represent."""
     return escape("".join(character if character.isprintable() else "\ufffd" for character in text))
 
 

@@ -1,6 +1,6 @@
-"""Why a Jacobi decoding was fast: the fast-forwarded and stationary tokens of CLLM's Table 3 (arXiv 2403.00835).
+"""Explains why a Jacobi decoding was fast: the fast-forwarded and stationary tokens of CLLM's Table 3 (arXiv 2403.00835).
 
-Functions of the rounds of one sequence. What counts as a guess is the draft's first branch: a Jacobi method's own.
+They are computed from the rounds of one sequence. The guess is the draft's first branch, which is a Jacobi method's own.
 """
 
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from decoding.methods.jacobi.window import following
 
 @dataclass(frozen=True, slots=True)
 class JacobiCounts:
-    """Of one sequence, or summed over several."""
+    """Counts of one sequence, or summed over several."""
 
     forwards: int = 0
     fast_forwarded: int = 0  # tokens that a forward committed beyond its first
-    stationary: int = 0  # tokens right at their position while one before them was wrong, and kept from then on
+    stationary: int = 0  # tokens guessed correctly while one before them was wrong, and kept from then on
 
     def __add__(self, other: "JacobiCounts") -> "JacobiCounts":
         return JacobiCounts(
@@ -28,14 +28,14 @@ class JacobiCounts:
 
 
 def count(rounds: Iterable[Round]) -> JacobiCounts:
-    """The counts of one sequence from its rounds, in order. Forced tokens are fast-forwarded by nobody.
+    """The counts of one sequence from its rounds, in order. Forced tokens do not count as fast-forwarded.
 
-    CLLM's script averages the correct tokens gained per forward: that is 1 + fast_forwarded / forwards.
+    CLLM's script averages the correct tokens gained per forward, which is 1 + fast_forwarded / forwards.
     """
     rounds = list(rounds)
     text = [token for one in rounds for token in one.text_tokens]
     stationary = start = 0
-    kept: set[int] = set()  # positions that the round before had right below a wrong guess
+    kept: set[int] = set()  # positions that the previous round guessed correctly after a wrong guess
     for one in rounds:
         end = start + len(one.text_tokens)
         right = {at for at, token in _own_guess(one, start) if text[at : at + 1] == [token]}

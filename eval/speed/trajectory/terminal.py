@@ -1,4 +1,4 @@
-"""A trajectory in a terminal: colours where there are any, signs before the tokens where there are none."""
+"""Prints a trajectory in a terminal, with colours or, if there are none, with marks before the tokens."""
 
 from collections.abc import Iterable, Mapping
 
@@ -22,7 +22,7 @@ _SIGN: Mapping[Kind, str] = {
 
 
 def print_trajectory(steps: Iterable[StepTrajectory], console: Console) -> None:
-    """Every step, an iteration a line with its candidates below; then what the marks mean."""
+    """Print every step, one line per iteration with its candidates below it, and then the legend."""
     colours = console.is_terminal and console.color_system is not None and not console.no_color
     for step in steps:
         console.print(Text(f"{step.name}: {step.text}", style="bold"), soft_wrap=True)

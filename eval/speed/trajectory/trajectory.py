@@ -1,7 +1,7 @@
-"""A decoding, iteration by iteration, as tokens in their places: what a figure of it draws. No model, no drawing.
+"""Describes a decoding, iteration by iteration, as tokens at positions, for figures. Needs no model and draws nothing.
 
 An iteration is a round. Its first lane is the method's own guess (the draft's first branch); each further lane is another
-branch of the draft, from where it leaves the lanes before it: candidates of the n-gram pool, of the prompt and the recall.
+branch of the draft, from where it leaves the lanes before it, with candidates from the n-gram pool, the prompt or the recall.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,11 +61,11 @@ class StepTrajectory:
     iterations: tuple[tuple[Lane, ...], ...]
     metrics: Metrics
     counts: JacobiCounts
-    recycled: int  # accepted tokens that stood in a candidate, not in the method's own guess
+    recycled: int  # accepted tokens that came from a candidate, not from the method's own guess
 
 
 def of_calls(calls: Iterable[Call], tokenizer: Tokenizer) -> list[StepTrajectory]:
-    """The agent's texts, in order."""
+    """The trajectories of the agent's texts, in order."""
     spelled = speller(tokenizer)
     return [
         trajectory(call.step, call.settings.decoder, call.generation.text.strip(), call.generation.rounds, spelled)
@@ -76,7 +76,7 @@ def of_calls(calls: Iterable[Call], tokenizer: Tokenizer) -> list[StepTrajectory
 def trajectory(
     name: str, decoder: str, text: str, rounds: Sequence[Round], spelled: Callable[[int], str]
 ) -> StepTrajectory:
-    """The decoding that `rounds`, one sequence's, tell of. `spelled`: how a token looks."""
+    """The trajectory of one sequence from its `rounds`. `spelled`: the text shown for a token."""
     tokens = [token for one in rounds for token in one.text_tokens]
     iterations, start = [], 0
     for one in rounds:
@@ -87,7 +87,7 @@ def trajectory(
 
 
 def speller(tokenizer: Tokenizer) -> Callable[[int], str]:
-    """How tokens look in a figure: blanks and line ends are visible, markers in their own spelling."""
+    """A function that spells tokens for a figure: blanks and line ends become visible, special tokens show their names."""
 
     def spelled(token: int) -> str:
         text = tokenizer.decode([token], special=True)
@@ -97,7 +97,7 @@ def speller(tokenizer: Tokenizer) -> Callable[[int], str]:
 
 
 def _lanes(one: Round, start: int, tokens: Sequence[int], spelled: Callable[[int], str]) -> Iterable[Lane]:
-    """The lanes of a round whose first guess stands at `start`; what it committed stands in the lane that won."""
+    """The lanes of a round whose first guess is at position `start`; its committed tokens are in the lane that won."""
     pairs = set(pairwise(tokens[start:]))
     branches = list(_branches(one))
     winner = next((i for i, (_, nodes) in enumerate(branches) if one.accepted and one.accepted[-1] in nodes), 0)
@@ -114,7 +114,7 @@ def _lanes(one: Round, start: int, tokens: Sequence[int], spelled: Callable[[int
 
 
 def _branches(one: Round) -> Iterable[tuple[int, list[int]]]:
-    """(depth before it, nodes) per branch: down first children from each node that is no first child, and from the root."""
+    """(depth before it, nodes) per branch. A branch follows first children from the root, or from a node that is not one."""
     parents, seen = one.draft_parents, set[int]()
     depths = {ROOT: 0}
     for node, parent in enumerate(parents):
@@ -126,7 +126,7 @@ def _branches(one: Round) -> Iterable[tuple[int, list[int]]]:
 
 
 def _kinds(guess: Sequence[int], start: int, tokens: Sequence[int], pairs: set[tuple[int, int]]) -> list[Kind]:
-    """What the guesses are in view of the whole text; `pairs`: neighbours in what is not committed yet."""
+    """Classify the guesses, given the whole text. `pairs`: pairs of adjacent tokens in the text not committed yet."""
     found = [pair in pairs for pair in pairwise(guess)]
     near = [left or right for left, right in zip([False, *found], [*found, False], strict=True)] if guess else []
     return [_kind(token, at, tokens, known) for at, (token, known) in enumerate(zip(guess, near, strict=True), start)]

@@ -1,4 +1,4 @@
-"""Adapters: int8 files within their error, peft's format, merging, factorising, and loading with either target."""
+"""Adapters: the error of int8 files, peft's format, merging, factorising, and loading with either target."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Guards against GGUF files that load and talk nonsense: rows in llama.cpp's order, another split of digits, lost biases."""
+"""Guards against GGUF files that load but give nonsense: rows in llama.cpp's order, digits split differently, lost biases."""
 
 import json
 import os

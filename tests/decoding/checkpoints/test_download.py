@@ -1,4 +1,4 @@
-"""Guards against half a file passing for a whole one, and against starting 98 MB over after every hiccup."""
+"""Guards against incomplete files that pass as complete, and against restarting 98 MB after every network error."""
 
 import hashlib
 import resource

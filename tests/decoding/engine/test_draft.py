@@ -1,4 +1,4 @@
-"""Drafts are canonical trees however they were built."""
+"""Drafts are canonical trees, no matter how they were built."""
 
 import pytest
 from hypothesis import given

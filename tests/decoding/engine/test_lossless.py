@@ -1,4 +1,4 @@
-"""The invariant that outranks all others: every method's text is plain decoding's, token for token, at any temperature."""
+"""The most important invariant: every method's text equals plain decoding's, token for token, at any temperature."""
 
 from collections.abc import Sequence
 

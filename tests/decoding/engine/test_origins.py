@@ -1,4 +1,4 @@
-"""Guards where tokens are said to come from."""
+"""Guards the recorded origin of each token."""
 
 from decoding.engine.records.origins import origins
 from decoding.engine.records.rounds import Round

@@ -1,4 +1,4 @@
-"""A frozen target's name never means another; what ships is frozen, and its heads are its own."""
+"""A frozen target's name never changes its meaning; the shipped target is frozen, and its heads were trained on it."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Head files: what is written is read again, and what does not fit is told in one line."""
+"""Head files: what is written can be read again, and what does not fit gives a one-line error."""
 
 import json
 import warnings

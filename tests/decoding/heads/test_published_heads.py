@@ -1,4 +1,5 @@
-"""Published heads, from tiny folders with exactly their keys and shapes: read whole, drafting as they did, refused clearly."""
+"""Published heads, from tiny folders with exactly their keys and shapes: they are read whole and draft as before, or are
+refused with a clear error."""
 
 import json
 from collections.abc import Mapping

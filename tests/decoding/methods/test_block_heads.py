@@ -1,4 +1,4 @@
-"""Block heads: what is computed once equals what is computed anew, what they say is lossless, and paths matter."""
+"""Block heads: cached results equal recomputed ones, their drafts are lossless, and guesses depend on the path."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Methods made of methods, and a method that somebody adds."""
+"""Methods that combine other methods, and a method that is added from outside."""
 
 from collections.abc import Sequence
 

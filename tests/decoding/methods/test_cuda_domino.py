@@ -1,4 +1,4 @@
-"""The GPU's correction loop guesses the chain that the head itself does."""
+"""The GPU's correction loop guesses the same chain as the head itself."""
 
 import pytest
 import torch

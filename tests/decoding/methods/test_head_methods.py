@@ -1,6 +1,6 @@
-"""What was trained is what drafts: each head's training forward gives, at an anchor, the states that its method drafts with.
+"""Training and drafting agree: at an anchor, each head's training forward gives the states with which its method drafts.
 
-Guards against pairs, positions, masks or windows that are off by one on one side: such a head trains well and drafts badly.
+Guards against pairs, positions, masks or windows that are off by one on one side: such a head trains well but drafts badly.
 """
 
 from collections.abc import Sequence

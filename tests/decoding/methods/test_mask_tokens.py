@@ -1,4 +1,4 @@
-"""Mask tokens: what the target answers behind them is the next draft."""
+"""Mask tokens: the target's answers at them are the next draft."""
 
 from collections.abc import Sequence
 from itertools import product

@@ -1,4 +1,4 @@
-"""Prompt lookup: where it copies from and how much; and what a recall holds beside the conversation."""
+"""Prompt lookup: where it copies from and how much; and what a recall holds besides the conversation."""
 
 from collections.abc import Sequence
 

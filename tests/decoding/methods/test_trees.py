@@ -1,4 +1,4 @@
-"""Tree builders are pure functions: what they promise holds for any guesses."""
+"""Tree builders are pure functions whose guarantees hold for any guesses."""
 
 from itertools import product
 from math import exp, inf, log

@@ -1,4 +1,4 @@
-"""What the tests of block heads share: random states, and what a method is given."""
+"""What the tests of block heads share: random states, and a method's inputs."""
 
 import torch
 from torch import Tensor

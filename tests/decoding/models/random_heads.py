@@ -1,4 +1,4 @@
-"""Heads for tests: random ones, and adversarial ones that are sure of what is wrong; the text is the same with all."""
+"""Heads for tests: random ones, and adversarial ones that are certain of wrong guesses; the text is the same with all."""
 
 from functools import cache
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Small groups of pairs that look like an agent's: a schema, then questions, plans and SQL that go on from each other."""
+"""Small groups of pairs that look like an agent's: a schema, then questions, plans and SQL that continue each other."""
 
 from itertools import permutations
 from random import Random

@@ -1,4 +1,4 @@
-"""Several threads on one target: same texts as alone, shared forwards, and nobody pays for another's trouble."""
+"""Several threads on one target: the same texts as alone, shared forwards, and no caller suffers from another's error."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How likely a text is, as its decode tells: what a whole forward over prompt and text says, whatever method drafted."""
+"""A decode's log probability equals that of one whole forward over prompt and text, whichever method drafted."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Guards the line before a model: first come, first served, no seat is lost, and nobody waits who was stopped."""
+"""Guards the queue for a model: first come, first served, no seat is lost, and a stopped caller does not wait."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The cost model and what is kept of it: lines are found again, rounds cost what their forwards do, files come back."""
+"""The cost model and its files: fits recover their lines, rounds cost what their forwards do, and saved files load again."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whole runs on tiny models: the same twice, the same when interrupted, the same on two processes, and worth decoding."""
+"""Whole runs on tiny models: they are the same when repeated, interrupted or run on two processes, and are worth decoding."""
 
 import socket
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Guards training with the optimiser's states in parts: the same run as with all of them in each process, in less memory."""
+"""Guards training with sharded optimiser states: the same run as with all of them in each process, in less memory."""
 
 import socket
 from dataclasses import replace

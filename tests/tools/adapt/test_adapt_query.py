@@ -1,4 +1,4 @@
-"""Guards the changes of a former query that a short second question asks for: sure or none at all."""
+"""Guards the changes of a former query for which a short second question asks: certain ones, or none at all."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The bundled example database: built quickly, the same each time, lively, and asked questions that have answers."""
+"""The bundled example database: it is built quickly, is the same each time, is varied, and answers its example questions."""
 
 import hashlib
 import os

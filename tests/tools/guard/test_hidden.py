@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.tools.databases.servers import Server
-from tests.tools.guard.differential import CANARIES, WHOLE
+from tests.tools.guard.fuzzing.differential import CANARIES, WHOLE
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.databases.restricted_database import RestrictedDatabase, restricted

@@ -1,4 +1,4 @@
-"""Guards when an asker is asked back: where the data leave a question open, and next to never otherwise."""
+"""Guards when the asker is asked back: if the data leave a question open, and hardly ever otherwise."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Tables and columns linked to a question, the joins between them, and a schema cut to what a question needs."""
+"""Tables and columns linked to a question, the joins between them, and a schema reduced to what a question needs."""
 
 import time
 from collections.abc import Sequence

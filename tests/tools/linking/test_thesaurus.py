@@ -1,4 +1,4 @@
-"""Other words for what a question says lead to the names that mean it, and to nothing where the names say it themselves."""
+"""Synonyms of a question's words lead to the names that mean the same, but not if the names have the words themselves."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A literal at the wrong column is moved to the one that holds it, and nothing else is touched."""
+"""A literal at the wrong column is moved to the one that holds it, and nothing else is changed."""
 
 import pytest
 

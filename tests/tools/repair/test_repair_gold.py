@@ -1,4 +1,4 @@
-"""Repair on Spider dev's gold: fine queries stay as they are, damaged ones give the gold's rows again."""
+"""Repair on Spider dev's gold: correct queries stay as they are, and damaged ones return the gold rows again."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Wrong SQL mended or left alone, always judged by running it: on Spider's databases in SQLite, on the shop in DuckDB."""
+"""Wrong SQL is repaired or left alone, as judged by running it: on Spider's databases in SQLite, on the shop in DuckDB."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What the agent mends by itself runs, and is what was meant."""
+"""Queries that are repaired by rules run, and return what was meant."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""A column that is to equal two values at once is read as people mean it, and nothing else is touched."""
+"""x = 'a' AND x = 'b' is rewritten as people mean it, and nothing else is changed."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""Guards SQL told in words, and questions made from a schema."""
+"""Guards descriptions of SQL in words, and questions made from a schema."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SQLite's SQL in DuckDB: each rule by pairs of text whose rows are compared, and all of them on Spider dev's gold."""
+"""SQLite's SQL in DuckDB: each rule is tested by comparing the rows of two texts, and all rules on Spider dev's gold."""
 
 import os
 import sqlite3

@@ -8,11 +8,11 @@ from threading import BoundedSemaphore
 from typing import Any
 
 import ormsgpack
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from tools.databases.files.file_kinds import FileKind
 from tools.databases.files.load_files import Copied
-from tools.databases.isolated.loading_process import Loading
+from tools.databases.isolated.loading_process import COPIED, Loading
 from tools.databases.isolated.query_worker import KEPT
 from tools.processes.child_process import ChildProcess
 from tools.processes.watchdog import Watchdog
@@ -27,7 +27,6 @@ LEAST_DISK_MB, DISK_PER_MB = 2048, 20
 LONGEST_ANSWER = 64 << 20  # bytes
 
 _turns = BoundedSemaphore(AT_ONCE)
-_COPIED = TypeAdapter(Copied)
 
 
 def copy_apart(files: Sequence[tuple[Path, FileKind]], copy: Path) -> Copied:
@@ -39,7 +38,7 @@ def copy_apart(files: Sequence[tuple[Path, FileKind]], copy: Path) -> Copied:
     if answer.get("error"):
         raise OpenError(str(answer["error"]))
     try:
-        return _COPIED.validate_python(answer)
+        return COPIED.validate_python(answer)
     except ValidationError as error:
         raise OpenError(_too_much(loading, what)) from error
 

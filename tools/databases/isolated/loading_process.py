@@ -3,16 +3,19 @@
 import os
 import resource
 import signal
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import ormsgpack
+from pydantic import TypeAdapter
 
 from tools.databases.files.file_kinds import FileKind
-from tools.databases.files.load_files import copy_files
+from tools.databases.files.load_files import Copied, copy_files
 from tools.databases.isolated.query_process import Bounds, lower
 from tools.result import Limits, OpenError
+
+COPIED = TypeAdapter(Copied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,7 @@ def serve(descriptor: int) -> None:
 def _answer(loading: Loading) -> bytes:
     try:
         copied = copy_files(loading.files, loading.copy, loading.memory_mb)
-        notes = {name: asdict(table) for name, table in copied.notes.items()}
-        return ormsgpack.packb({"names": copied.names, "notes": notes})
+        return ormsgpack.packb(COPIED.dump_python(copied, mode="json"), option=ormsgpack.OPT_REPLACE_SURROGATES)
     except OpenError as error:
         return ormsgpack.packb({"error": str(error)}, option=ormsgpack.OPT_REPLACE_SURROGATES)
     except MemoryError:

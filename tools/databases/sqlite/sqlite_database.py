@@ -44,13 +44,6 @@ class SQLiteDatabase(GuardedDatabase):
         self._closed = False
         self._reads: SQLiteReads | None = None
 
-    def hold_to(self, seen: Schema) -> None:
-        """The authorizer lets nothing else be read; see `Database.hold_to`."""
-        views = [table.name for table in seen.tables if table.name in self._file.views]
-        statements = [f"SELECT * FROM {quoted(name)}" for name in views]
-        in_views = self._file.stable(lambda connection: reads_of(connection, statements))
-        self._reads = SQLiteReads.of(seen, self.schema(), self._file, in_views)
-
     @property
     def location(self) -> str:
         return str(self._path)
@@ -58,6 +51,13 @@ class SQLiteDatabase(GuardedDatabase):
     @classmethod
     def reopened(cls, location: str, name: str) -> Self:
         return cls(Path(location), name)
+
+    def hold_to(self, seen: Schema) -> None:
+        """The authorizer lets nothing else be read; see `Database.hold_to`."""
+        views = [table.name for table in seen.tables if table.name in self._file.views]
+        statements = [f"SELECT * FROM {quoted(name)}" for name in views]
+        in_views = self._file.stable(lambda connection: reads_of(connection, statements))
+        self._reads = SQLiteReads.of(seen, self.schema(), self._file, in_views)
 
     def close(self) -> None:
         """Stop what runs and remove a private copy."""

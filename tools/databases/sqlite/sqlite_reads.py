@@ -14,6 +14,7 @@ from tools.guard.allowed_functions import never
 from tools.schema import Schema, Table
 
 _SYSTEM_TABLE = re.compile(r"^(?:sqlite_|pragma_|dbstat$|fts3tokenize$|bytecode$|tables_used$)", re.IGNORECASE)
+_ROW_SOURCES = {"json_each", "json_tree"}
 
 _Read = tuple[str, str, str]  # table, column ("" where rows are only counted), view
 
@@ -29,12 +30,13 @@ class Contents(Protocol):
 class SQLiteReads:
     """What may be read; all names in lower case.
 
-    `columns`: by table; None where all of them may be read. `hidden`: the names of all else in the file, without the tables
-    in which visible virtual tables keep their rows. `in_views`: what visible views read besides.
+    `columns`: by table; None where all of them may be read. `hidden`: the names of all else in the file. `kept`: those in which
+    visible virtual tables keep their rows. `in_views`: what visible views read besides.
     """
 
     columns: dict[str, frozenset[str] | None]
     hidden: frozenset[str]
+    kept: frozenset[str]
     in_views: frozenset[_Read]
 
     @classmethod
@@ -45,18 +47,20 @@ class SQLiteReads:
         known = {table.name.lower() for table in whole.tables}
         names = {name.lower() for name in contents.names} - columns.keys()
         kept = {name for name in names - known if keeping and name.startswith(keeping)}
-        return cls(columns, frozenset(names - kept), in_views)
+        return cls(columns, frozenset(names - kept), frozenset(kept), in_views)
 
     def may(self, table: str, column: str, view: str) -> bool:
         """Whether the column, "" for the mere number of rows, may be read; `view`: on whose behalf, "" for none.
 
-        A name that the file does not have is one that the statement gave itself, or a table function.
+        SQLite asks after no column of what the statement named itself; of that it asks for the number of rows alone.
         """
         table, column, view = table.lower(), column.lower(), view.lower()
         if view and (table, column, view) in self.in_views:
             return True
-        visible = self.columns.get(table)
-        return table not in self.hidden and (visible is None or not column or column in visible)
+        if table in self.columns:
+            visible = self.columns[table]
+            return visible is None or not column or column in visible
+        return table in self.kept or table in _ROW_SOURCES or (not column and table not in self.hidden)
 
 
 def _visible(table: Table, whole: Schema) -> frozenset[str] | None:

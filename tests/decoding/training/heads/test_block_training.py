@@ -1,4 +1,4 @@
-"""How block heads learn: training feeds what decoding feeds, and the papers' losses and curricula."""
+"""How block heads are trained: with the same inputs as in decoding, and the papers' losses and curricula."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""From the target's answers to a head that drafts: collected, fed once, learnt, shipped, and better than it was."""
+"""From the target's answers to a head that drafts: answers are collected and fed once; the head learns and ships."""
 
 import json
 from dataclasses import replace

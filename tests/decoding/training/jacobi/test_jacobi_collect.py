@@ -1,4 +1,4 @@
-"""Trajectories: what the decode loop really went through, nothing lost, nothing twice, and no garbage."""
+"""Trajectories: the states that the decode loop really went through, without losses, duplicates or garbage."""
 
 from collections.abc import Sequence
 from itertools import pairwise

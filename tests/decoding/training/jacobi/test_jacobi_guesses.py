@@ -1,4 +1,4 @@
-"""Noise made while training: what a sweep is, and that learning from it makes decoding faster."""
+"""Noise made during training: what a sweep is, and that learning from it makes decoding faster."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,4 @@
-"""What Jacobi training learns and from whom, that a run goes on bit for bit, and that decoding gets faster by it."""
+"""What Jacobi training learns and from which teacher; a resumed run is the same bit for bit, and decoding gets faster."""
 
 import socket
 from collections import Counter

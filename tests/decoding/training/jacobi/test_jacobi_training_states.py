@@ -1,4 +1,4 @@
-"""What Jacobi training feeds: which states of a trajectory, who sees whom in a pack, and which rows are matched."""
+"""What Jacobi training feeds: which states of a trajectory, which rows see which in a pack, and which rows are matched."""
 
 from collections.abc import Iterator
 from random import Random

@@ -2,8 +2,10 @@
 
 import os
 import resource
+import sqlite3
 import time
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,11 @@ def test_a_reader_that_crashes_costs_a_line(tmp_path: Path, monkeypatch: pytest.
 def test_what_is_loaded_apart_is_what_is_loaded_here(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,day\n1,2020-01-02\n")
     write_workbook(tmp_path / "b.xlsx", {"one": [["x", "y"], [1, "u"]], "two": [["z"], [True]]})
+    with closing(sqlite3.connect(tmp_path / "c.sqlite")) as made:
+        made.executescript(
+            """CREATE TABLE p (id INTEGER PRIMARY KEY, at DATE); INSERT INTO p VALUES (1, '2020-01-02');
+            CREATE TABLE q (p_id INTEGER REFERENCES p (id)); CREATE VIEW v AS SELECT id FROM p;"""
+        )
     here, elsewhere = open_database(tmp_path), open_database(tmp_path, isolated=True)
     assert here.schema() == elsewhere.schema()
     outcome = elsewhere.execute("SELECT * FROM a, one")

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from tests.tools.guard.differential import Target, targets
-from tests.tools.guard.oddities import READS, Oddities
+from tests.tools.guard.fuzzing.differential import Target, targets
+from tests.tools.guard.fuzzing.oddities import READS, Oddities
 from tools.guard.respell import Respelt
 from tools.result import QueryError
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.tools.guard.fuzz import Fuzzer, Harm, fuzzers
+from tests.tools.guard.fuzzing.fuzz import Fuzzer, Harm, fuzzers
 from tools.guard.guard import guard
 
 BOUNDED = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -48,7 +48,7 @@ def test_a_statement_that_breaks_the_parser_is_a_syntax_error() -> None:
 
 def test_the_fuzzer_notices_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the guard's eyes shut, each kind of harm is found."""
-    monkeypatch.setattr("tests.tools.guard.fuzz.guard", lambda sql, dialect: None)
+    monkeypatch.setattr("tests.tools.guard.fuzzing.fuzz.guard", lambda sql, dialect: None)
     for dialect, sql in (
         ("sqlite", "CREATE TEMP TABLE t (a)"),
         ("sqlite", "UPDATE people SET age = age + 1"),
@@ -78,13 +78,13 @@ def test_guided_fuzzing_leaves_the_statement_at_fault(tmp_path: Path) -> None:
     """
     pytest.importorskip("atheris", reason="atheris is for Linux on x86-64; only Linux")
     blind = (
-        "from pathlib import Path; from tests.tools.guard import fuzz; fuzz.guard = lambda sql, dialect: None;"
-        f"from tests.tools.guard import guided_fuzz; guided_fuzz.fuzz(1, Path({str(tmp_path)!r}))"
+        "from pathlib import Path; from tests.tools.guard.fuzzing import fuzz; fuzz.guard = lambda sql, dialect: None;"
+        f"from tests.tools.guard.fuzzing import guided_fuzz; guided_fuzz.fuzz(1, Path({str(tmp_path)!r}))"
     )
     ended = subprocess.run([sys.executable, "-c", blind], capture_output=True, text=True, check=False)
     assert ended.returncode == 1 and "Harm" in ended.stdout, ended.stderr
     (found,) = tmp_path.glob("crash-*")
-    from tests.tools.guard.guided_fuzz import again
+    from tests.tools.guard.fuzzing.guided_fuzz import again
 
     assert found.read_text()
     again([found])

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of the guard and of sqlglot's parser under it, by atheris (libFuzzer): `make fuzz minutes=60`.
 
-    python -m tests.tools.guard.guided_fuzz MINUTES [FOLDER]      fuzz; the corpus in FOLDER is taken up and grows
-    python -m tests.tools.guard.guided_fuzz STATEMENT-FILE ...    run statements that were at fault again
+    python -m tests.tools.guard.fuzzing.guided_fuzz MINUTES [FOLDER]      fuzz; the corpus in FOLDER is taken up and grows
+    python -m tests.tools.guard.fuzzing.guided_fuzz STATEMENT-FILE ...    run statements that were at fault again
 
 Branches taken in `tools` and `sqlglot` decide which statements are kept and changed further; engines without locks judge
 (`fuzz.py`). Ends with 0 and counts; at the first harm, crash or hang with 1 and the statement in FOLDER/crash-*.
@@ -20,7 +20,7 @@ from pathlib import Path
 import atheris
 
 with redirect_stderr(StringIO()), atheris.instrument_imports(include=["sqlglot", "tools"]):  # it names every module
-    from tests.tools.guard.fuzz import Fuzzer, fuzzers
+    from tests.tools.guard.fuzzing.fuzz import Fuzzer, fuzzers
 
 LONGEST = 2000  # bytes of a statement
 HANG_S = 60

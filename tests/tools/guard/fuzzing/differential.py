@@ -1,6 +1,6 @@
 """Differential fuzzing of the guard: the engines themselves say what a statement that passed it reads. `make fuzz` runs it.
 
-    python -m tests.tools.guard.differential MINUTES [SEED] [--go-on]
+    python -m tests.tools.guard.fuzzing.differential MINUTES [SEED] [--go-on]
 
 Each engine has two databases: one with hidden rows, and one that differs in the hidden things alone, which are not there. A
 statement is given to the first, held to what is visible. The text that reaches the engine is caught, and run on both without
@@ -26,7 +26,7 @@ import duckdb
 import sqlalchemy as sa
 
 from tests.tools.databases.servers import Server, running
-from tests.tools.guard.oddities import Oddities
+from tests.tools.guard.fuzzing.oddities import Oddities
 from tools.databases.open_database import open_database
 from tools.databases.restricted_database import RestrictedDatabase
 from tools.guard.allowed_functions import never
