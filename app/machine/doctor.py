@@ -8,7 +8,7 @@ from typing import Any
 from app.shared import exit_codes, options, output
 from app.shared.extensions import extensions
 
-_PACKAGES = ("torch", "transformers", "triton", "duckdb", "sqlglot", "sqlalchemy", "langgraph", "langchain-core")
+_PACKAGES = ("torch", "transformers", "triton", "numba", "duckdb", "sqlglot", "sqlalchemy", "langgraph", "langchain-core")
 
 
 def doctor(as_json: options.Json = False) -> None:
@@ -38,8 +38,20 @@ def _machine() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
+        "int8_kernels": _int8_kernels(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def _int8_kernels() -> str:
+    """Of `kernels.cpu`, or what is used instead and why."""
+    from kernels.available import runs_cpu_kernels
+
+    if runs_cpu_kernels():
+        from kernels.cpu.processor import variant
+
+        return str(variant())
+    return "torch's: numba is not installed here, or does not run, or the processor has no AVX2"
 
 
 def _decoding() -> dict[str, Any]:

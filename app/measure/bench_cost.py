@@ -1,6 +1,6 @@
 """`sqlagent bench cost`: measures how decoding's cost grows with context, draft, batch and schema."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -15,9 +15,12 @@ def cost(
     out: options.Out,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Forwards per size; the median counts.")] = 5,
     decoding: Decoding = Decoding(),
+    with_torch: Annotated[
+        bool, typer.Option("--with-torch", help="Time the rows on torch's operators as well, in turn with the default.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Time forwards by context, draft size and batch size, and questions by schema size.
+    """Time forwards by context, draft size, rows and batch size, and questions by schema size.
 
     Writes cost.json and cost.svg to `out`; the last line on stdout is everything as JSON.
     """
@@ -28,7 +31,9 @@ def cost(
         choice = decoding.choice()
         out.mkdir(parents=True, exist_ok=True)
         with output.stderr.status("loading the model") as status:
-            points = measure_cost(load_model(choice), out, repeats, status.update)
+            loaded = load_model(choice)
+            other = {"torch": load_model(replace(choice, target="fast")).decoder.target} if with_torch else {}
+            points = measure_cost(loaded, out, repeats, status.update, other)
         write(points, out)
         if not as_json:
             shown = [

@@ -175,7 +175,8 @@ class Decoding:
         mask = cursor.allowed()
         if not mask.any():
             raise ConstraintError("the constraint allows no token here")
-        logits = scores.logits[node + 1].masked_fill(~mask.to(scores.logits.device), float("-inf"))
+        (logits,) = scores.after([node])
+        logits = logits.masked_fill(~mask.to(logits.device), float("-inf"))
         return self._request.sampler.pick(logits, len(self._tokens) + draft.depth(node))
 
     def _cursor(self) -> ConstraintCursor | None:
@@ -235,5 +236,5 @@ class Decoding:
 def _log_prob(scores: Scores, draft: Draft, verdict: Verdict) -> float:
     """The target's log probability of what it committed."""
     tokens = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
-    rows = scores.logits[[0, *(node + 1 for node in verdict.path)]].float().log_softmax(-1)
+    rows = scores.after([ROOT, *verdict.path]).float().log_softmax(-1)
     return float(sum(row[token] for row, token in zip(rows, tokens, strict=True)))

@@ -1,17 +1,17 @@
 """The model being accelerated, and the sole owner of its KV cache.
 
-Two implementations: `decoding.targets.hf_target` (any transformers causal LM; the reference) and
-`decoding.targets.fast_target`.
+Three implementations: `decoding.targets.hf_target` (any transformers causal LM; the reference),
+`decoding.targets.fast_target`, and `decoding.targets.int8.cpu_target`, which is exact in eight bits.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from decoding.engine.draft import Draft
+from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
 
 
@@ -19,9 +19,20 @@ from decoding.engine.sampling.sampler import Sampler
 class Scores:
     """What one forward says about one sequence's pending tokens and draft."""
 
-    logits: Tensor  # [1 + nodes, vocab]; row 0: after the last pending token (the root), row 1 + i: after draft node i
+    after: Callable[[Sequence[int]], Tensor]  # nodes (or ROOT) -> logits [nodes, vocab], which may be computed only now
     hidden: Tensor | None  # [pending + nodes, taps, hidden] in the order fed; None when nothing is tapped
     choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
+    nodes: int  # of the draft
+
+    @classmethod
+    def of(cls, logits: Tensor, hidden: Tensor | None, choice: Callable[[int], int]) -> Self:
+        """With logits that are there already [1 + nodes, vocab]: row 0 is the root's, row 1 + i that of node i."""
+        return cls(lambda nodes: logits[[node + 1 for node in nodes]], hidden, choice, len(logits) - 1)
+
+    @property
+    def logits(self) -> Tensor:
+        """[1 + nodes, vocab] of all rows; a target may have to compute them."""
+        return self.after(range(ROOT, self.nodes))
 
 
 Opened = TypeVar("Opened", bound="TargetSequence")
@@ -79,6 +90,11 @@ class Target(Protocol[Opened]):
     @property
     def weight_dtype(self) -> torch.dtype:
         """The type of the weight matrices; a target with int8 matrices has its embedding in fp32."""
+        ...
+
+    @property
+    def runtime(self) -> str:
+        """What computes, a part of the key of measured times: "cpu" or "cuda", or "kernels" for our own on a processor."""
         ...
 
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> Opened:

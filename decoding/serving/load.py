@@ -21,7 +21,7 @@ from decoding.targets.fast_ops import computes_bf16
 from decoding.targets.int8.quantize import has_fbgemm, kept, rounded_model
 from decoding.targets.own_thread import in_own_thread
 from decoding.tokenizer.tokenizer import Tokenizer
-from kernels.available import runs_kernels
+from kernels.available import runs_cpu_kernels, runs_kernels
 
 Kind = Literal["auto", "fast", "hf"]
 SHIPPED_ADAPTER = Path(__file__).parents[1] / "weights" / "sqlagent-135m"
@@ -41,8 +41,9 @@ def load_text_decoder(
 ) -> TextDecoder:
     """Fetch (once) and load a model.
 
-    target "auto" takes `fast_target` if it knows the architecture, otherwise transformers. dtype "auto": see `auto_dtype`;
-    "int8" means 8-bit matrices and fp32 for the rest, with `fast_target` on a CPU.
+    target "auto" takes `fast_target` if it knows the architecture, otherwise transformers; in int8 it takes
+    `cpu_target` if the CPU runs its kernels. dtype "auto": see `auto_dtype`; "int8" means 8-bit matrices and fp32 for the
+    rest, on a CPU.
     device "auto" is CUDA if available. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
     weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even if it was
     trained on another model. prefix_cache_mb 0 turns the prefix cache off.
@@ -51,7 +52,7 @@ def load_text_decoder(
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
     path = resolve(name, progress)
     merged = in_own_thread(lambda: chosen_adapter(name, path, adapter, any_base))
-    running = in_own_thread(lambda: _target(path, weights, where, target, merged, prefix_cache_mb << 20))
+    running = in_own_thread(lambda: _target(path, weights, where, target, merged, prefix_cache_mb << 20, progress))
     return TextDecoder(running, Tokenizer(path), name, merged, cache(partial(_identity, path, merged)))
 
 
@@ -67,7 +68,13 @@ def chosen_adapter(
 
 
 def _target(
-    path: Path, dtype: torch.dtype, device: str, kind: Kind, adapter: Adapter | None, cache_bytes: int
+    path: Path,
+    dtype: torch.dtype,
+    device: str,
+    kind: Kind,
+    adapter: Adapter | None,
+    cache_bytes: int,
+    progress: Progress,
 ) -> AnyTarget:
     if dtype == torch.int8 and (device != "cpu" or kind == "hf"):
         raise UnsupportedModel("int8 weights run on a processor, in our own forward: --device cpu")
@@ -76,6 +83,8 @@ def _target(
         from decoding.targets.fast_target import FastTarget
 
         weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
+        if dtype == torch.int8 and kind == "auto" and runtime_of(dtype, device) == "kernels":
+            return _cpu_target(path, weights, adapter, cache_bytes, progress)
         if runs_kernels(device):
             from decoding.targets.cuda.cuda_model import CudaModel
 
@@ -91,6 +100,23 @@ def _target(
         changed = {name: tensor for name, tensor in weights if name.removesuffix(".weight") in adapter.factors}
         target.model.load_state_dict(changed, strict=False)
     return target
+
+
+def _cpu_target(
+    path: Path, weights: Iterable[tuple[str, Tensor]], adapter: Adapter | None, cache_bytes: int, progress: Progress
+) -> AnyTarget:
+    from decoding.targets.int8.compiled import is_compiled
+    from decoding.targets.int8.cpu_model import CpuModel
+    from decoding.targets.int8.cpu_target import CpuTarget
+    from decoding.targets.int8.packed_model import kept_packed, packed_model
+
+    config, key = load_config(path), adapter_sha256(adapter) if adapter else None
+    arrays = kept_packed(weight_files(path), key, lambda: packed_model(config, weights))
+    if not is_compiled():
+        progress("compiling the forward for this processor", 0, 0)
+    model = CpuModel(config, arrays)
+    model.warm_up()
+    return CpuTarget(model, cache_bytes)
 
 
 def _rounded(
@@ -124,10 +150,15 @@ def chosen_dtype(dtype: str, device: str, model: str = "") -> tuple[torch.dtype,
     return DTYPES[dtype] or auto_dtype(where, model), where
 
 
+def runtime_of(dtype: torch.dtype, device: str) -> str:
+    """`Target.runtime` of what target "auto" takes."""
+    return "kernels" if dtype == torch.int8 and runs_cpu_kernels() else torch.device(device).type
+
+
 def auto_dtype(device: str, model: str = "") -> torch.dtype:
     """bf16 on CUDA. On a CPU, int8 for the embedded model, whose accuracy in int8 was measured; for other models bf16 if the
     CPU computes it natively (AVX-512 bf16, AMX), else fp32.
     """
-    if device == "cpu" and model in EMBEDDED_NAMES and has_fbgemm():
+    if device == "cpu" and model in EMBEDDED_NAMES and (has_fbgemm() or runs_cpu_kernels()):
         return torch.int8
     return torch.bfloat16 if device != "cpu" or computes_bf16() else torch.float32

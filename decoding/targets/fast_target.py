@@ -4,10 +4,11 @@ Equal to `hf_target` within rounding. In fp32, logits differ by less than 2e-5 o
 8 there) and by less than 3e-4 on the embedded model (40); in bf16 they are as near to fp32 as transformers' own.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -28,6 +29,7 @@ from kernels.ragged import SequenceRows
 CHUNK_ROWS = 128  # attention goes chunk by chunk, so a prompt's first rows do not meet the keys of its last ones
 FORWARD_ROWS = 512  # more go in several forwards, which bounds their memory
 _EMPTY = Draft()
+Rows = TypeVar("Rows", bound=Sized)
 _CACHE_BYTES = 1 << 30
 
 
@@ -142,6 +144,10 @@ class FastTarget:
     def weight_dtype(self) -> torch.dtype:
         return self.model.weight_dtype
 
+    @property
+    def runtime(self) -> str:
+        return self.lm_head.device.type
+
     @torch.inference_mode()
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> FastSequence:
         if not all(0 <= tap <= self.model.config.layers for tap in taps):
@@ -155,7 +161,7 @@ class FastTarget:
     @torch.inference_mode()
     def score(self, work: Sequence[Work[FastSequence]]) -> list[Scores]:
         chunks = [chunk for each in work for chunk in self._staged(each)]
-        logits = [one for batch in _batches(chunks) for one in self._forward(batch)]
+        logits = [one for batch in batches(chunks) for one in self._forward(batch)]
         return [_scores(chunk, one) for chunk, one in zip((p for p in chunks if p.is_last), logits, strict=True)]
 
     @torch.inference_mode()
@@ -242,9 +248,9 @@ def _prefix_of(source: _Source, count: int) -> tuple[Tensor, Tensor]:
     return keys_values[:, :count], states[:, :count]
 
 
-def _batches(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
-    """Pieces in order, as many at a time as a forward takes."""
-    batch: list[Chunk] = []
+def batches(chunks: Iterable[Rows]) -> Iterator[list[Rows]]:
+    """Chunks in order, as many at a time as a forward takes; a chunk's length is its rows."""
+    batch: list[Rows] = []
     for chunk in chunks:
         if batch and sum(map(len, batch)) + len(chunk) > FORWARD_ROWS:
             yield batch
@@ -259,4 +265,4 @@ def _scores(chunk: Chunk, logits: Tensor) -> Scores:
     root = chunk.before + len(chunk.pending)  # position of the token that the root predicts
     choose = sequence.sampler.chooser(logits, lambda row: root + draft.depth(row - 1))
     states = sequence.states.data[:, sequence.cached : root + len(draft)].transpose(0, 1)
-    return Scores(logits, states.clone() if sequence.taps else None, lambda node: choose(node + 1))
+    return Scores.of(logits, states.clone() if sequence.taps else None, lambda node: choose(node + 1))

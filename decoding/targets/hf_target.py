@@ -78,6 +78,10 @@ class HfTarget:
     def weight_dtype(self) -> torch.dtype:
         return self.lm_head.dtype
 
+    @property
+    def runtime(self) -> str:
+        return self.lm_head.device.type
+
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> HfSequence:
         able = [kept for kept in self._kept if set(taps) <= set(kept.taps)]
         best = max(able, key=lambda kept: _common(kept.tokens, prompt[:-1]), default=None)
@@ -110,7 +114,7 @@ class HfTarget:
         sequence.staged = (list(pending), draft, hidden)
         root = past + len(pending)
         choose = sequence.sampler.chooser(logits, lambda row: root + draft.depth(row - 1))
-        return Scores(logits, hidden, lambda node: choose(node + 1))
+        return Scores.of(logits, hidden, lambda node: choose(node + 1))
 
     def commit(self, sequence: HfSequence, path: Sequence[int]) -> None:
         if sequence.staged is None:

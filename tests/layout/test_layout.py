@@ -19,7 +19,7 @@ from tests.layout.rooms import PACKAGES, rooms
 ROOT = Path(__file__).resolve().parents[2]
 TOPS = (*PACKAGES, "tests")
 MOST, FLAT_MOST = 10, 20
-FLAT = ("kernels", "tests/kernels")  # one level each
+FLAT = ("kernels", "kernels/cpu", "tests/kernels")  # one level each
 NOT_COUNTED = {"__init__.py", "conftest.py"}
 
 

@@ -78,11 +78,12 @@ class MaskTokens(Method):
         node, children = verdict.path[-1] if verdict.path else ROOT, draft.children
         found: list[int] = []
         while len(found) < self._masks and (node := children.get((node, self._mask), ROOT)) != ROOT:
-            found.append(node + 1)  # the root's row comes first
-        self._first = self._length + len(verdict.path) + 1
-        positions = torch.arange(self._first, self._first + len(found), device=scores.logits.device)
-        count = offered(self._top_k, self._cursor())
-        self._levels = self._vocabulary.likely(scores.logits[found], positions, count) if found else []
+            found.append(node)
+        self._first, self._levels = self._length + len(verdict.path) + 1, []
+        if found:
+            logits, count = scores.after(found), offered(self._top_k, self._cursor())
+            positions = torch.arange(self._first, self._first + len(found), device=logits.device)
+            self._levels = self._vocabulary.likely(logits, positions, count)
 
 
 def _allowed_run(path: tuple[int, ...], cursor: ConstraintCursor | None) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 import json
 import random
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,12 +16,13 @@ from agent.conversation.conversation import Conversation
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget, Work
-from decoding.timing.forward_timing import time_forward
+from decoding.timing.forward_timing import time_forward, time_side_by_side
 from eval.speed.cost.line_chart import charts
 from tools.databases.open_database import open_database
 
 CONTEXTS = (64, 256, 512, 1024, 2048, 4096, 8192)  # tokens
 DRAFTS = (0, 1, 3, 7, 15, 31, 63, 127)  # nodes
+ROWS = (1, 8, 16, 32, 64)  # of a forward: the last token and a draft
 BATCHES = (1, 2, 4, 8, 16)  # sequences
 SCHEMAS = (10, 30, 100, 300, 1000)  # tables
 CONTEXT = 400  # tokens of context at which draft and batch are measured
@@ -33,18 +34,29 @@ _SEED = 0
 class Point:
     """One measured size."""
 
-    varied: str  # context, draft, batch, schema
+    varied: str  # context, draft, batch, schema, rows
     size: int
-    ms: float  # median of a forward or, for a schema, of a whole question
+    ms: float  # median of a forward (for rows: the least) or, for a schema, of a whole question
     detail: dict[str, float]  # further figures measured at this size
 
 
 Say = Callable[[str], None]
 
 
-def measure_cost(loaded: LoadedModel, folder: Path, repeats: int = 5, say: Say = lambda text: None) -> list[Point]:
-    """Measure all four sweeps. Sizes that the model does not support are left out."""
+def measure_cost(
+    loaded: LoadedModel,
+    folder: Path,
+    repeats: int = 5,
+    say: Say = lambda text: None,
+    beside: Mapping[str, AnyTarget] | None = None,
+) -> list[Point]:
+    """Measure all five sweeps. Sizes that the model does not support are left out.
+
+    beside: other targets by name, timed by rows in turn with the model's own.
+    """
     target_of = loaded.decoder.alone
+    say("rows")
+    rows = target_of(lambda target: list(_rows({"": target, **(beside or {})}, repeats)))
     say("context")
     points = target_of(lambda target: list(_contexts(target, repeats)))
     say("draft")
@@ -54,7 +66,19 @@ def measure_cost(loaded: LoadedModel, folder: Path, repeats: int = 5, say: Say =
     for tables in SCHEMAS:
         say(f"schema of {tables} tables")
         points.append(_schema(loaded, folder, tables))
-    return points
+    return rows + points  # a terminal shows the first lines
+
+
+def _rows(targets: Mapping[str, AnyTarget], repeats: int) -> Iterator[Point]:
+    """Forwards by their rows, and how many one-row forwards of the same target each of them takes."""
+    context = min(CONTEXT, *(target.max_length - 1 - max(ROWS) for target in targets.values()))
+    times = time_side_by_side(targets, context, [rows - 1 for rows in ROWS], repeats)
+    for rows in ROWS:
+        detail: dict[str, float] = {}
+        for name in targets:
+            ms, start = times[name, rows - 1], f"{name}_" if name else ""
+            detail |= {f"{start}one_row": ms / times[name, 0]} | ({f"{start}ms": ms} if name else {})
+        yield Point("rows", rows, times["", rows - 1], detail)
 
 
 def _contexts(target: AnyTarget, repeats: int) -> Iterator[Point]:

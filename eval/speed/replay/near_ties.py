@@ -1,7 +1,8 @@
 """Checks losslessness despite rounding: a text may diverge from plain decoding's only at near-ties of the target.
 
-In bf16 and int8, a forward's rounding depends on its number of rows, and so do the last bits of its logits (in fp32 no text
-diverges; a test checks that). A divergence is harmless if the target itself scores the two tokens almost equally.
+In bf16, and in int8 on torch's operators, a forward's rounding depends on its number of rows, and so do the last bits of
+its logits (in fp32 no text diverges; a test checks that). A divergence is harmless if the target itself scores the two
+tokens almost equally.
 """
 
 from itertools import zip_longest

@@ -216,7 +216,7 @@ def test_candidates_differ_from_each_other() -> None:
 def test_answers_go_on_where_the_accepted_branch_ends() -> None:
     """Own guess 0 1 2 3 (nodes 0 to 3), candidate 7 8 (nodes 4 and 5), of which 7 is accepted: node 5, then 2 and 3."""
     draft = Draft.trie([(0, 1, 2, 3), (7, 8)])
-    scores = Scores(torch.empty(0), None, lambda node: 100 + node)
+    scores = Scores.of(torch.empty(0), None, lambda node: 100 + node)
     assert answers(draft, scores, Verdict((4,), 9)) == [105, 102, 103]
     assert answers(draft, scores, Verdict((4, 5), 9)) == [102, 103]
     assert answers(draft, scores, Verdict((0, 1), 9)) == [102, 103]

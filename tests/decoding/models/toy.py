@@ -56,7 +56,7 @@ def toy_hidden(tokens: Sequence[int], taps: int) -> Tensor:
 class ToyTarget:
     vocab_size, max_length = VOCAB, 10_000
     embedding = lm_head = torch.eye(VOCAB)
-    weight_dtype = embedding.dtype
+    weight_dtype, runtime = embedding.dtype, "cpu"
 
     def __init__(self, logits: Callable[[Sequence[int]], Tensor] = toy_logits) -> None:
         self.logits, self.forwards = logits, 0
@@ -80,7 +80,7 @@ class ToyTarget:
         choose = sequence.sampler.chooser(logits, lambda row: len(text) + draft.depth(row - 1))
         fed = [*pending, *draft.tokens]
         hidden = toy_hidden(fed, len(sequence.taps)) if sequence.taps else None
-        return Scores(logits, hidden, lambda node: choose(node + 1))
+        return Scores.of(logits, hidden, lambda node: choose(node + 1))
 
     def commit(self, sequence: ToySequence, path: Sequence[int]) -> None:
         assert sequence.staged is not None, "commit() without score()"

@@ -17,7 +17,7 @@ from decoding.serving.load import load_text_decoder
 from decoding.heads.head import find_head
 threads = lambda: len(os.listdir("/proc/self/task"))
 before = threads()
-load_text_decoder(sys.argv[1], dtype=sys.argv[2])
+load_text_decoder(sys.argv[1], dtype=sys.argv[2], target="fast")
 find_head("jetspec")
 ends = time.monotonic() + 10
 while threads() > before and time.monotonic() < ends:  # workers take a moment to end

@@ -20,7 +20,7 @@ def test_the_command_writes_table_json_and_plot(tmp_path: Path, monkeypatch: pyt
     result = CliRunner().invoke(
         app,
         ["bench", "cost", "--model", str(tiny), "--dtype", "fp32", "--profile", "compact", "--repeats", "1",
-         "--out", str(tmp_path / "out")],
+         "--with-torch", "--out", str(tmp_path / "out")],
     )  # fmt: skip
     assert result.exit_code == exit_codes.OK, result.output
     points = json.loads(result.stdout.splitlines()[-1])["points"]
@@ -31,6 +31,9 @@ def test_the_command_writes_table_json_and_plot(tmp_path: Path, monkeypatch: pyt
     assert sizes["context"] == [64, 256, 512, 1024, 2048 - 17], "the longest that leaves room for a draft"
     assert sizes["draft"] == list(forward_cost.DRAFTS) and sizes["batch"] == list(forward_cost.BATCHES)
     assert sizes["schema"] == [1, 3]
+    rows = {p["size"]: p["detail"] for p in points if p["varied"] == "rows"}
+    assert list(rows) == list(forward_cost.ROWS) and rows[1]["one_row"] == rows[1]["torch_one_row"] == 1.0
+    assert all(detail["torch_ms"] > 0 for detail in rows.values())
     assert all(p["ms"] > 0 for p in points)
     svg = ElementTree.fromstring((tmp_path / "out" / "cost.svg").read_text())
     assert len(svg.findall(".//{*}polyline")) == 4

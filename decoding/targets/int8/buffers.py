@@ -1,0 +1,164 @@
+"""What a forward reads and writes beside the weights: tables of its rows, and buffers whose addresses make up a `Job`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decoding.targets.int8.pages import Pages
+from kernels.cpu.job import GROUP_ROWS, Job, Model
+from kernels.cpu.lm_head import CHUNK
+from kernels.cpu.tree_attention import PAGE
+
+_FEW_ROWS = 64
+_LINE = 64  # bytes: what separates the threads' memory
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one sequence feeds. Row i sees all that went before and `own[i]`, which ends with itself."""
+
+    pages: Pages
+    before: int  # positions cached, all of them seen
+    tokens: Sequence[int]
+    own: Sequence[Sequence[int]] | None  # rows of this part, ascending; None: every row sees all up to itself
+    heads: Sequence[int]  # rows of this part whose logits are wanted
+
+    @property
+    def counts(self) -> list[int]:
+        """How many of its own rows each row sees."""
+        return [len(rows) for rows in self.own] if self.own else list(range(1, len(self.tokens) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """By which the choice after each wanted row is made: temperature, seed, and position of what is chosen."""
+
+    temperatures: Sequence[float]
+    seeds: Sequence[int]
+    positions: Sequence[int]
+
+
+class HeadBuffers:
+    """What the LM head reads and writes."""
+
+    def __init__(self, rows: int, hidden: int, threads: int, keys: Keys) -> None:
+        self.bytes, self.scales = np.empty((rows, hidden), np.uint8), np.empty(rows, np.float32)
+        self._heats = np.array(keys.temperatures, np.float32)
+        self._seeds = np.array(keys.seeds, np.uint64)
+        self._positions = np.array(keys.positions, np.int64)
+        self._best = np.full((threads, rows), -np.inf, np.float32)
+        self.tokens = np.zeros((threads, rows), np.int64)
+
+    def fields(self) -> dict[str, int]:
+        """Of a `Job`."""
+        return {
+            "head_count": len(self.scales),
+            "head_bytes": address(self.bytes),
+            "head_scales": address(self.scales),
+            "heats": address(self._heats),
+            "seeds": address(self._seeds),
+            "positions": address(self._positions),
+            "threads": len(self._best),
+            "best": address(self._best),
+            "tokens": address(self.tokens),
+        }
+
+
+class RowTables:
+    """Numbers by which the kernels find what belongs to whom."""
+
+    def __init__(self, parts: Sequence[Part], counts: Sequence[Sequence[int]], starts: Sequence[int]) -> None:
+        self.tokens = np.array([token for part in parts for token in part.tokens], np.int64)
+        fed = [len(part.tokens) for part in parts]
+        before = np.repeat(np.array([part.before for part in parts], np.int64), fed)
+        self._counts = np.array([count for each in counts for count in each], np.int32)
+        self.positions = before + self._counts - 1
+        row = np.arange(starts[-1]) - np.repeat(np.array(starts[:-1]), fed)
+        self.slots = (before + row).astype(np.int32)
+        self.pages = np.repeat(np.array([address(part.pages.addresses) for part in parts], np.int64), fed)
+        self.tile_rows = 8 if starts[-1] <= _FEW_ROWS else 16
+        self.tiles = np.array(
+            [
+                (index, first, min(first + self.tile_rows, count))
+                for index, count in enumerate(fed)
+                for first in range(0, count, self.tile_rows)
+            ],
+            np.int32,
+        )
+        self._own = [_own(part) for part in parts]
+        self.parts = np.array(
+            [
+                (start, address(part.pages.addresses), part.before, *_place(own), address(self._counts) + 4 * start)
+                for part, start, own in zip(parts, starts, self._own, strict=False)
+            ],
+            np.int64,
+        )
+
+
+def _own(part: Part) -> npt.NDArray[np.int32] | None:
+    """[rows, most] which rows of the part each row sees."""
+    if part.own is None:
+        return None
+    own = np.zeros((len(part.own), max(len(rows) for rows in part.own)), np.int32)
+    for row, seen in enumerate(part.own):
+        own[row, : len(seen)] = seen
+    return own
+
+
+def _place(own: npt.NDArray[np.int32] | None) -> tuple[int, int]:
+    """Address and stride of a row in bytes; zeros for a chain."""
+    return (0, 0) if own is None else (address(own), own.strides[0])
+
+
+class Buffers:
+    """Buffers for one forward, which grow with what is asked for."""
+
+    def __init__(self, model: Model, threads: int) -> None:
+        self._model, self._threads = model, threads
+        self._rows = self._positions = self._outputs = 0
+        self.x = np.empty((0, model.hidden), np.float32)
+        self.job: Job = Job(*[0] * len(Job._fields))
+
+    def of(self, rows: int, positions: int, tile_rows: int) -> "Buffers":
+        """With room for so many rows, and for scores of tiles over so many positions."""
+        pages = -(-positions // PAGE)
+        if rows > self._rows or pages > self._positions or tile_rows > self._outputs:
+            self._rows, self._positions = max(rows, self._rows, _FEW_ROWS), max(2 * pages, self._positions)
+            self._outputs = max(tile_rows, self._outputs)
+            self._make()
+        return self
+
+    def _make(self) -> None:
+        model, rows = self._model, self._rows
+        width, outputs = model.heads * model.dim, self._outputs * (model.heads // model.kv_heads)
+        score_stride = 4 * (self._positions * PAGE + 16)  # no multiple of 4 kB, or rows would share places in the cache
+        attention = 8 * outputs * model.dim + 4 * (outputs + rows + _LINE) + outputs * score_stride
+        scratch = max(attention, 8 * GROUP_ROWS * max(model.dim, CHUNK)) + _LINE
+        scratch = -(-scratch // _LINE) * _LINE
+        self.x = np.empty((rows, model.hidden), np.float32)
+        byte_stride = max(width, model.hidden, model.inner) + _LINE
+        self._kept: dict[str, npt.NDArray[Any]] = {
+            "x": self.x,
+            "bytes": np.empty((rows, byte_stride), np.uint8),
+            "row_scales": np.empty(rows, np.float32),
+            "queries": np.empty((rows, width), np.float32),
+            "mixed": np.empty((rows, width), np.float32),
+            "inner": np.empty((rows, model.inner), np.float32),
+            "scratch": np.empty((self._threads, scratch), np.uint8),
+        }
+        self.job = self.job._replace(
+            byte_stride=byte_stride,
+            scratch_stride=scratch,
+            score_stride=score_stride,
+            **{name: address(array) for name, array in self._kept.items()},
+        )
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Address of an array's numbers, which must outlive its use."""
+    return int(array.__array_interface__["data"][0])

@@ -1,0 +1,173 @@
+"""The forward of an int8 model on a processor: what `forward` is compiled from gets its addresses here. No bookkeeping."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from decoding.checkpoints.model_config import ModelConfig
+from decoding.targets.fast_ops import inverse_frequencies
+from decoding.targets.int8.buffers import Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
+from decoding.targets.int8.compiled import compiled_forward
+from decoding.targets.int8.packed_model import Arrays, head_room, padded
+from decoding.targets.int8.pages import Pages
+from decoding.targets.int8.rotation import rotated, stream_rotation
+from kernels.cpu.job import MATRICES, PHASES, Model
+from kernels.cpu.threads import Team, thread_count
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRows:
+    """Rows before the LM head, from which logits can be had afterwards."""
+
+    model: "CpuModel"
+    bytes: npt.NDArray[np.uint8]  # [rows, hidden]
+    scales: npt.NDArray[np.float32]  # [rows]
+
+    def logits(self, rows: Sequence[int]) -> Tensor:
+        """[rows, vocab], fp32."""
+        return self.model.logits(self.bytes[rows], self.scales[rows])
+
+
+class CpuModel:
+    """Weights, as `packed_model` gives them, and forward. One thread at a time may call it."""
+
+    def __init__(self, config: ModelConfig, arrays: Arrays, threads: int | None = None) -> None:
+        self.config, self._arrays = config, arrays
+        self.dim, self.hidden = head_room(config), padded(config.hidden_size)
+        self._team = Team(threads or thread_count(), PHASES * config.layers + 2)
+        self._tables = _addresses(config, arrays)
+        self._model = _model(config, arrays, self._tables)
+        self._room = Buffers(self._model, self._team.threads)
+        self._cos = self._sin = np.zeros((0, self.dim // 2), np.float32)
+        self._forward = compiled_forward()
+
+        self.embedding = torch.from_numpy(arrays["embedding"])
+        self.lm_head = self.embedding if config.tie_embeddings else torch.from_numpy(arrays["lm_head"])
+
+    def warm_up(self) -> None:
+        """Compile or load what a forward needs."""
+        pages = self.new_pages()
+        pages.reserve(1)
+        self.forward([Part(pages, 0, [0], None, [0])], Keys([0.0], [0], [1]), ())
+
+    def new_pages(self) -> Pages:
+        """Of a sequence with nothing cached."""
+        return Pages(self.config.layers * self.config.kv_heads, self.dim)
+
+    def forward(
+        self, parts: Sequence[Part], keys: Keys, taps: Sequence[int]
+    ) -> tuple[list[int], HeadRows, Tensor | None]:
+        """The choice after every wanted row, these rows, and hidden states [taps, rows, hidden] (None without taps).
+
+        Writes the keys and values of the rows into their sequences' pages, which must have room for them.
+        """
+        counts = [part.counts for part in parts]
+        starts = list(accumulate((len(part.tokens) for part in parts), initial=0))
+        rows = starts[-1]
+        tables = RowTables(parts, counts, starts)
+        heads = [start + row for part, start in zip(parts, starts, strict=False) for row in part.heads]
+        room = self._room.of(rows, max(part.before + len(part.tokens) for part in parts), tables.tile_rows)
+        np.take(self._arrays["rotated_embedding"], tables.tokens, 0, out=room.x[:rows])
+        cos, sin = self._angles(tables.positions)
+        planes = np.full(self.config.layers + 1, -1, np.int32)
+        planes[list(taps)] = range(len(taps))
+        states = np.empty((len(taps), rows, self.hidden), np.float32)
+        head = HeadBuffers(len(heads), self.hidden, self._team.threads, keys)
+        head_rows = np.array(heads, np.int32)
+        job = room.job._replace(
+            layers=self.config.layers,
+            rows=rows,
+            cos=address(cos),
+            sin=address(sin),
+            slots=address(tables.slots),
+            pages=address(tables.pages),
+            tiles=address(tables.tiles),
+            tile_count=len(tables.tiles),
+            parts=address(tables.parts),
+            tap_planes=address(planes),
+            taps=address(states),
+            head_rows=address(head_rows),
+            **head.fields(),
+        )
+        self._team.run(self._forward, self._model, job)
+        return head.tokens[0].tolist(), HeadRows(self, head.bytes, head.scales), self._tapped(states, taps)
+
+    def logits(self, rows: npt.NDArray[np.uint8], scales: npt.NDArray[np.float32]) -> Tensor:
+        """[rows, vocab] of quantized rows before the LM head."""
+        logits = np.empty((len(rows), self.config.vocab_size), np.float32)
+        head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
+        head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
+        job = self._room.of(1, 1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
+        self._team.run(self._forward, self._model, job)
+        return torch.from_numpy(logits)
+
+    def _angles(self, positions: Longs) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Cosines and sines [rows, dim / 2], computed for all positions up to twice the last when first needed."""
+        end = int(positions.max()) + 1
+        if end > len(self._cos):
+            half = self.config.head_dim // 2
+            frequencies = inverse_frequencies(self.config.rope, self.config.head_dim).numpy()
+            angles = np.arange(2 * end, dtype=np.float32)[:, None] * frequencies
+            self._cos, self._sin = (np.zeros((2 * end, self.dim // 2), np.float32) for _ in range(2))
+            self._cos[:, :half], self._sin[:, :half] = (
+                np.cos(angles.astype(np.float64)),
+                np.sin(angles.astype(np.float64)),
+            )
+        return self._cos[positions], self._sin[positions]
+
+    def _tapped(self, states: npt.NDArray[np.float32], taps: Sequence[int]) -> Tensor | None:
+        """Turned back, and normed where the tap is behind the final norm."""
+        if not taps:
+            return None
+        hidden = self.config.hidden_size
+        rotation = stream_rotation(hidden).float().t()
+        out = rotated(torch.from_numpy(states)[..., :hidden], rotation)
+        if self.config.layers in taps:
+            weight = torch.from_numpy(np.asarray(self._arrays["final_norm"]))
+            last = list(taps).index(self.config.layers)
+            out[last] = torch.nn.functional.rms_norm(out[last], weight.shape, weight, self.config.rms_norm_eps)
+        return out
+
+
+def _addresses(config: ModelConfig, arrays: Arrays) -> Longs:
+    """[matrices, scales, offsets, biases] of each matrix [4, 4 layers + 1]."""
+    hidden, inner = padded(config.hidden_size), padded(config.intermediate_size)
+    width, dim = config.heads * head_room(config), head_room(config)
+    layer = [(width + 2 * config.kv_heads * dim, hidden), (hidden, width), (2 * inner, hidden), (hidden, inner)]
+    shapes = [*layer * config.layers, (padded(config.vocab_size), hidden)]
+    sizes = list(accumulate((outputs * inputs for outputs, inputs in shapes), initial=0))
+    firsts = list(accumulate((4 * outputs for outputs, _ in shapes), initial=0))
+    assert len(shapes) == MATRICES * config.layers + 1
+    assert sizes[-1] == arrays["matrices"].size
+    names = ["scales", "offsets", *(["biases"] if arrays["biases"].size else [])]
+    table = np.zeros((4, len(shapes)), np.int64)
+    table[0] = address(arrays["matrices"]) + np.array(sizes[:-1])
+    for index, name in enumerate(names, 1):
+        table[index] = address(arrays[name]) + np.array(firsts[:-1])
+    return table
+
+
+def _model(config: ModelConfig, arrays: Arrays, tables: Longs) -> Model:
+    matrices, scales, offsets, biases = (address(row) for row in tables)
+    return Model(
+        layers=config.layers,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        dim=head_room(config),
+        true_dim=config.head_dim,
+        hidden=padded(config.hidden_size),
+        true_hidden=config.hidden_size,
+        inner=padded(config.intermediate_size),
+        vocab=config.vocab_size,
+        matrices=matrices,
+        scales=scales,
+        offsets=offsets,
+        biases=biases,
+        qk_norms=address(arrays["qk_norms"]) if config.qk_norm else 0,
+        eps=config.rms_norm_eps,
+    )

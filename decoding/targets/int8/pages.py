@@ -1,0 +1,56 @@
+"""Keys and values of sequences in pages of 64 positions, which sequences with the same beginning share.
+
+A full page below what a sequence has cached never changes, so it may belong to several. To drop rows costs nothing, to
+commit a chain neither; of a tree path only the rows that lie out of place are moved.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.cpu.tree_attention import PAGE
+
+Page = npt.NDArray[np.float32]  # [layers * kv_heads, 2, PAGE * dim]: keys [dim, PAGE], then values [PAGE, dim]
+
+
+class Pages:
+    """A growing list of pages. How many positions are valid is for the owner to know."""
+
+    def __init__(self, planes: int, dim: int, shared: Sequence[Page] = ()) -> None:
+        self._planes, self._dim = planes, dim
+        self.pages = list(shared)
+        self.addresses = np.array([page.ctypes.data for page in self.pages], np.int64)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(page.nbytes for page in self.pages)
+
+    def reserve(self, positions: int) -> None:
+        """Room for so many."""
+        count = -(-positions // PAGE)
+        if count > len(self.pages):
+            self.pages += [self._new() for _ in range(count - len(self.pages))]
+            self.addresses = np.array([page.ctypes.data for page in self.pages], np.int64)
+
+    def prefix(self, positions: int) -> "Pages":
+        """The first positions for another sequence: full pages are shared, the last one is copied where it is not full."""
+        full, rest = divmod(positions, PAGE)
+        shared = self.pages[:full]
+        if rest:
+            shared.append(self.pages[full].copy())
+        return Pages(self._planes, self._dim, shared)
+
+    def move(self, source: int, target: int) -> None:
+        """The keys and values of one position to another."""
+        for old, new in zip(self._at(source), self._at(target), strict=True):
+            new[...] = old
+
+    def _at(self, position: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        page, at = self.pages[position // PAGE], position % PAGE
+        keys = page[:, 0].reshape(self._planes, self._dim, PAGE)
+        values = page[:, 1].reshape(self._planes, PAGE, self._dim)
+        return keys[:, :, at], values[:, at]
+
+    def _new(self) -> Page:
+        return np.empty((self._planes, 2, PAGE * self._dim), np.float32)

@@ -1,0 +1,125 @@
+"""Phases of a forward around attention: queries, keys and values, and what they mix."""
+
+import math
+
+import numpy as np
+
+from kernels.cpu.emit import get, get_int, get_long, kernel, put
+from kernels.cpu.job import GROUP_ROWS
+from kernels.cpu.product_phases import product, rescaled
+from kernels.cpu.rope import norm, rotate
+from kernels.cpu.row_phases import copy, epsilon
+from kernels.cpu.threads import claim, finish, wait
+from kernels.cpu.tree_attention import PAGE, attend
+
+_ONE = np.float32(1.0)
+
+
+@kernel
+def qkv_products(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyped-def]
+    """A head of queries, keys or values at a time, which leaves rotated, keys and values for their pages."""
+    pieces = model.heads + 2 * model.kv_heads
+    unit = claim(sync, phase)
+    while unit < pieces:
+        for start in range(0, job.rows, GROUP_ROWS):
+            rows = min(GROUP_ROWS, job.rows - start)
+            sums, out = scratch, scratch + 4 * GROUP_ROWS * model.dim
+            product(model, job, 4 * layer, model.hidden, unit * model.dim, model.dim, start, rows, sums)
+            for row in range(start, start + rows):
+                mine, scale = sums + 4 * (row - start) * model.dim, get(job.row_scales, row)
+                if unit < model.heads:
+                    out = job.queries + 4 * (row * model.heads + unit) * model.dim
+                rescaled(model, 4 * layer, unit * model.dim, model.dim, mine, scale, out)
+                if unit < model.heads:
+                    factor = np.float32(math.log2(math.e) / math.sqrt(model.true_dim))
+                    _position(model, job, layer, 0, row, out, factor)
+                else:
+                    _remember(model, job, layer, unit - model.heads, row, out)
+        unit = finish(sync, phase)
+    wait(sync, phase, pieces)
+
+
+@kernel
+def _position(model, job, layer, kind, row, head, factor):  # type: ignore[no-untyped-def]
+    """Norm (kind 0: of queries, 1: of keys) and rotation of a head."""
+    if model.qk_norms:
+        weight = model.qk_norms + 4 * (2 * layer + kind) * model.dim
+        norm(head, model.dim, model.true_dim, epsilon(model), weight)
+    half = model.dim // 2
+    rotate(head, half, job.cos + 4 * row * half, job.sin + 4 * row * half, factor)
+
+
+@kernel
+def _remember(model, job, layer, unit, row, head):  # type: ignore[no-untyped-def]
+    """Keys (the first units) or values of a row, into its sequence's page."""
+    slot = get_int(job.slots, row)
+    page = get_long(get_long(job.pages, row), slot // PAGE)
+    at, kv_head = slot % PAGE, unit % model.kv_heads
+    plane = page + _plane(model, layer, kv_head)
+    if unit < model.kv_heads:
+        _position(model, job, layer, 1, row, head, _ONE)
+        for i in range(model.dim):
+            put(plane, i * PAGE + at, get(head, i))
+    else:
+        copy(head, model.dim, plane + 4 * (PAGE + at) * model.dim)
+
+
+@kernel
+def _plane(model, layer, kv_head):  # type: ignore[no-untyped-def]
+    """How far into a page the keys of a layer and head begin; its values follow."""
+    return 4 * (layer * model.kv_heads + kv_head) * 2 * PAGE * model.dim
+
+
+@kernel
+def attention(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyped-def]
+    """A tile of a sequence's rows and one head of keys at a time; single heads of queries where there are few tiles."""
+    group = model.heads // model.kv_heads
+    some = group if job.tile_count * model.kv_heads >= 16 else 1
+    pieces = job.tile_count * (model.heads // some)
+    unit = claim(sync, phase)
+    while unit < pieces:
+        tile, first_head = unit // (model.heads // some), unit % (model.heads // some) * some
+        _attend_tile(model, job, layer, tile, first_head, some, _plane(model, layer, first_head // group), scratch)
+        unit = finish(sync, phase)
+    wait(sync, phase, pieces)
+
+
+@kernel
+def _attend_tile(model, job, layer, tile, first_head, heads, plane, scratch):  # type: ignore[no-untyped-def]
+    part = job.parts + 48 * get_int(job.tiles, 3 * tile)
+    first, stop = get_int(job.tiles, 3 * tile + 1), get_int(job.tiles, 3 * tile + 2)
+    start, width = get_long(part, 0) + first, heads * model.dim
+    queries = scratch
+    mixed = queries + 4 * (stop - first) * width
+    sums = mixed + 4 * (stop - first) * width
+    scores = sums + 4 * ((stop - first) * heads + stop + 64)
+    for row in range(stop - first):
+        place = 4 * ((start + row) * model.heads + first_head) * model.dim
+        copy(job.queries + place, width, queries + 4 * row * width)
+    pages, before, own, own_stride, counts = (
+        get_long(part, 1),
+        get_long(part, 2),
+        get_long(part, 3),
+        get_long(part, 4),
+        get_long(part, 5),
+    )
+    attend(
+        queries,
+        heads,
+        model.dim,
+        pages,
+        plane,
+        before,
+        first,
+        stop,
+        own,
+        own_stride,
+        counts,
+        scores,
+        job.score_stride,
+        sums,
+        mixed,
+    )
+    for row in range(stop - first):
+        place = 4 * ((start + row) * model.heads + first_head) * model.dim
+        copy(mixed + 4 * row * width, width, job.mixed + place)

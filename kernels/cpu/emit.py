@@ -1,0 +1,182 @@
+"""LLVM instructions for numba: what kernels need and numba's Python lacks (vectors of a fixed width, unchecked memory,
+fma).
+
+Vectors have sixteen floats on every processor, so a sum over lanes has one order everywhere; LLVM splits them where the
+processor's are narrower. Nothing here permits reordering: the same numbers come out on every machine.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, njit, types
+
+intrinsic: Any = extending.intrinsic  # whose type says nothing of what becomes of its arguments
+I8, I32, I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+LANES = 16
+FLOATS = ir.VectorType(F32, LANES)
+
+
+def kernel(function: Any = None, **options: Any) -> Any:
+    """Compiles a function to run without the interpreter's lock.
+
+    Without numba's checks for division by zero, too: they keep loops from being vectorised.
+    """
+    return njit(function, nogil=True, error_model="numpy", **options)
+
+
+def constant(value: int) -> Any:
+    """A 64-bit integer."""
+    return ir.Constant(I64, value)
+
+
+def splat(b: Any, scalar: Any, lanes: int = LANES) -> Any:
+    """A vector that holds `scalar` in every lane."""
+    kind = ir.VectorType(scalar.type, lanes)
+    first = b.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(I32, 0))
+    return b.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+
+def pointer(b: Any, base: Any, *offsets: Any, to: Any) -> Any:
+    """base + offsets, all in bytes, as a pointer to `to`."""
+    for offset in offsets:
+        base = b.add(base, offset)
+    return b.inttoptr(base, to.as_pointer())
+
+
+def load(b: Any, base: Any, *offsets: Any, kind: Any = FLOATS) -> Any:
+    """A value from memory that need not be aligned."""
+    value = b.load(pointer(b, base, *offsets, to=kind))
+    value.align = 1
+    return value
+
+
+def store(b: Any, value: Any, base: Any, *offsets: Any) -> None:
+    """A value into memory that need not be aligned."""
+    b.store(value, pointer(b, base, *offsets, to=value.type)).align = 1
+
+
+def fma(b: Any, x: Any, y: Any, z: Any) -> Any:
+    """x * y + z, rounded once."""
+    return _elementwise(b, "llvm.fma", x, y, z)
+
+
+def _elementwise(b: Any, name: str, *values: Any) -> Any:
+    """An intrinsic of LLVM's for floats or vectors of them."""
+    kind = values[0].type
+    suffix = f"v{kind.count}f32" if isinstance(kind, ir.VectorType) else "f32"
+    function = b.module.declare_intrinsic(f"{name}.{suffix}", (), ir.FunctionType(kind, [kind] * len(values)))
+    return b.call(function, values)
+
+
+def loop(b: Any, count: Any, carried: Sequence[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """`carried = body(index, carried)` for each index below `count`; returns what is carried in the end."""
+    before = b.block
+    head, inside, end = (b.append_basic_block(name) for name in ("head", "inside", "end"))
+    b.branch(head)
+    b.position_at_end(head)
+    index = b.phi(I64)
+    index.add_incoming(constant(0), before)
+    kept = [b.phi(value.type) for value in carried]
+    for phi, value in zip(kept, carried, strict=True):
+        phi.add_incoming(value, before)
+    b.cbranch(b.icmp_signed("<", index, count), inside, end)
+    b.position_at_end(inside)
+    following = body(index, list(kept))
+    index.add_incoming(b.add(index, constant(1)), b.block)
+    for phi, value in zip(kept, following, strict=True):
+        phi.add_incoming(value, b.block)
+    b.branch(head)
+    b.position_at_end(end)
+    return kept
+
+
+def _reduction(start: float, step: Callable[[Any, Any, Any], Any], join: Callable[[Any, Any, Any], Any]) -> Any:
+    """(address, count) -> float over `count` floats, a multiple of 16: lane by lane, then the lanes in halves."""
+
+    @intrinsic
+    def reduce(typing: Any, address: Any, count: Any) -> Any:
+        def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+            address, count = arguments
+
+            def body(index: Any, lanes: list[Any]) -> list[Any]:
+                return [step(b, lanes[0], load(b, address, b.mul(index, constant(4 * LANES))))]
+
+            first = ir.Constant(FLOATS, [start] * LANES)
+            (lanes,) = loop(b, b.sdiv(count, constant(LANES)), [first], body)
+            width = LANES
+            while width > 1:
+                width //= 2
+                half = ir.VectorType(I32, width)
+                low, high = (ir.Constant(half, list(range(at, at + width))) for at in (0, width))
+                lanes = join(b, b.shuffle_vector(lanes, lanes, low), b.shuffle_vector(lanes, lanes, high))
+            return b.extract_element(lanes, ir.Constant(I32, 0))
+
+        return types.float32(types.intp, types.intp), codegen
+
+    return reduce
+
+
+def _greater(b: Any, x: Any, y: Any) -> Any:
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
+
+
+def _magnitude(b: Any, x: Any) -> Any:
+    return _elementwise(b, "llvm.fabs", x)
+
+
+add_floats = _reduction(0.0, lambda b, lanes, x: b.fadd(lanes, x), lambda b, x, y: b.fadd(x, y))
+add_squares = _reduction(0.0, lambda b, lanes, x: fma(b, x, x, lanes), lambda b, x, y: b.fadd(x, y))
+largest = _reduction(float("-inf"), lambda b, lanes, x: _greater(b, x, lanes), _greater)
+largest_magnitude = _reduction(0.0, lambda b, lanes, x: _greater(b, _magnitude(b, x), lanes), _greater)
+
+
+def _memory(kind: Any, numba_kind: Any, size: int) -> tuple[Any, Any]:
+    """get(address, index) and put(address, index, value) of one type."""
+
+    @intrinsic
+    def get(typing: Any, address: Any, index: Any) -> Any:
+        def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+            address, index = arguments
+            value = b.load(
+                b.gep(pointer(b, address, to=kind), [index])
+            )  # unlike added integers, a loop of these is vectorised
+            value.align = size
+            return value
+
+        return numba_kind(types.intp, types.intp), codegen
+
+    @intrinsic
+    def put(typing: Any, address: Any, index: Any, value: Any) -> Any:
+        def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+            address, index, value = arguments
+            b.store(value, b.gep(pointer(b, address, to=kind), [index])).align = size
+            return context.get_dummy_value()
+
+        return types.void(types.intp, types.intp, numba_kind), codegen
+
+    return get, put
+
+
+get, put = _memory(F32, types.float32, 4)
+get_int, put_int = _memory(I32, types.int32, 4)
+get_long, put_long = _memory(I64, types.int64, 8)
+get_byte, put_byte = _memory(I8, types.uint8, 1)
+
+
+@intrinsic
+def multiply_add(typing: Any, x: Any, y: Any, z: Any) -> Any:
+    """x * y + z in fp32, rounded once."""
+    kind = types.float32
+    return kind(kind, kind, kind), lambda context, b, signature, arguments: fma(b, *arguments)
+
+
+@intrinsic
+def times_power_of_two(typing: Any, x: Any, exponent: Any) -> Any:
+    """x * 2^exponent for an int32 that leaves the result a normal number."""
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        x, exponent = arguments
+        return b.bitcast(b.add(b.bitcast(x, I32), b.shl(exponent, ir.Constant(I32, 23))), F32)
+
+    return types.float32(types.float32, types.int32), codegen

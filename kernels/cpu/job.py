@@ -1,0 +1,67 @@
+"""What a forward is told: sizes and addresses of a model, and of the rows and buffers of one forward."""
+
+from typing import NamedTuple
+
+from kernels.cpu.int8_products import BLOCK
+
+MATRICES = 4  # of a layer: qkv, attention's output, gate and up, down
+PHASES = 9  # of a layer, at most
+GROUP_ROWS = 24  # whose sums are rescaled while they are in the first cache
+HALF_BLOCK = BLOCK // 2  # gates of a block, and as many ups
+
+
+class Model(NamedTuple):
+    """Sizes, padded to whole blocks, and addresses."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    dim: int  # of a head, padded: a multiple of 64
+    true_dim: int
+    hidden: int  # a multiple of 64
+    true_hidden: int
+    inner: int  # a multiple of 64
+    vocab: int
+    matrices: int  # address of each packed matrix: [4 layers + 1], the LM head last
+    scales: int  # address of each matrix's fp32 [outputs]
+    offsets: int  # of its int32 [outputs]
+    biases: int  # of its fp32 [outputs], or 0
+    qk_norms: int  # fp32 [layers, 2, dim], or 0
+    eps: float  # of the norms
+
+
+class Job(NamedTuple):
+    """One forward: rows of several sequences, and buffers. All int64; addresses but for the counts."""
+
+    layers: int  # 0: the LM head alone, of rows that are quantized already
+    rows: int
+    x: int  # fp32 [rows, hidden]: embeddings, rotated; the last layer's output in the end
+    cos: int  # fp32 [rows, dim / 2]
+    sin: int
+    slots: int  # int32 [rows]: where a row's keys and values go in its sequence
+    pages: int  # int64 [rows]: address of its sequence's list of pages
+    tiles: int  # int32 [tiles, 3]: part, first row, row behind the last
+    tile_count: int
+    parts: int  # int64 [parts, 6]: first row, pages, before, own rows (0: a chain), their stride in bytes, their counts
+    tap_planes: int  # int32 [layers + 1]: plane of `taps`, or -1
+    taps: int  # fp32 [planes, rows, hidden]
+    head_rows: int  # int32 [heads]
+    head_count: int
+    head_bytes: int  # uint8 [heads, hidden]
+    head_scales: int  # fp32 [heads]
+    heats: int  # fp32 [heads]; then seeds and positions, int64
+    seeds: int
+    positions: int
+    threads: int  # that have room in the two tables below, which begin with -inf and 0
+    best: int  # fp32 [threads, heads]
+    tokens: int  # int64 [threads, heads]; those of the first thread are the choice in the end
+    logits: int  # fp32 [heads, vocab] instead of a choice, or 0
+    bytes: int  # uint8 [rows, byte_stride]
+    byte_stride: int
+    row_scales: int  # fp32 [rows]
+    queries: int  # fp32 [rows, heads, dim]
+    mixed: int  # fp32 [rows, heads, dim]
+    inner: int  # fp32 [rows, inner]
+    scratch: int  # of each thread
+    scratch_stride: int
+    score_stride: int  # bytes of a row of scores

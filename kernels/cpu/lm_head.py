@@ -1,0 +1,96 @@
+"""The target's choice among some of its vocabulary, while their logits are still in the first cache.
+
+Temperature 0 takes the first of the largest; above, argmax(logits / T + noise), the noise keyed by (seed, position,
+token) as in `kernels.philox`. Few tokens can win: noise has an upper bound, and one 24-bit word tells nearly all of it,
+so its logarithms are taken for hardly any.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.cpu.emit import get, get_long, kernel, largest, put, put_long
+
+CHUNK = 256  # tokens that are looked at together
+_GUMBEL_MAX = np.float32(17.3288)  # the noise of the largest word, rounded up
+_SLACK = 1e-3  # above the fp32 rounding of logit + noise
+_M0, _M1, _W0, _W1 = (np.uint64(word) for word in (0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85))
+_LOW, _SHIFT, _TOP = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(8)
+_ZERO, _NEVER = np.float32(0.0), np.float32(-np.inf)
+
+
+@kernel
+def noise_word(seed, position, token):  # type: ignore[no-untyped-def]
+    """The top 24 bits of Philox4x32-10's first word: counter (token, position), key seed; all uint64."""
+    c0, c1, c2, c3 = token, position, np.uint64(0), np.uint64(0)
+    k0, k1 = seed & _LOW, seed >> _SHIFT
+    for _ in range(10):
+        first, second = c0 * _M0, c2 * _M1
+        c0, c1 = (second >> _SHIFT) ^ c1 ^ k0, second & _LOW
+        c2, c3 = (first >> _SHIFT) ^ c3 ^ k1, first & _LOW
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+    return c0 >> _TOP
+
+
+@kernel
+def choose(logits, count, first_token, heat, seed, position, best, tokens, index):  # type: ignore[no-untyped-def]
+    """Hold `count` logits (room for a multiple of 16) of the tokens from `first_token` on against the best so far.
+
+    best [index], fp32, and tokens [index], int64, begin with -inf and 0. heat: the temperature, 0 for the arg max; then
+    the logits are overwritten. Addresses.
+    """
+    padded = (count + 15) // 16 * 16
+    for i in range(count, padded):
+        put(logits, i, _NEVER)
+    if heat > _ZERO:
+        for i in range(count):
+            put(logits, i, get(logits, i) / heat)
+    top, known = largest(logits, padded), get(best, index)
+    if heat > _ZERO:
+        if top + _GUMBEL_MAX >= known:
+            _choose_with_noise(logits, count, first_token, seed, position, top, best, tokens, index)
+    elif top >= known:
+        for i in range(count):
+            if get(logits, i) == top:
+                _better(top, first_token + i, best, tokens, index)
+                break
+
+
+@kernel
+def _choose_with_noise(logits, count, first_token, seed, position, top, best, tokens, index):  # type: ignore[no-untyped-def]
+    """logits: over the temperature, `top` their largest."""
+    needed = np.float64(get(best, index)) - np.float64(top) - _SLACK  # noise that could win at all
+    least = math.exp(-math.exp(-needed)) * 2.0**24 - 2.0 if needed > -2.9 else 0.0
+    for i in range(count):
+        if get(logits, i) + _GUMBEL_MAX >= get(best, index):
+            word = noise_word(np.uint64(seed), np.uint64(position), np.uint64(first_token + i))
+            if np.float64(word) >= least:
+                uniform = (np.float64(word) + 0.5) / 2.0**24
+                _better(
+                    get(logits, i) + np.float32(-math.log(-math.log(uniform))), first_token + i, best, tokens, index
+                )
+
+
+@kernel
+def _better(score, token, best, tokens, index):  # type: ignore[no-untyped-def]
+    """Keep the larger score, of equals the first token."""
+    known = get(best, index)
+    if score > known or (score == known and token < get_long(tokens, index)):
+        put(best, index, score)
+        put_long(tokens, index, token)
+
+
+def choose_reference(logits: npt.NDArray[np.float32], heat: float, seed: int, position: int) -> int:
+    """Of a row [vocab], with all of its noise."""
+    if not heat:
+        return int(logits.argmax())
+    c0 = np.arange(len(logits), dtype=np.uint64)
+    c1, c2, c3 = np.full_like(c0, position), np.zeros_like(c0), np.zeros_like(c0)
+    k0, k1 = np.uint64(seed) & _LOW, np.uint64(seed) >> _SHIFT
+    for _ in range(10):
+        first, second = c0 * _M0, c2 * _M1
+        c0, c1, c2, c3 = (second >> _SHIFT) ^ c1 ^ k0, second & _LOW, (first >> _SHIFT) ^ c3 ^ k1, first & _LOW
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+    uniform = ((c0 >> _TOP).astype(np.float64) + 0.5) / 2**24
+    return int((logits / np.float32(heat) + (-np.log(-np.log(uniform))).astype(np.float32)).argmax())

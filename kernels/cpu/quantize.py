@@ -1,0 +1,80 @@
+"""Inputs of a product as eight-bit integers: a row's own scale, with the RMS norm or the Hadamard transform before it
+fused in.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.cpu.emit import add_squares, get, kernel, largest_magnitude, put, put_byte
+
+POINTS = 64  # of the Hadamard transform
+_TINY = np.float32(1e-30)
+_HALF = np.float32(128.5)
+_MOST = np.float32(127.0)
+
+Quantized = tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]
+
+
+@kernel
+def quantize(x, count, out):  # type: ignore[no-untyped-def]
+    """out[i] = round(127 x[i] / max |x|) + 128 for `count` floats, a multiple of 16; returns the scale. Addresses."""
+    top = max(largest_magnitude(x, count), _TINY)
+    step = _MOST / top
+    for i in range(count):
+        put_byte(out, i, np.uint8(np.int32(get(x, i) * step + _HALF)))
+    return top / _MOST
+
+
+def quantize_reference(x: npt.NDArray[np.float32]) -> Quantized:
+    """Of rows [rows, columns]: bytes, and a scale for each row."""
+    top = np.maximum(np.abs(x).max(1), _TINY).astype(np.float32)
+    steps = x * (_MOST / top)[:, None] + _HALF
+    return steps.astype(np.int32).astype(np.uint8), top / _MOST
+
+
+@kernel
+def norm_factor(x, count, size, eps):  # type: ignore[no-untyped-def]
+    """What an RMS norm multiplies with: `size` floats at x, and zeros up to `count`, a multiple of 16."""
+    return np.float32(1.0) / np.sqrt(add_squares(x, count) / np.float32(size) + np.float32(eps))
+
+
+def norm_factor_reference(x: npt.NDArray[np.float32], size: int, eps: float) -> npt.NDArray[np.float32]:
+    """For each of the rows [rows, columns], columns beyond `size` being zero."""
+    return np.array([1 / np.sqrt(_squares(row) / np.float32(size) + np.float32(eps)) for row in x], np.float32)
+
+
+def _squares(row: npt.NDArray[np.float32]) -> np.float32:
+    lanes = np.zeros(16)
+    for part in row.reshape(-1, 16).astype(np.float64):
+        lanes = (lanes + part * part).astype(np.float32).astype(np.float64)
+    return halves(lanes.astype(np.float32))
+
+
+def halves(lanes: npt.NDArray[np.float32]) -> np.float32:
+    """The sum of lanes, the second half added to the first until one is left: what the kernels do with sixteen."""
+    while len(lanes) > 1:
+        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+    return np.float32(lanes[0])
+
+
+@kernel
+def hadamard(x, count):  # type: ignore[no-untyped-def]
+    """In place, 64 points of a stride of count / 64 each, times 8 (the transform itself is orthonormal). x: an address."""
+    stride = count // POINTS
+    while stride < count:
+        for first in range(0, count, 2 * stride):
+            for i in range(first, first + stride):
+                a, b = get(x, i), get(x, i + stride)
+                put(x, i, a + b)
+                put(x, i + stride, a - b)
+        stride *= 2
+
+
+def hadamard_reference(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The transform of rows [rows, columns], without the factor 8; of a weight's rows it undoes that of the inputs."""
+    matrix = np.ones((1, 1))
+    while len(matrix) < POINTS:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    split = x.reshape(len(x), POINTS, -1)
+    out: npt.NDArray[np.float32] = np.einsum("ij,rjs->ris", matrix, split / 8).reshape(x.shape).astype(np.float32)
+    return out

@@ -1,0 +1,91 @@
+"""Phases of a forward that go row by row: norms, quantization, taps."""
+
+import numpy as np
+
+from kernels.cpu.emit import get, get_int, kernel, put
+from kernels.cpu.quantize import hadamard, norm_factor, quantize
+from kernels.cpu.threads import claim, finish, wait
+
+_EIGHTH, _ONE = np.float32(0.125), np.float32(1.0)
+
+
+@kernel
+def share_of(rows):  # type: ignore[no-untyped-def]
+    """Rows that a thread takes at a time: few enough that there is something for each."""
+    return max(1, rows // 16)
+
+
+@kernel
+def normed_stream(sync, phase, model, job, layer, is_first):  # type: ignore[no-untyped-def]
+    """Norm and quantization of the stream before attention (first: a tap may ask for it) or before the gates."""
+    share = share_of(job.rows)
+    pieces = (job.rows + share - 1) // share
+    piece = claim(sync, phase)
+    while piece < pieces:
+        start = piece * share
+        for row in range(start, min(start + share, job.rows)):
+            x = job.x + 4 * row * model.hidden
+            if is_first:
+                tap(model, job, layer, row)
+            scale = quantize(x, model.hidden, job.bytes + row * job.byte_stride)
+            put(job.row_scales, row, scale * stream_factor(model, x))
+        piece = finish(sync, phase)
+    wait(sync, phase, pieces)
+
+
+@kernel
+def stream_factor(model, x):  # type: ignore[no-untyped-def]
+    return norm_factor(x, model.hidden, model.true_hidden, epsilon(model))
+
+
+@kernel
+def epsilon(model):  # type: ignore[no-untyped-def]
+    return np.float32(model.eps)
+
+
+@kernel
+def tap(model, job, layer, row):  # type: ignore[no-untyped-def]
+    plane = get_int(job.tap_planes, layer)
+    if plane >= 0:
+        copy(job.x + 4 * row * model.hidden, model.hidden, job.taps + 4 * (plane * job.rows + row) * model.hidden)
+
+
+@kernel
+def copy(source, count, target):  # type: ignore[no-untyped-def]
+    for i in range(count):
+        put(target, i, get(source, i))
+
+
+@kernel
+def quantized_rows(sync, phase, model, job, source, count, turns):  # type: ignore[no-untyped-def]
+    """Quantization of rows [rows, count]; turns: with the Hadamard transform before it."""
+    share = share_of(job.rows)
+    pieces = (job.rows + share - 1) // share
+    piece = claim(sync, phase)
+    while piece < pieces:
+        start = piece * share
+        for row in range(start, min(start + share, job.rows)):
+            x = source + 4 * row * count
+            if turns:
+                hadamard(x, count)
+            scale = quantize(x, count, job.bytes + row * job.byte_stride)
+            put(job.row_scales, row, scale * (_EIGHTH if turns else _ONE))
+        piece = finish(sync, phase)
+    wait(sync, phase, pieces)
+
+
+@kernel
+def last_rows(sync, phase, model, job):  # type: ignore[no-untyped-def]
+    """The last layer's output for a tap, and the rows that the LM head sees, normed and quantized."""
+    pieces = job.rows + job.head_count
+    row = claim(sync, phase)
+    while row < pieces:
+        if row < job.rows:
+            tap(model, job, model.layers, row)
+        else:
+            head = row - job.rows
+            x = job.x + 4 * get_int(job.head_rows, head) * model.hidden
+            scale = quantize(x, model.hidden, job.head_bytes + head * model.hidden)
+            put(job.head_scales, head, scale * stream_factor(model, x))
+        row = finish(sync, phase)
+    wait(sync, phase, pieces)

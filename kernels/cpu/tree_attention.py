@@ -1,0 +1,104 @@
+"""Attention of draft trees over the keys and values of a sequence: a row sees all that was cached, and its ancestors.
+
+Keys and values lie in pages of 64 positions. A page's part of one layer and head is keys [dim, 64], so that a score's
+sum runs over dim while positions fill the vectors, and then values [64, dim]. A draft's rows lie behind what is cached
+in the order in which they were fed; siblings stand side by side, so a row's ancestors need not be neighbours.
+
+A row's scores are moved to where they would stand in a chain before anything is summed over positions, and what it
+mixes comes in the same order: a row is the same to the bit in a chain, in any tree, and with any part of it cached.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.cpu.emit import LANES, add_floats, get, get_int, get_long, kernel, largest, put
+from kernels.cpu.swiglu import exp2
+from kernels.cpu.weighted_sums import weighted_sums
+
+PAGE = 64  # positions
+_ZERO, _NEVER = np.float32(0.0), np.float32(-np.inf)
+_ROW_BYTES = 4 * PAGE
+
+
+@kernel
+def attend(  # type: ignore[no-untyped-def]
+    queries, heads, dim, pages, plane, before, first, stop, own, own_stride, counts, scores, s_stride, sums, mixed
+):
+    """`heads` query heads that share keys, for the rows [first, stop) of a sequence; addresses, strides in bytes.
+
+    queries [rows, heads, dim], rotated and times log2(e) / sqrt(dim). pages: addresses (int64) of the sequence's pages;
+    plane: how far into a page the keys of this layer and head begin. before: positions cached. own [stop, ...], int32:
+    for each row its ancestors' rows and itself, ascending; 0: a chain. counts [stop], int32: how many those are.
+    scores, sums: room for [rows x heads, positions] and for rows x heads + stop floats. mixed [rows, heads, dim]: the
+    result.
+    """
+    limit, outputs = before + stop, (stop - first) * heads
+    for page in range((limit + PAGE - 1) // PAGE):
+        keys = get_long(pages, page) + plane
+        weighted_sums(
+            queries, 4 * dim, outputs, keys, _ROW_BYTES, dim, scores + page * _ROW_BYTES, s_stride, PAGE, False
+        )
+    for output in range(outputs):
+        row = first + output // heads
+        ancestors = own + row * own_stride if own else 0
+        total = before + get_int(counts, row)
+        weight = _softmax(scores + output * s_stride, before, total, limit, ancestors, sums + 4 * outputs)
+        put(sums, output, np.float32(1.0) / weight)
+    for page in range((limit + PAGE - 1) // PAGE):
+        values = get_long(pages, page) + plane + _ROW_BYTES * dim
+        weights, some = scores + page * _ROW_BYTES, min(PAGE, limit - page * PAGE)
+        weighted_sums(weights, s_stride, outputs, values, 4 * dim, some, mixed, 4 * dim, dim, page > 0)
+    for output in range(outputs):
+        share = get(sums, output)
+        for i in range(output * dim, (output + 1) * dim):
+            put(mixed, i, get(mixed, i) * share)
+
+
+@kernel
+def _softmax(scores, before, total, limit, ancestors, compact):  # type: ignore[no-untyped-def]
+    """Scores of a row over `limit` positions become weights, 0 where it does not see; returns their sum.
+
+    total: positions that it sees, `before` of them cached. ancestors: its own rows, 0 for a chain.
+    """
+    if ancestors:
+        for i in range(before, total):
+            put(scores, i, get(scores, before + get_int(ancestors, i - before)))
+    padded = (total + LANES - 1) // LANES * LANES
+    _fill(scores, total, padded, _NEVER)
+    top = largest(scores, padded)
+    for i in range(total):
+        put(scores, i, exp2(get(scores, i) - top))
+    _fill(scores, total, max(padded, limit), _ZERO)
+    weight = add_floats(scores, padded)
+    if ancestors:
+        for i in range(before, total):
+            put(compact, i - before, get(scores, i))
+        _fill(scores, before, limit, _ZERO)
+        for i in range(total - before):
+            put(scores, before + get_int(ancestors, i), get(compact, i))
+    return weight
+
+
+@kernel
+def _fill(x, first, stop, value):  # type: ignore[no-untyped-def]
+    for i in range(first, stop):
+        put(x, i, value)
+
+
+Floats = npt.NDArray[np.float32]
+
+
+def attend_reference(queries: Floats, keys: Floats, values: Floats, before: int, seen: Any) -> Floats:
+    """queries [rows, heads, dim], scaled for base 2; keys, values [before + rows, dim]; seen [rows, rows], bool.
+
+    In fp64, without the kernel's order.
+    """
+    visible = np.concatenate([np.ones((len(queries), before), bool), np.asarray(seen, bool)], 1)
+    scores = np.einsum("rhd,pd->rhp", queries.astype(np.float64), keys.astype(np.float64))
+    scores = np.where(visible[:, None], scores, -np.inf)
+    weights = np.exp2(scores - scores.max(2, keepdims=True))
+    weights /= weights.sum(2, keepdims=True)
+    out: Floats = np.einsum("rhp,pd->rhd", weights, values.astype(np.float64)).astype(np.float32)
+    return out

@@ -1,0 +1,293 @@
+"""The int8 target in our own kernels: every text equal to the bit, whatever drafts, is cached, or stands beside it."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+import torch
+from torch import Tensor
+
+from decoding.checkpoints.model_config import load_config
+from decoding.checkpoints.weight_files import read_weights
+from decoding.engine.draft import Draft
+from decoding.engine.loop import Request, decode
+from decoding.engine.method import Method
+from decoding.engine.records.rounds import Round
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Scores, Work
+from decoding.errors import UnsupportedModel
+from decoding.methods.registry import METHODS, load_method
+from decoding.serving import load
+from decoding.serving.load import load_text_decoder
+from decoding.targets.fast_target import FastTarget
+from decoding.targets.int8.cpu_model import CpuModel
+from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
+from decoding.targets.int8.packed_model import packed_model
+from kernels.cpu.processor import variant
+from tests.decoding.models.doubles import Fuzz
+from tests.decoding.models.random_heads import ready_method
+from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
+
+pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
+PROMPT = tuple(random.Random(1).choices(range(3, 300), k=20))
+LONG = tuple(random.Random(2).choices(range(3, 300), k=90))
+SAMPLERS = [Sampler(), *(Sampler(t, seed) for t in (0.7, 1.0, 1.3) for seed in (1, 2))]
+EMPTY = Draft()
+TREE = Draft((5, 6, 7, 8, 9, 6, 11), (-1, 0, 1, -1, 3, 3, 5))
+
+
+@cache
+def checkpoint(family: Family) -> Path:
+    biases = {"attention_bias": True, "mlp_bias": True} if family == "llama" else {}
+    return tiny_checkpoint(Path(mkdtemp()) / family, family, seed=3, **biases)
+
+
+@cache
+def target_of(family: Family) -> CpuTarget:
+    return CpuTarget.load(checkpoint(family))
+
+
+def fresh(family: Family = "llama", **kw: int) -> CpuTarget:
+    return CpuTarget(target_of(family).model, **kw)
+
+
+def rounds_of(target: CpuTarget, method: Method, sampler: Sampler = Sampler(), **kw: object) -> list[Round]:
+    options = {"prompt": PROMPT, "max_new_tokens": 32, **kw}
+    return list(decode(target, [Request(method=method, sampler=sampler, **options)]))  # type: ignore[arg-type]
+
+
+def text(rounds: list[Round]) -> list[int]:
+    return [token for r in rounds for token in r.committed]
+
+
+def fed(
+    target: CpuTarget, tokens: tuple[int, ...], draft: Draft = EMPTY, **kw: tuple[int, ...]
+) -> tuple[CpuSequence, Scores]:
+    """A sequence of `tokens`, fed at once but for what the cache has."""
+    sequence = target.open(tokens, Sampler(), **kw)
+    (scores,) = target.score([Work(sequence, tokens[sequence.cached :], draft)])
+    return sequence, scores
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_method_gives_plain_text(family: Family, sampler: Sampler) -> None:
+    target = target_of(family)
+    want = text(rounds_of(target, load_method("plain"), sampler))
+    assert len(set(want)) > 3, "a text of one token would prove nothing"
+    for name in METHODS:
+        assert text(rounds_of(target, ready_method(name, target), sampler)) == want, name
+    for seed in range(3):
+        assert text(rounds_of(target, Fuzz(seed, vocab=300), sampler)) == want
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_near_those_of_fp32(family: Family) -> None:
+    exact = FastTarget.load(checkpoint(family), cache_bytes=0)
+    (want,) = exact.score([Work(exact.open(LONG, Sampler()), LONG, TREE)])
+    _, found = fed(fresh(family), LONG, TREE)
+    similar = torch.nn.functional.cosine_similarity(found.logits, want.logits)
+    assert similar.min() > 0.98
+    assert not torch.equal(found.logits, want.logits)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_nodes_logits_are_the_same_to_the_bit_in_a_tree_and_alone(family: Family) -> None:
+    target = fresh(family, cache_bytes=0)
+    sequence, tree = fed(target, LONG, TREE)
+    for node in range(len(TREE)):
+        path = tuple(TREE.tokens[i] for i in TREE.path(node))
+        alone, scores = fed(target, (*LONG, *path))
+        assert torch.equal(tree.after([node])[0], scores.logits[0])
+        target.close(alone)
+    target.commit(sequence, [3, 5])
+    (after,) = target.score([Work(sequence, (4, 2), Draft())])
+    _, want = fed(fresh(family, cache_bytes=0), (*LONG, 8, 6, 4, 2))
+    assert torch.equal(after.logits, want.logits)
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 89])
+def test_a_cached_prefix_changes_no_bit(count: int) -> None:
+    cold, warm = fresh(cache_bytes=0), fresh()
+    first, _ = fed(warm, (*LONG[:count], 7))
+    warm.commit(first, [])
+    _, want = fed(cold, LONG, TREE)
+    for close in (False, True):  # from a sequence that is open, and from a closed one
+        if close:
+            warm.close(first)
+        second, scores = fed(warm, LONG, TREE)
+        assert second.cached == count
+        assert torch.equal(scores.logits, want.logits)
+        warm.close(second)
+
+
+def test_a_batch_changes_no_bit_and_a_long_prompt_goes_in_parts() -> None:
+    target, long = fresh(cache_bytes=0), tuple(random.Random(5).choices(range(3, 300), k=505))
+    sequences = [target.open(tokens, Sampler()) for tokens in (PROMPT, long, LONG)]
+    together = target.score(
+        [
+            (one, tokens, draft)
+            for one, tokens, draft in zip(sequences, (PROMPT, long, LONG), (TREE, Draft(), TREE), strict=True)
+        ]
+    )
+    for tokens, draft, scores in zip((PROMPT, long, LONG), (TREE, Draft(), TREE), together, strict=True):
+        assert torch.equal(fed(fresh(cache_bytes=0), tokens, draft)[1].logits, scores.logits)
+
+
+def test_the_number_of_threads_changes_no_bit() -> None:
+    model = target_of("llama").model
+    _, want = fed(fresh(cache_bytes=0), LONG, TREE)
+    for threads in (2, 3):
+        target = CpuTarget(CpuModel(model.config, model._arrays, threads))
+        for seed in range(3):
+            sequence = target.open((*LONG, 5), Sampler(1.0, seed))
+            (scores,) = target.score([Work(sequence, LONG[sequence.cached :], TREE)])
+            assert torch.equal(scores.logits, want.logits)
+            same = sequence.sampler.chooser(want.logits, lambda row: len(LONG) + TREE.depth(row - 1))
+            assert [scores.choice(node) for node in range(-1, len(TREE))] == [same(row) for row in range(1 + len(TREE))]
+            target.close(sequence)
+
+
+DIGEST = """
+import hashlib, sys
+from pathlib import Path
+from kernels.cpu.processor import variant
+from tests.decoding.targets.test_cpu_target import LONG, TREE, CpuTarget, fed
+_, scores = fed(CpuTarget.load(Path(sys.argv[1])), LONG, TREE)
+print(variant(), hashlib.sha256(scores.logits.numpy().tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.skipif(variant() == "avx2", reason="the processor has nothing newer than AVX2")
+def test_older_processors_compute_the_same_bits(tmp_path: Path) -> None:
+    older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+f16c,+sse4.2,+popcnt"}
+    home = {"SQLAGENT_HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-c", DIGEST, str(checkpoint("llama"))]
+    done = subprocess.run(
+        command, env=os.environ | older | home, capture_output=True, text=True, check=True, timeout=300
+    )
+    kernels, found = done.stdout.split()
+    _, scores = fed(fresh(cache_bytes=0), LONG, TREE)
+    assert kernels == "avx2" != variant()
+    assert found == hashlib.sha256(scores.logits.numpy().tobytes()).hexdigest()
+
+
+def test_the_choice_is_the_samplers_choice_of_the_logits() -> None:
+    target = fresh()
+    for sampler in SAMPLERS:
+        sequence = target.open(PROMPT, sampler)
+        (scores,) = target.score([Work(sequence, PROMPT[sequence.cached :], TREE)])
+        want = sampler.chooser(scores.logits, lambda row: len(PROMPT) + TREE.depth(row - 1))
+        assert [scores.choice(node) for node in range(-1, len(TREE))] == [want(row) for row in range(1 + len(TREE))]
+        assert torch.equal(scores.after([2, -1]), scores.logits[[3, 0]])
+        target.close(sequence)
+
+
+def test_hidden_states_are_near_those_of_fp32_and_survive_the_cache() -> None:
+    def states(target: CpuTarget | FastTarget) -> Tensor:
+        sequence = target.open(PROMPT, Sampler(), taps=(0, 1, 2))  # type: ignore[arg-type]
+        (scores,) = target.score([Work(sequence, PROMPT, TREE)])  # type: ignore[list-item]
+        assert scores.hidden is not None
+        target.commit(sequence, [3, 5])  # type: ignore[arg-type]
+        target.close(sequence)  # type: ignore[arg-type]
+        return scores.hidden
+
+    target = fresh("qwen3")
+    found, want = states(target), states(FastTarget.load(checkpoint("qwen3")))
+    assert found.shape == want.shape == (len(PROMPT) + len(TREE), 3, 32)
+    assert torch.nn.functional.cosine_similarity(found, want, dim=2).min() > 0.98
+    torch.testing.assert_close(found[:, 0], want[:, 0], atol=1e-5, rtol=1e-5)
+    again = target.open((*PROMPT, 8, 6, 1), Sampler(), taps=(2,))
+    assert again.hidden is not None
+    assert torch.equal(again.hidden, found[[*range(20), 23, 25], 2:])
+    assert target.open((*PROMPT, 8, 6, 1), Sampler()).hidden is None
+
+
+def test_the_cache_is_bounded_and_can_be_off() -> None:
+    off = fresh(cache_bytes=0)
+    off.close(_committed(off, LONG))
+    assert off.open(LONG, Sampler()).cached == 0
+    page = 2 * 2 * 2 * 64 * 64 * 4  # layers, heads, keys and values, padded head, positions, bytes
+    small = fresh(cache_bytes=3 * page)
+    small.close(_committed(small, LONG))
+    small.close(_committed(small, PROMPT))
+    assert small.open(LONG, Sampler()).cached == len(LONG) - 1
+    small.close(_committed(small, (9, 9, 9)))
+    assert small.open(PROMPT, Sampler()).cached == 0, "the least recently used went"
+
+
+def _committed(target: CpuTarget, tokens: tuple[int, ...]) -> CpuSequence:
+    sequence, _ = fed(target, tokens)
+    target.commit(sequence, [])
+    return sequence
+
+
+def test_full_pages_are_shared_and_a_chain_moves_nothing() -> None:
+    target = fresh()
+    first = _committed(target, LONG)
+    second = target.open((*LONG[:80], 4, 4), Sampler())
+    assert second.cached == 80
+    assert second.pages.pages[0] is first.pages.pages[0]
+    assert second.pages.pages[1] is not first.pages.pages[1]
+    before = first.pages.pages[1].copy()
+    target.score([Work(second, (4, 4), Draft.chain((1, 2)))])
+    staged = second.pages.pages[1].tobytes()
+    target.commit(second, [0, 1])
+    assert (second.cached, second.pages.pages[1].tobytes() == staged) == (84, True)
+    assert first.pages.pages[1].tobytes() == before.tobytes()
+    third = target.fork(second, Sampler(1.0, 3))
+    assert (third.cached, third.pages.pages[0] is second.pages.pages[0]) == (84, True)
+
+
+def test_misuse_is_refused() -> None:
+    target = fresh()
+    sequence = target.open(PROMPT, Sampler())
+    with pytest.raises(RuntimeError, match="commit"):
+        target.commit(sequence, [])
+    with pytest.raises(ValueError, match="pending"):
+        target.score([Work(sequence, (), Draft())])
+    with pytest.raises(ValueError, match="do not fit"):
+        target.score([Work(sequence, (5,) * 513, Draft())])
+    with pytest.raises(ValueError, match="taps"):
+        target.open(PROMPT, Sampler(), taps=(3,))
+    target.score([Work(sequence, PROMPT, Draft())])
+    with pytest.raises(RuntimeError, match="fork"):
+        target.fork(sequence, Sampler())
+    target.close(sequence)
+    target.close(sequence)  # a second time does nothing
+    with pytest.raises(ValueError, match="closed"):
+        target.score([Work(sequence, PROMPT, Draft())])
+
+
+def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path))
+    folder = str(checkpoint("llama"))
+    _, want = fed(fresh(cache_bytes=0), LONG, TREE)
+    for _ in range(2):
+        target = load_text_decoder(folder, dtype="int8").target
+        assert isinstance(target, CpuTarget)
+        assert torch.equal(fed(target, LONG, TREE)[1].logits, want.logits)
+        assert target.model.embedding.shape == (320, 32)
+    (packed,) = (tmp_path / "packed").iterdir()
+    (packed / "matrices.npy").write_bytes(b"damaged")
+    again = load_text_decoder(folder, dtype="int8").target
+    assert isinstance(again, CpuTarget)
+    assert torch.equal(fed(again, LONG, TREE)[1].logits, want.logits)
+    monkeypatch.setattr(load, "runs_cpu_kernels", lambda: False)
+    assert isinstance(load_text_decoder(folder, dtype="int8").target, FastTarget)
+
+
+def test_weights_that_do_not_fit_are_refused_in_a_line() -> None:
+    weights, config = dict(read_weights(checkpoint("llama"))), load_config(checkpoint("llama"))
+    norm = "model.layers.0.input_layernorm.weight"
+    for wrong in (weights | {norm: torch.ones(31)}, {name: tensor for name, tensor in weights.items() if name != norm}):
+        with pytest.raises(UnsupportedModel, match=r"config.json and weights do not match"):
+            packed_model(config, wrong.items())

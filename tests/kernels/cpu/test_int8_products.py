@@ -1,0 +1,64 @@
+"""Products of bytes: every processor's kernels give the integers that numpy gives, for any number of rows."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from kernels.cpu.int8_products import pack, products_of, products_reference, rescale, unpack
+from kernels.cpu.processor import Variant, variant
+
+BEST = variant()
+pytestmark = pytest.mark.skipif(BEST is None, reason="the processor has neither AVX2 nor better")
+RUNS: dict[Variant | None, tuple[Variant, ...]] = {
+    "avx512_vnni": ("avx512_vnni", "avx_vnni", "avx2"),  # which has the narrower products, too
+    "avx_vnni": ("avx_vnni", "avx2"),
+    "avx2": ("avx2",),
+    None: (),
+}
+
+
+@pytest.mark.parametrize("kind", get_args(Variant))
+@pytest.mark.parametrize(("outputs", "inputs"), [(64, 64), (192, 576), (128, 1536)])
+def test_products_are_exact(kind: Variant, outputs: int, inputs: int) -> None:
+    if kind not in RUNS[BEST]:
+        pytest.skip(f"the processor does not run {kind}")
+    random, products = np.random.default_rng(inputs), products_of(kind)
+    weight = random.integers(-127, 128, (outputs, inputs), dtype=np.int8)
+    weight[0], packed = 127, pack(weight)
+    for rows in (1, 2, 3, 4, 5, 6, 7, 11, 13, 24, 25):
+        x = random.integers(0, 256, (rows, inputs + 64), dtype=np.uint8)
+        x[0] = 255  # where 8-bit products would saturate
+        sums = np.full((rows, outputs + 16), -1, np.int32)
+        products(
+            x.ctypes.data,
+            x.strides[0],
+            rows,
+            packed.ctypes.data,
+            inputs // 4,
+            outputs,
+            sums.ctypes.data,
+            sums.strides[0],
+        )
+        np.testing.assert_array_equal(sums[:, :outputs], products_reference(x[:, :inputs], packed))
+        assert (sums[:, outputs:] == -1).all(), "nothing else is written"
+
+
+def test_what_is_packed_can_be_unpacked() -> None:
+    weight = np.random.default_rng(0).integers(-127, 128, (64, 32), dtype=np.int8)
+    np.testing.assert_array_equal(unpack(pack(weight)), weight)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_sums_are_scaled_back(biased: bool) -> None:
+    """Inputs that were stored plus 128 give the product of the inputs themselves."""
+    random = np.random.default_rng(1)
+    weight, x = random.integers(-127, 128, (64, 64)).astype(np.int8), random.integers(-127, 128, (1, 64))
+    sums = products_reference((x + 128).astype(np.uint8), pack(weight))
+    offsets = 128 * weight.astype(np.int32).sum(1, dtype=np.int32)
+    scales, biases = random.random((2, 64), dtype=np.float32)
+    out = np.zeros(64, np.float32)
+    addresses = [array.ctypes.data for array in (sums, offsets, scales, biases, out)]
+    rescale(addresses[0], 64, *addresses[1:3], addresses[3] if biased else 0, np.float32(0.5), addresses[4])
+    want = (x @ weight.T.astype(int))[0] * 0.5 * scales + (biases if biased else 0)
+    np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)

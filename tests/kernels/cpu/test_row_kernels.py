@@ -1,0 +1,97 @@
+"""Kernels that work on one row at a time: against numpy, to the bit where the order of the reference is the kernel's."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kernels.cpu import quantize, rope, swiglu
+from kernels.cpu.emit import add_floats, kernel, largest
+from kernels.cpu.processor import variant
+from kernels.cpu.weighted_sums import weighted_sums, weighted_sums_reference
+
+pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
+Floats = npt.NDArray[np.float32]
+
+
+def random(*shape: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize("columns", [16, 576])
+def test_rows_become_bytes_with_a_scale_of_their_own(columns: int) -> None:
+    x = random(5, columns) * np.logspace(-6, 6, 5, dtype=np.float32)[:, None]
+    x[2] = 0
+    found = np.zeros((5, columns), np.uint8)
+    scales = [quantize.quantize(row.ctypes.data, columns, out.ctypes.data) for row, out in zip(x, found, strict=True)]
+    want, want_scales = quantize.quantize_reference(x)
+    np.testing.assert_array_equal(found, want)
+    np.testing.assert_array_equal(np.array(scales, np.float32), want_scales)
+    error = (found.astype(float) - 128) * np.array(scales)[:, None] - x
+    assert (np.abs(error).max(1) <= 0.51 * np.array(scales)).all()
+
+
+def test_norms_sum_in_the_order_of_the_reference() -> None:
+    x = random(4, 576)
+    x[:, 570:] = 0
+    found = [quantize.norm_factor(row.ctypes.data, 576, 570, 1e-5) for row in x]
+    np.testing.assert_array_equal(np.array(found, np.float32), quantize.norm_factor_reference(x, 570, 1e-5))
+    weight, want = random(576, seed=1), rope.norm_reference(x, 570, 1e-5, np.ones(576, np.float32))
+    want *= weight
+    for row in x:
+        rope.norm(row.ctypes.data, 576, 570, 1e-5, weight.ctypes.data)
+    np.testing.assert_allclose(x, want, rtol=1e-5)
+
+
+def test_sums_and_maxima_go_lane_by_lane() -> None:
+    @kernel
+    def both(x, count):  # type: ignore[no-untyped-def]
+        return add_floats(x, count), largest(x, count)
+
+    x = random(160)
+    lanes = np.zeros(16, np.float32)
+    for part in x.reshape(-1, 16):
+        lanes += part
+    total, top = both(x.ctypes.data, 160)
+    assert (np.float32(total), np.float32(top)) == (quantize.halves(lanes), x.max())
+
+
+@pytest.mark.parametrize("columns", [64, 192, 1536])
+def test_the_transform_is_orthonormal_times_eight(columns: int) -> None:
+    x = random(2, columns)
+    want = quantize.hadamard_reference(x)
+    for row in x:
+        quantize.hadamard(row.ctypes.data, columns)
+    np.testing.assert_allclose(x / 8, want, atol=3e-6)
+    np.testing.assert_allclose(quantize.hadamard_reference(want), quantize.hadamard_reference(x / 8), atol=3e-6)
+    np.testing.assert_allclose(np.square(want).sum(1), np.square(quantize.hadamard_reference(want)).sum(1), rtol=1e-5)
+
+
+def test_gates_over_their_whole_range() -> None:
+    gates = np.concatenate([np.linspace(-100, 100, 997, dtype=np.float32), np.zeros(3, np.float32)])
+    ups, out = random(1000), np.zeros(1000, np.float32)
+    swiglu.swiglu(gates.ctypes.data, ups.ctypes.data, 1000, out.ctypes.data)
+    np.testing.assert_allclose(out, swiglu.swiglu_reference(gates, ups), rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("half", [32, 64])
+def test_rotation(half: int) -> None:
+    heads, angles = random(3, 2 * half), random(3, half, seed=1)
+    cos, sin = np.cos(angles), np.sin(angles)
+    want = rope.rotate_reference(heads, cos, sin, 0.3)
+    for row in range(3):
+        rope.rotate(heads[row].ctypes.data, half, cos[row].ctypes.data, sin[row].ctypes.data, np.float32(0.3))
+    np.testing.assert_array_equal(heads, want)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3, 4, 5, 6, 7, 13, 48])
+def test_weighted_sums_go_from_the_first_row_to_the_last(outputs: int) -> None:
+    """To the bit, whether all at once or in two parts."""
+    weights, rows, start = random(outputs, 70), random(70, 128, seed=1), random(outputs, 128, seed=2)
+    found, parts = start.copy(), np.zeros_like(start)
+    addresses = weights.ctypes.data, weights.strides[0], outputs
+    weighted_sums(*addresses, rows.ctypes.data, 512, 70, found.ctypes.data, 512, 128, True)
+    np.testing.assert_array_equal(found, weighted_sums_reference(weights, rows, start))
+    for first, count in ((0, 33), (33, 37)):
+        place = addresses[0] + 4 * first, *addresses[1:], rows[first:].ctypes.data
+        weighted_sums(*place, 512, count, parts.ctypes.data, 512, 128, first > 0)
+    np.testing.assert_array_equal(parts, weighted_sums_reference(weights, rows, np.zeros_like(start)))

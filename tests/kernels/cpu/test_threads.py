@@ -1,0 +1,52 @@
+"""Threads that share work: every piece is done once, and none goes on before all have come."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from kernels.cpu.emit import get_long, kernel, put_long
+from kernels.cpu.processor import variant
+from kernels.cpu.threads import Team, claim, finish, thread_count, wait
+
+pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
+PHASES, PIECES = 6, 50
+
+
+@kernel
+def summed(thread, sync, numbers):  # type: ignore[no-untyped-def]
+    """Each phase writes for each piece the sum of all that the last phase wrote, plus one."""
+    for phase in range(PHASES):
+        piece = claim(sync, phase)
+        while piece < PIECES:
+            total = 1
+            for other in range(PIECES):
+                total += get_long(numbers, phase * PIECES + other)
+            place = (phase + 1) * PIECES + piece
+            put_long(numbers, place, get_long(numbers, place) + total)
+            piece = finish(sync, phase)
+        wait(sync, phase, PIECES)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_phases_follow_each_other(threads: int) -> None:
+    team = Team(threads, PHASES)
+    for _ in range(50):
+        numbers = np.zeros((PHASES + 1, PIECES), np.int64)
+        team.run(summed, numbers.ctypes.data)
+        for before, after in pairwise(numbers):
+            assert (after == before.sum() + 1).all()
+
+
+def test_work_is_done_without_the_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Team, "_help", lambda *_: None)  # none ever comes
+    numbers = np.zeros((PHASES + 1, PIECES), np.int64)
+    Team(3, PHASES).run(summed, numbers.ctypes.data)
+    assert numbers[-1].min() == numbers[-1].max() > 0
+
+
+def test_the_number_of_threads_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3,1")
+    assert thread_count() == 3
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert 1 <= thread_count() <= 16
