@@ -102,7 +102,7 @@ class Archive:
         return True
 
     def hand_over(self, owner: str, to: str) -> None:
-        """All conversations of one owner become another's."""
+        """Give all conversations of one owner to another."""
         self._do("UPDATE conversations SET owner = ? WHERE owner = ?", to, owner)
 
     def close(self) -> None:

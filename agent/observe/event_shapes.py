@@ -1,4 +1,4 @@
-"""What the dicts and rounds inside events must look like, so that whoever shows them finds what it expects."""
+"""Checks the dicts and rounds inside events, so that code that shows them finds the fields that it expects."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +13,7 @@ from decoding.engine.records.rounds import Round
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """`agent.observe.step_record.Step`."""
+    """The fields of `agent.observe.step_record.Step`."""
 
     name: str
     wall_ms: FiniteFloat
@@ -31,7 +31,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Error:
-    """`tools.result.QueryError`, or what the agent says in its place."""
+    """The fields of `tools.result.QueryError`, or of the error that the agent gives instead."""
 
     kind: str
     message: str
@@ -42,7 +42,7 @@ class _Error:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """`agent.state.Attempt`."""
+    """The fields of `agent.state.Attempt`."""
 
     sql: str
     repaired: bool = False
@@ -52,7 +52,7 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """`agent.conversation.conversation.Answer`; what an older program left out is filled in."""
+    """The fields of `agent.conversation.conversation.Answer`; those that an older program lacked have defaults."""
 
     sql: str | None
     error: _Error | None

@@ -1,4 +1,4 @@
-"""Where the conversations of `sqlagent chat` are kept, so that they survive a restart."""
+"""Keeps the conversations of `sqlagent chat` on disk, so that they survive a restart."""
 
 import sqlite3
 from typing import TYPE_CHECKING
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def kept_conversations(thread: str | None) -> "SqliteSaver":
     """A SQLite file in the user's cache, which only this user can read.
 
-    Where it cannot be used, a line on stderr says so and the conversation lasts until the program ends; but one that is to be
-    continued, `thread`, ends the program.
+    If it cannot be used, a line on stderr says so, and the conversation is kept until the program ends; if an earlier one was
+    to be continued (`thread`), the program ends instead.
     """
     from langgraph.checkpoint.sqlite import SqliteSaver
 
@@ -22,7 +22,7 @@ def kept_conversations(thread: str | None) -> "SqliteSaver":
     path = cache_root() / "conversations.sqlite"
     try:
         connection = sqlite3.connect(private_file(path), check_same_thread=False)
-        connection.execute("BEGIN IMMEDIATE")  # a file that may only be read is told now
+        connection.execute("BEGIN IMMEDIATE")  # fails now if the file is read-only
         connection.rollback()
         saver = SqliteSaver(connection)
         saver.setup()

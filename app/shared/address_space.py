@@ -1,6 +1,6 @@
-"""Whether this process may have the memory that its libraries take: below that some of them crash without a word.
+"""Checks that this process may use the address space that its libraries need; with less, some crash without a message.
 
-They ask for much more address space than memory: stacks and arenas of their threads, files mapped in whole.
+They need much more address space than memory: for their threads' stacks and arenas, and for files that are mapped whole.
 """
 
 import os
@@ -9,13 +9,13 @@ import resource
 from app.shared import exit_codes
 
 BASE_MB, PER_CORE_MB = 900, 100
-"""What Python, DuckDB and its threads took: with less it was a segmentation fault, measured at two cores."""
+"""The need of Python, DuckDB and its threads, measured on two cores; with less there was a segmentation fault."""
 MODEL_MB = 1900
-"""What torch and the embedded model took on top of that."""
+"""The need of torch and the embedded model on top of that."""
 
 
 def check_address_space(with_model: bool) -> None:
-    """End in one line under a `ulimit -v` that is too low. Raises typer.Exit."""
+    """Exit with one line if `ulimit -v` is too low. Raises typer.Exit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     needed_mb = BASE_MB + PER_CORE_MB * cores + (MODEL_MB if with_model else 0)

@@ -99,7 +99,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def _is_want_of_memory(error: Exception) -> bool:
-    """torch and threads raise RuntimeError for it."""
+    """Whether memory ran out, for which torch and threads raise RuntimeError."""
     told = ("Cannot allocate memory", "can't allocate memory", "can't start new thread")
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(text in str(error) for text in told)

@@ -1,9 +1,9 @@
-"""Commands that answer with a model of this machine take turns: two at once take many times as long as one after the other,
-and twenty do not fit into memory. Each has all processors while it is its turn.
+"""Makes commands that answer with a model on this machine take turns: two at once take many times as long as one after the
+other, and twenty do not fit into memory. Each has all processors during its turn.
 
-The turn is a lock on a file in the cache folder, which the kernel releases when its holder dies. It goes by the machine's name,
-for machines may share a home. `chat` has it while it loads and while it answers, not while a person thinks; servers never take
-it. SQLAGENT_TURNS=off does without.
+The turn is a lock on a file in the cache folder, which the kernel releases when its holder dies. The file is named after the
+machine, because machines may share a home folder. `chat` holds the turn while it loads and answers, not while a person
+thinks; servers never take it. SQLAGENT_TURNS=off switches turns off.
 """
 
 import fcntl
@@ -13,9 +13,9 @@ import sys
 
 
 class MachineTurn:
-    """This process's turn; others that want it meanwhile wait. Taking and leaving it twice does nothing.
+    """This process's turn; other processes that want it wait. Taking or leaving it a second time does nothing.
 
-    `is_needed` False: nothing runs on this machine, and nobody is waited for.
+    `is_needed` is False if the model runs elsewhere; then there is no waiting.
     """
 
     def __init__(self, is_needed: bool = True) -> None:
@@ -23,7 +23,7 @@ class MachineTurn:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Wait until nobody else has it, and say so on stderr. Where no file can be locked, nobody waits for anybody."""
+        """Wait until nobody else has the turn, and say so on stderr. If files cannot be locked, there is no waiting."""
         if self._descriptor is not None or not self._is_needed:
             return
         try:
@@ -33,12 +33,12 @@ class MachineTurn:
             os.pwrite(self._descriptor, b"%d" % os.getpid(), 0)
         except OSError:
             self.leave()
-        except BaseException:  # Ctrl+C while it waits
+        except BaseException:  # Ctrl+C during the wait
             self.leave()
             raise
 
     def leave(self) -> None:
-        """Let the next one have it."""
+        """Release the turn for the next process."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

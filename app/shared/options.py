@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 REMOTE = "openai:"
-"""How the names of models begin that run elsewhere; see `agent.remote`."""
+"""The prefix of the names of models that run elsewhere; see `agent.remote`."""
 
 
 def known_engine(name: str) -> str:

@@ -31,7 +31,7 @@ def report(line: str) -> None:
 
 
 def for_stdout(text: str) -> str:
-    """Text that another program may want as it is: it is changed for a terminal alone."""
+    """Text for stdout: made safe to show in a terminal, but unchanged for another program."""
     return shown(text) if sys.stdout.isatty() else text
 
 
@@ -49,7 +49,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], truncated:
 
 
 def _cell(value: Any) -> Text:
-    """As it is: no markup of rich, and nothing that steers a terminal."""
+    """The value as plain text, without rich's markup and terminal control characters."""
     return Text("" if value is None else shown(str(value)))
 
 

@@ -1,16 +1,16 @@
-"""Text from databases, models and files as a terminal may show it: what would steer the terminal is spelt out."""
+"""Makes text from databases, models and files safe for a terminal: control characters are spelled out."""
 
 import re
 
-# Control characters (C0 but for line ends and tabs, DEL, C1), half characters, line and paragraph separators, marks that turn
-# the direction of writing, and tags that no screen shows.
+# Control characters (C0 except line ends and tabs, DEL, C1), lone surrogates, line and paragraph separators, bidi marks, and
+# invisible tags.
 _STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
 )
 
 
 def shown(text: str) -> str:
-    """The text, with an escape character as \\x1b and the like; line ends and tabs stay.
+    """The text with control characters spelled out, an escape character as \\x1b; line ends and tabs stay.
 
     >>> print(shown("a red \x1b[31mname"))
     a red \\x1b[31mname
@@ -19,7 +19,7 @@ def shown(text: str) -> str:
 
 
 def in_json(text: str) -> str:
-    """JSON with the same meaning, in which such characters stand as \\u and four digits."""
+    """JSON with the same meaning, in which such characters are written as \\u and four digits."""
     return _STEERING.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _utf_16(found[0])), text)
 
 
