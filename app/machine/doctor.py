@@ -8,7 +8,17 @@ from typing import Any
 from app.shared import exit_codes, options, output
 from app.shared.extensions import extensions
 
-_PACKAGES = ("torch", "transformers", "triton", "numba", "duckdb", "sqlglot", "sqlalchemy", "langgraph", "langchain-core")
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "triton",
+    "numba",
+    "duckdb",
+    "sqlglot",
+    "sqlalchemy",
+    "langgraph",
+    "langchain-core",
+)
 
 
 def doctor(as_json: options.Json = False) -> None:

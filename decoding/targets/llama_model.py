@@ -14,11 +14,11 @@ from torch.nn import functional
 
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
+from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.fast_ops import Projection, RopeTable, projection
 from decoding.targets.int8.linear import Int8Layers
 from decoding.targets.int8.quantize import HEAD, Rounded, rounded_model
 from decoding.targets.int8.rotation import stream_rotation
-from decoding.targets.kv_cache import TokenTable
 from kernels.ragged import SequenceRows
 
 Packer = Callable[..., Projection]  # of weight and bias

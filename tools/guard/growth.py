@@ -223,6 +223,9 @@ def _number(node: exp.Expr) -> int:
 
 def _width(node: exp.Expr) -> int:
     """The widths that a format asks for; one that comes from the data may be anything."""
+    first = node.expressions[0] if node.expressions else node.this
+    if isinstance(first, exp.Literal) and not first.is_string:  # a number as the format asks for no width
+        return 0
     texts = [literal.name for literal in node.find_all(exp.Literal) if literal.is_string]
     if any(re.search(r"%[^a-zA-Z%]*\*|\{[^}]*\{", text) for text in texts) or not texts:
         return _ENDLESS

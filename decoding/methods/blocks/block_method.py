@@ -22,7 +22,7 @@ from decoding.heads.modules.layer import KeysValues
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
 from decoding.methods.drafting.trees import Level
-from decoding.targets.kv_cache import TokenTable
+from decoding.targets.cache.kv_cache import TokenTable
 
 
 class BlockContext:

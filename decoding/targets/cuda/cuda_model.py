@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.fast_ops import RopeTable
-from decoding.targets.kv_cache import TokenTable
 from decoding.targets.llama_model import Layer, LlamaModel
 from kernels.compaction import compact_rows
 from kernels.gate import gated

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from decoding.checkpoints.model_config import ModelConfig
+from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.fast_ops import inverse_frequencies
 from decoding.targets.int8.buffers import Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
 from decoding.targets.int8.compiled import compiled_forward
@@ -58,6 +59,10 @@ class CpuModel:
     def new_pages(self) -> Pages:
         """Of a sequence with nothing cached."""
         return Pages(self.config.layers * self.config.kv_heads, self.dim)
+
+    def new_states(self, taps: int) -> TokenTable:
+        """An empty table for the hidden states of one sequence: a plane per tap."""
+        return TokenTable(taps, (self.config.hidden_size,), torch.float32, torch.device("cpu"))
 
     def forward(
         self, parts: Sequence[Part], keys: Keys, taps: Sequence[int]

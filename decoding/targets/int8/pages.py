@@ -26,9 +26,9 @@ class Pages:
     def size_bytes(self) -> int:
         return sum(page.nbytes for page in self.pages)
 
-    def reserve(self, positions: int) -> None:
-        """Room for so many."""
-        count = -(-positions // PAGE)
+    def reserve(self, needed: int, keep: int = 0) -> None:
+        """Room for `needed` positions; what is there stays, so `keep` changes nothing."""
+        count = -(-needed // PAGE)
         if count > len(self.pages):
             self.pages += [self._new() for _ in range(count - len(self.pages))]
             self.addresses = np.array([page.ctypes.data for page in self.pages], np.int64)
@@ -41,10 +41,12 @@ class Pages:
             shared.append(self.pages[full].copy())
         return Pages(self._planes, self._dim, shared)
 
-    def move(self, source: int, target: int) -> None:
-        """The keys and values of one position to another."""
-        for old, new in zip(self._at(source), self._at(target), strict=True):
-            new[...] = old
+    def compact(self, start: int, rows: Sequence[int]) -> None:
+        """Move position `start + rows[i]` to `start + i`; rows ascend. Those that lie in place are not touched."""
+        for index, row in enumerate(rows):
+            if row != index:
+                for old, new in zip(self._at(start + row), self._at(start + index), strict=True):
+                    new[...] = old
 
     def _at(self, position: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         page, at = self.pages[position // PAGE], position % PAGE

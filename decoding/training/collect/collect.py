@@ -16,7 +16,7 @@ from decoding.engine.loop import Request, decode
 from decoding.engine.records.rounds import Round
 from decoding.methods.registry import load_method
 from decoding.serving.text_decoder import TextDecoder
-from decoding.targets.prefix_cache import common_length
+from decoding.targets.cache.prefix_cache import common_length
 from decoding.tokenizer.tokenizer import Tokenizer
 from decoding.training.data.groups import Group, Pair
 from decoding.training.run.report import duration

@@ -12,6 +12,7 @@ from agent.observe.event_json import from_json, to_json
 from agent.observe.events import Answered, Unclear
 from agent.prompts.profiles import load_profile
 from app.ask.ask import follow
+from app.shared.machine_turn import MachineTurn
 from tests.agent.conftest import ScriptedModel
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
@@ -66,7 +67,7 @@ def test_on_a_terminal_a_number_is_typed(
 ) -> None:
     monkeypatch.setattr("builtins.input", lambda *prompt: typed)
     conversation = talk(music, "artists: name", COUNT)
-    assert follow(conversation, QUESTION)["rows"] == [[1]]
+    assert follow(MachineTurn(), conversation, QUESTION)["rows"] == [[1]]
     assert f"evidence: {evidence}\n" in str(conversation.toolbox.calls["generate"].messages[0].text)
     assert conversation.toolbox.options.clarify == again
 

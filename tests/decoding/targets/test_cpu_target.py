@@ -233,16 +233,16 @@ def test_full_pages_are_shared_and_a_chain_moves_nothing() -> None:
     first = _committed(target, LONG)
     second = target.open((*LONG[:80], 4, 4), Sampler())
     assert second.cached == 80
-    assert second.pages.pages[0] is first.pages.pages[0]
-    assert second.pages.pages[1] is not first.pages.pages[1]
-    before = first.pages.pages[1].copy()
+    assert second.cache.pages[0] is first.cache.pages[0]
+    assert second.cache.pages[1] is not first.cache.pages[1]
+    before = first.cache.pages[1].copy()
     target.score([Work(second, (4, 4), Draft.chain((1, 2)))])
-    staged = second.pages.pages[1].tobytes()
+    staged = second.cache.pages[1].tobytes()
     target.commit(second, [0, 1])
-    assert (second.cached, second.pages.pages[1].tobytes() == staged) == (84, True)
-    assert first.pages.pages[1].tobytes() == before.tobytes()
+    assert (second.cached, second.cache.pages[1].tobytes() == staged) == (84, True)
+    assert first.cache.pages[1].tobytes() == before.tobytes()
     third = target.fork(second, Sampler(1.0, 3))
-    assert (third.cached, third.pages.pages[0] is second.pages.pages[0]) == (84, True)
+    assert (third.cached, third.cache.pages[0] is second.cache.pages[0]) == (84, True)
 
 
 def test_misuse_is_refused() -> None:

@@ -18,12 +18,13 @@ from transformers import AutoModelForCausalLM
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores, Work
-from decoding.targets import fast_model, fast_target, kv_cache
+from decoding.targets import fast_model, fast_target
+from decoding.targets.cache import cached_target, kv_cache
+from decoding.targets.cache.kv_cache import TokenTable
+from decoding.targets.cache.prefix_cache import longest_prefix
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_ops import rotate
 from decoding.targets.fast_target import FastSequence, FastTarget
-from decoding.targets.kv_cache import TokenTable
-from decoding.targets.prefix_cache import longest_prefix
 from tests.decoding.models.tiny_models import Family, tiny_checkpoint
 
 VOCAB = 300
@@ -60,7 +61,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers grow, prompts go in chunks and chunks in several forwards: also in tests of few tokens."""
     monkeypatch.setattr(kv_cache, "_SMALLEST", 8)
     monkeypatch.setattr(fast_target, "CHUNK_ROWS", 16)
-    monkeypatch.setattr(fast_target, "FORWARD_ROWS", 40)
+    monkeypatch.setattr(cached_target, "FORWARD_ROWS", 40)
 
 
 def transformers_says(path: Path) -> Reference:
@@ -199,25 +200,25 @@ copy_from, compact, reserve, span, chunk = (
     TokenTable.compact,
     TokenTable.reserve,
     FastModel._span,
-    fast_target.Chunk,
+    cached_target.Chunk,
 )
 head_rows = chunk.head_rows
 BUGS: dict[str, tuple[object, str, Callable[..., Any]]] = {
-    "siblings see one another": (chunk, "seen", lambda self: None),
+    "siblings see one another": (fast_target, "seen_rows", lambda draft, pending: None),
     "siblings stand one after another": (
-        chunk,
-        "positions",
+        fast_target,
+        "row_positions",
         lambda self: [*range(self.before, self.before + len(self))],
     ),
     "nodes stand one too early": (
-        chunk,
-        "positions",
+        fast_target,
+        "row_positions",
         lambda self: (
             [*range(self.before, self.before + len(self.pending))]
             + [self.before + len(self.pending) + depth - 2 for depth in self.draft.depths]
         ),
     ),
-    "logits of the row before": (chunk, "head_rows", lambda self, stop: [row - 1 for row in head_rows(self, stop)]),
+    "logits of the row before": (chunk, "head_rows", lambda self: [row - 1 for row in head_rows(self)]),
     "accepted rows stay where they were": (TokenTable, "compact", lambda self, start, rows: None),
     "accepted rows land one too late": (
         TokenTable,
@@ -241,7 +242,7 @@ BUGS: dict[str, tuple[object, str, Callable[..., Any]]] = {
         lambda self, place, rows: span(self, place, replace(rows, before=max(0, rows.before - 1))),
     ),
     "a hit reaches too far": (
-        fast_target,
+        cached_target,
         "longest_prefix",
         lambda *args: (found := longest_prefix(*args)) and (found[0], min(found[1] + 1, len(found[0].tokens))),
     ),

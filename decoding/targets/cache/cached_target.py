@@ -1,0 +1,280 @@
+"""What our own targets share: open sequences, the prefixes that closed ones leave, and what is staged and committed.
+
+A subclass brings a forward and a KV cache: `fast_target` tables, `int8.cpu_target` pages that sequences share.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from decoding.checkpoints.model_config import ModelConfig
+from decoding.engine.draft import Draft
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Scores, Work
+from decoding.targets.cache.kv_cache import TokenTable
+from decoding.targets.cache.prefix_cache import Entry, PrefixCache, longest_prefix
+
+FORWARD_ROWS = 512  # more go in several forwards, which bounds their memory
+CACHE_BYTES = 1 << 30
+_EMPTY = Draft()
+
+
+class KvCache(Protocol):
+    """Keys and values of one sequence. How many rows are valid is for the sequence to know."""
+
+    def reserve(self, needed: int, keep: int) -> None:
+        """Make room for `needed` rows; the first `keep` survive."""
+        ...
+
+    def compact(self, start: int, rows: Sequence[int]) -> None:
+        """Move row `start + rows[i]` to `start + i`; rows ascend."""
+        ...
+
+
+class Model(Protocol):
+    """What a target needs of its model beside the forward."""
+
+    config: ModelConfig
+    embedding: Tensor
+    lm_head: Tensor
+
+    def new_states(self, taps: int) -> TokenTable:
+        """An empty table for the hidden states of one sequence: a plane per tap."""
+        ...
+
+
+Cache = TypeVar("Cache", bound=KvCache)
+Kept = TypeVar("Kept")  # what the prefix cache holds of a KV cache
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class CachedSequence(Generic[Cache]):
+    """One open sequence: its cached tokens and what is remembered of them; then what the last `score` staged."""
+
+    sampler: Sampler
+    taps: tuple[int, ...]
+    cache: Cache
+    states: TokenTable  # hidden states, a plane per tap
+    tokens: list[int] = field(default_factory=list)
+    staged: tuple[list[int], Draft] | None = None
+
+    @property
+    def cached(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def hidden(self) -> Tensor | None:
+        return self.states.data[:, : self.cached].transpose(0, 1) if self.taps else None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk(Generic[Cache]):
+    """Rows of one sequence in one forward: pending tokens, and in the last chunk the draft below the last of them."""
+
+    sequence: CachedSequence[Cache]
+    before: int  # rows of the sequence that go before
+    pending: Sequence[int]
+    draft: Draft = _EMPTY
+    is_last: bool = False
+
+    def __len__(self) -> int:
+        return len(self.pending) + len(self.draft)
+
+    @property
+    def tokens(self) -> list[int]:
+        return [*self.pending, *self.draft.tokens]
+
+    @property
+    def choice_positions(self) -> list[int]:
+        """Positions in the text of the tokens that the root and each node predict."""
+        root = self.before + len(self.pending)
+        return [root, *(root + depth for depth in self.draft.depths)]
+
+    def head_rows(self) -> range:
+        """Rows of the chunk whose logits are wanted: the root and the nodes."""
+        return range(len(self.pending) - 1 if self.is_last else len(self), len(self))
+
+    def staged_states(self) -> Tensor | None:
+        """[pending + nodes, taps, hidden] of all that the sequence fed, once its last chunk is through."""
+        sequence, end = self.sequence, self.before + len(self)
+        return sequence.states.data[:, sequence.cached : end].transpose(0, 1).clone() if sequence.taps else None
+
+
+class CachedTarget(ABC, Generic[Cache, Kept]):
+    """A `decoding.engine.target.Target` whose forward is the subclass's.
+
+    cache_bytes: memory for the prefixes of closed sequences; 0 keeps nothing.
+    """
+
+    model: Model
+
+    def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
+        self._prefixes = PrefixCache[tuple[Kept, Tensor]](cache_bytes)
+        self._live: WeakSet[CachedSequence[Cache]] = WeakSet()
+
+    @abstractmethod
+    def _new_cache(self, source: Kept | None, count: int) -> Cache:
+        """An empty cache, or one that begins with the first `count` rows of `source`."""
+
+    @abstractmethod
+    def _view(self, cache: Cache, count: int) -> Kept:
+        """The first `count` rows of an open sequence's cache, not copied."""
+
+    @abstractmethod
+    def _kept(self, cache: Cache, count: int) -> tuple[Kept, int]:
+        """The first `count` rows of a closed sequence's cache, to stay, and their size in bytes."""
+
+    @abstractmethod
+    def _run(self, chunks: Sequence[Chunk[Cache]], taps: Sequence[int]) -> tuple[Sequence["Scored"], Tensor | None]:
+        """One forward: what it says of each last chunk, and hidden states [taps, rows or more, hidden] (None without taps).
+
+        Keys and values go into the sequences' caches.
+        """
+
+    def _released(self, cache: Cache) -> None:
+        """A closed sequence's cache is no longer used by it."""
+
+    @property
+    def _chunk_rows(self) -> int:
+        """Most rows of a chunk."""
+        return FORWARD_ROWS
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.config.vocab_size
+
+    @property
+    def max_length(self) -> int:
+        config = self.model.config
+        return min([config.max_positions, *(window for window in config.sliding_windows if window)])
+
+    @property
+    def embedding(self) -> Tensor:
+        return self.model.embedding
+
+    @property
+    def lm_head(self) -> Tensor:
+        return self.model.lm_head
+
+    @torch.inference_mode()
+    def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> CachedSequence[Cache]:
+        if not all(0 <= tap <= self.model.config.layers for tap in taps):
+            raise ValueError(f"taps must lie between 0 and {self.model.config.layers}, not {taps}")
+        sources: list[Any] = [*self._prefixes.entries, *self._live]
+        found = longest_prefix(sources, prompt[:-1], taps)
+        if found and isinstance(found[0], Entry):
+            self._prefixes.used(found[0])
+        return self._new(sampler, taps, *found or ())
+
+    @torch.inference_mode()
+    def score(self, work: Sequence[Work[CachedSequence[Cache]]]) -> list[Scores]:
+        chunks = [chunk for each in work for chunk in self._staged(each)]
+        return [scores for batch in _batches(chunks) for scores in self._forward(batch)]
+
+    @torch.inference_mode()
+    def commit(self, sequence: CachedSequence[Cache], path: Sequence[int]) -> None:
+        if sequence.staged is None:
+            raise RuntimeError("commit() without score()")
+        pending, draft = sequence.staged
+        for rows in (sequence.cache, sequence.states):
+            rows.compact(sequence.cached + len(pending), path)
+        sequence.tokens += [*pending, *(draft.tokens[node] for node in path)]
+        sequence.staged = None
+
+    @torch.inference_mode()
+    def fork(self, sequence: CachedSequence[Cache], sampler: Sampler) -> CachedSequence[Cache]:
+        if sequence.staged is not None:
+            raise RuntimeError("fork() between score() and commit()")
+        return self._new(sampler, sequence.taps, sequence, sequence.cached)
+
+    @torch.inference_mode()
+    def close(self, sequence: CachedSequence[Cache]) -> None:
+        if sequence not in self._live:
+            return
+        self._live.remove(sequence)
+        if sequence.cached and not self._prefixes.covers(sequence.tokens, sequence.taps):
+            kept, size_bytes = self._kept(sequence.cache, sequence.cached)
+            states = sequence.states.data[:, : sequence.cached].clone()
+            entry = Entry(tuple(sequence.tokens), sequence.taps, (kept, states), size_bytes + states.nbytes)
+            self._prefixes.add(entry)
+        self._released(sequence.cache)
+
+    def _new(
+        self,
+        sampler: Sampler,
+        taps: tuple[int, ...],
+        source: CachedSequence[Cache] | Entry[tuple[Kept, Tensor]] | None = None,
+        count: int = 0,
+    ) -> CachedSequence[Cache]:
+        """A sequence with nothing cached, or with the first `count` tokens of `source`."""
+        states = self.model.new_states(len(taps))
+        if source is None:
+            sequence = CachedSequence(sampler, taps, self._new_cache(None, 0), states)
+        else:
+            kept, known = self._remembered(source, count)
+            states.copy_from(known[[source.taps.index(tap) for tap in taps], :count])
+            cache = self._new_cache(kept, count)
+            sequence = CachedSequence(sampler, taps, cache, states, list(source.tokens[:count]))
+        self._live.add(sequence)
+        return sequence
+
+    def _remembered(
+        self, source: CachedSequence[Cache] | Entry[tuple[Kept, Tensor]], count: int
+    ) -> tuple[Kept, Tensor]:
+        if isinstance(source, Entry):
+            return source.kept
+        return self._view(source.cache, count), source.states.data
+
+    def _staged(self, work: Work[CachedSequence[Cache]]) -> list[Chunk[Cache]]:
+        """Make room for what a sequence feeds, and cut it into chunks."""
+        sequence, pending, draft = work
+        cached, fed, most = sequence.cached, len(pending), self._chunk_rows
+        self._check(sequence, cached + fed + max(draft.depths, default=0), fed)
+        for rows in (sequence.cache, sequence.states):
+            rows.reserve(cached + fed + len(draft), cached)
+        sequence.staged = list(pending), draft
+        *first, last = [Chunk(sequence, cached + i, pending[i : i + most]) for i in range(0, fed, most)]
+        return [*first, replace(last, draft=draft, is_last=True)]
+
+    def _check(self, sequence: CachedSequence[Cache], length: int, pending: int) -> None:
+        if sequence not in self._live:
+            raise ValueError("the sequence is closed")
+        if not pending:
+            raise ValueError("nothing is pending: the last committed token is never cached")
+        if length > self.max_length:
+            raise ValueError(f"{length} tokens, draft included, do not fit: the model takes {self.max_length}")
+
+    def _forward(self, chunks: Sequence[Chunk[Cache]]) -> list[Scores]:
+        """Scores of the sequences whose last chunks these are; hidden states are staged after what is there."""
+        taps = sorted({tap for chunk in chunks for tap in chunk.sequence.taps})
+        scored, hidden = self._run(chunks, taps)
+        if hidden is not None:
+            for chunk, ends in zip(chunks, pairwise(accumulate(map(len, chunks), initial=0)), strict=True):
+                planes = [taps.index(tap) for tap in chunk.sequence.taps]
+                chunk.sequence.states.data[:, chunk.before : chunk.before + len(chunk)] = hidden[planes, slice(*ends)]
+        last = [chunk for chunk in chunks if chunk.is_last]
+        return [each(chunk.staged_states()) for chunk, each in zip(last, scored, strict=True)]
+
+
+class Scored(Protocol):
+    """What a forward says of a sequence, but for its hidden states."""
+
+    def __call__(self, hidden: Tensor | None) -> Scores: ...
+
+
+def _batches(chunks: Iterable[Chunk[Cache]]) -> Iterator[list[Chunk[Cache]]]:
+    """Chunks in order, as many at a time as a forward takes."""
+    batch: list[Chunk[Cache]] = []
+    for chunk in chunks:
+        if batch and sum(map(len, batch)) + len(chunk) > FORWARD_ROWS:
+            yield batch
+            batch = []
+        batch.append(chunk)
+    if batch:
+        yield batch
