@@ -29,7 +29,7 @@ class CheckedFiles:
         """The file of `key`, read through and found as it was written. A damaged one is removed, and counts as missing."""
         for path in self.folder.glob(f"{key}-*{self.suffix}"):
             with suppress(OSError):
-                if path.name == self._name(key, _crc32(path)):
+                if path.name == self._name(key, crc32_of(path)):
                     with suppress(OSError):  # a cache that may only be read
                         os.utime(path)
                     return path
@@ -45,11 +45,11 @@ class CheckedFiles:
         unfinished = self.folder / f"{key}.{os.getpid()}{_UNFINISHED}"
         try:
             write(unfinished)
-            _flush(unfinished)
-            path = unfinished.replace(self.folder / self._name(key, _crc32(unfinished)))
+            flush(unfinished)
+            path = unfinished.replace(self.folder / self._name(key, crc32_of(unfinished)))
         finally:
             unfinished.unlink(missing_ok=True)
-        _flush(self.folder)
+        flush(self.folder)
         self._prune()
         return path
 
@@ -71,7 +71,8 @@ def _age_s(path: Path) -> float:
         return 0.0
 
 
-def _crc32(path: Path) -> int:
+def crc32_of(path: Path) -> int:
+    """The checksum of a file."""
     crc32 = 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -79,7 +80,7 @@ def _crc32(path: Path) -> int:
     return crc32
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Have the disk hold what was written to a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

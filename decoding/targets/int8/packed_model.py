@@ -8,9 +8,12 @@ likewise. Every block of 64 outputs of gate and up has 32 gates and then their u
 """
 
 import hashlib
+import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ import torch
 from torch import Tensor
 
 from decoding.checkpoints.fetch.cache_folder import cache_root, exclusive, whole_folder
+from decoding.checkpoints.fetch.checked_files import crc32_of, flush
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.targets.int8.quantize import HEAD, rounded
@@ -39,7 +43,8 @@ NAMES = (
     "embedding",
     "lm_head",
 )
-_FORMAT = 1  # raised when the numbers change, so that older folders are made anew
+_SUMS = "crc32.json"
+_FORMAT = 2  # raised when the numbers change, so that older folders are made anew
 _KEPT = 3  # models, and adapters on them
 _LEVELS = 127
 _HALF = BLOCK // 2
@@ -192,7 +197,8 @@ def _alternating(gates: Tensor, ups: Tensor) -> Tensor:
 def kept_packed(files: Iterable[Path], adapter_sha256: str | None, make: Callable[[], Arrays]) -> Arrays:
     """The packed model of these files with this adapter, mapped from the cache.
 
-    It is made first where it is not there, and stays in memory where the cache cannot be written.
+    It is made first where it is not there or damaged. Where the cache cannot be written, a line on stderr says so, and the
+    model stays in memory.
     """
     folder = cache_root() / "packed" / _key(files, adapter_sha256)
     if (found := _mapped(folder)) is not None:
@@ -200,20 +206,35 @@ def kept_packed(files: Iterable[Path], adapter_sha256: str | None, make: Callabl
     made = make()
     try:
         with exclusive("packed"), whole_folder(folder) as unfinished:
-            for name, array in made.items():
-                np.save(unfinished / f"{name}.npy", array)
+            _write(unfinished, made)
         keep_newest(folder.parent)
-    except (OSError, ModelUnavailable):  # no room, or not ours to write: it goes without
+    except (OSError, ModelUnavailable) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        print(f"sqlagent: the int8 weights cannot be kept in {folder.parent} ({reason}); going on", file=sys.stderr)
         return made
     return _mapped(folder) or made
 
 
+def _write(folder: Path, arrays: Arrays) -> None:
+    """The arrays and their checksums, on the disk before the folder gets its name."""
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    sums = {file.name: crc32_of(file) for file in folder.glob("*.npy")}
+    (folder / _SUMS).write_text(json.dumps(sums))
+    for file in folder.iterdir():
+        flush(file)
+
+
 def _mapped(folder: Path) -> Arrays | None:
     try:
-        os.utime(folder)  # used last
+        sums = json.loads((folder / _SUMS).read_text())
+        if any(sums[f"{name}.npy"] != crc32_of(folder / f"{name}.npy") for name in NAMES):
+            return None
         found = {name: np.load(folder / f"{name}.npy", mmap_mode="c") for name in NAMES}  # "c": torch takes no others
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError):
         return None
+    with suppress(OSError):  # a cache that may only be read
+        os.utime(folder)  # used last
     return found
 
 

@@ -277,10 +277,15 @@ def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
         assert torch.equal(fed(target, LONG, TREE)[1].logits, want.logits)
         assert target.model.embedding.shape == (320, 32)
     (packed,) = (tmp_path / "packed").iterdir()
-    (packed / "matrices.npy").write_bytes(b"damaged")
-    again = load_text_decoder(folder, dtype="int8").target
-    assert isinstance(again, CpuTarget)
-    assert torch.equal(fed(again, LONG, TREE)[1].logits, want.logits)
+    whole = (packed / "matrices.npy").read_bytes()
+    flipped = whole[:-100] + bytes([whole[-100] ^ 64]) + whole[-99:]
+    for damaged in (flipped, b"damaged"):
+        (packed / "matrices.npy").unlink()
+        (packed / "matrices.npy").write_bytes(damaged)
+        again = load_text_decoder(folder, dtype="int8").target
+        assert isinstance(again, CpuTarget)
+        assert torch.equal(fed(again, LONG, TREE)[1].logits, want.logits)
+        assert (packed / "matrices.npy").read_bytes() == whole
     monkeypatch.setattr(load, "runs_cpu_kernels", lambda: False)
     assert isinstance(load_text_decoder(folder, dtype="int8").target, FastTarget)
 
