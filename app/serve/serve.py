@@ -105,7 +105,7 @@ async def _completion(decoder: "TextDecoder", defaults: "Settings", request: "Re
 
 
 async def _first(pieces: AsyncGenerator["Piece | Generation", None]) -> "Piece | Generation":
-    """What a request cannot have shows before the first piece."""
+    """The first piece. Raises BadRequest for what the request cannot have."""
     from decoding.engine.loop import PromptTooLong
     from decoding.errors import UnsupportedModel
 

@@ -1,4 +1,4 @@
-"""What stands before every server of this program: who is answered, what of them is read, and what leaves with an answer.
+"""The checks that every server makes before a request reaches it: who may ask, what is read, which headers an answer has.
 
 Plain ASGI around any application; no component, no database. Start at `hosts`.
 """

@@ -1,4 +1,4 @@
-"""Request bodies are read here, whole, before anything is done for them: a caller who sends slowly waits alone."""
+"""Reads request bodies whole before the application is called, so that a slow sender holds up nobody else."""
 
 from asyncio import timeout
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""How often something may happen: a window of time that moves along."""
+"""Rate limits over a sliding window."""
 
 from collections import deque
 from time import monotonic

@@ -13,7 +13,7 @@ from tools.result import Limits
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`options`: the decoder's own, as `name=value` pairs parted by spaces or commas. `measure`: race every step plainly.
+    """`options`: the decoder's own, as `name=value` pairs separated by spaces or commas. `measure`: race every step plainly.
     `clarify`: ask back where a question is unclear."""
 
     model: str = "embedded"

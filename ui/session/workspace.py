@@ -136,8 +136,9 @@ class Workspace:
                 self.files.remove(session.owner)
 
     def _to_leave(self, owner: str) -> list[str]:
-        """Sessions to close before a new one: those that nobody uses, the owner's oldest beyond what each may have, and, where
-        the house is full, the one that has been unused for longest."""
+        """Sessions to close before a new one: those that nobody uses, the owner's oldest beyond what each may have, and,
+        where the workspace is full, the one that has been unused for longest.
+        """
         unused = sorted(self._sessions, key=lambda name: self._sessions[name].used_s)
         unused = [name for name in unused if not self._sessions[name].is_busy]
         leaving = [name for name in unused if self._is_unused_for(name, GONE_S, AWAY_S)]

@@ -1,6 +1,6 @@
 """What is remembered per token of one sequence: keys and values, or tapped hidden states. Knows no model.
 
-A step writes its rows straight behind the committed ones. To commit a chain moves nothing, to drop rows costs nothing,
+A step writes its rows directly after the committed ones. Committing a chain moves nothing, dropping rows costs nothing,
 and of a tree path only the accepted rows that lie out of place are moved.
 """
 

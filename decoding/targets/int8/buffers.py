@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """By which the choice after each wanted row is made: temperature, seed, and position of what is chosen."""
+    """Temperature and seed for the choice after each wanted row, and the position of what is chosen."""
 
     temperatures: Sequence[float]
     seeds: Sequence[int]
@@ -55,7 +55,7 @@ class HeadBuffers:
         self.tokens = np.zeros((threads, rows), np.int64)
 
     def fields(self) -> dict[str, int]:
-        """Of a `Job`."""
+        """The fields of a `Job`."""
         return {
             "head_count": len(self.scales),
             "head_bytes": address(self.bytes),
@@ -70,7 +70,7 @@ class HeadBuffers:
 
 
 class RowTables:
-    """Numbers by which the kernels find what belongs to whom."""
+    """Tables by which the kernels find the rows of each sequence."""
 
     def __init__(self, parts: Sequence[Part], counts: Sequence[Sequence[int]], starts: Sequence[int]) -> None:
         self.tokens = np.array([token for part in parts for token in part.tokens], np.int64)
@@ -125,7 +125,7 @@ class Buffers:
         self.job: Job = Job(*[0] * len(Job._fields))
 
     def of(self, rows: int, positions: int, tile_rows: int) -> "Buffers":
-        """With room for so many rows, and for scores of tiles over so many positions."""
+        """Buffers with room for that many rows, and for the scores of tiles over that many positions."""
         pages = -(-positions // PAGE)
         if rows > self._rows or pages > self._positions or tile_rows > self._outputs:
             self._rows, self._positions = max(rows, self._rows, _FEW_ROWS), max(2 * pages, self._positions)

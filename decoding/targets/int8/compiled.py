@@ -50,7 +50,7 @@ def _cached(function: Any) -> Callable[..., None]:
 
 
 def _key() -> str:
-    """Of all that is compiled: numba itself looks at one file only."""
+    """A digest of all files that are compiled: numba itself looks at one file only."""
     files = sorted(Path(kernels.cpu.__path__[0]).glob("*.py"))
     digest = hashlib.sha256(version("numba").encode())
     for file in files:

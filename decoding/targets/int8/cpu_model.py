@@ -57,7 +57,7 @@ class CpuModel:
         self.forward([Part(pages, 0, [0], None, [0])], Keys([0.0], [0], [1]), ())
 
     def new_pages(self) -> Pages:
-        """Of a sequence with nothing cached."""
+        """The pages of a sequence with nothing cached."""
         return Pages(self.config.layers * self.config.kv_heads, self.dim)
 
     def new_states(self, taps: int) -> TokenTable:
@@ -126,7 +126,7 @@ class CpuModel:
         return self._cos[positions], self._sin[positions]
 
     def _tapped(self, states: npt.NDArray[np.float32], taps: Sequence[int]) -> Tensor | None:
-        """Turned back, and normed where the tap is behind the final norm."""
+        """Hidden states rotated back, and normalised where the tap is after the final norm."""
         if not taps:
             return None
         hidden = self.config.hidden_size

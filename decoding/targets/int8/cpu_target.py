@@ -1,6 +1,6 @@
 """A `decoding.engine.target.Target` for int8 on a processor, on our own kernels.
 
-Its sums have one order, whatever stands beside a row: texts are equal to the bit under every method, in every batch,
+Its sums have one order, whatever other rows are in the batch: texts are equal to the bit under every method, in every batch,
 and with any prefix from the cache.
 """
 

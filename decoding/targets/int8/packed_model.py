@@ -58,7 +58,7 @@ def padded(count: int) -> int:
 def packed_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Arrays:
     """From weights with transformers' names. Raises UnsupportedModel where they do not match the configuration.
 
-    matrices: int8, one behind the other: qkv, attention's output, gate and up, and down of each layer, then the LM
+    matrices: int8, one after the other: qkv, attention's output, gate and up, and down of each layer, then the LM
     head; scales (fp32), offsets (int32: 128 times the sum of a row) and biases (fp32; empty where there are none) of
     their outputs; rotated_embedding [vocab, padded hidden]; final_norm [hidden]; qk_norms [layers, 2, dim], empty where
     there are none. As they are stored, for draft heads: embedding [vocab, hidden] and lm_head, which is empty where it
@@ -163,14 +163,14 @@ def head_room(config: ModelConfig) -> int:
 
 
 def _padded_to(tensor: Tensor, rows: int, columns: int | None = None) -> Tensor:
-    """With zeros behind."""
+    """The tensor with zeros at the end."""
     out = tensor.new_zeros(rows, tensor.shape[1] if columns is None else columns)
     out[: tensor.shape[0], : tensor.shape[1]] = tensor
     return out.contiguous()
 
 
 def _heads(tensor: Tensor, config: ModelConfig) -> Tensor:
-    """[heads * head_dim, ...] with every head padded behind."""
+    """[heads * head_dim, ...] with every head padded at its end."""
     split = tensor.reshape(-1, config.head_dim, tensor.shape[1])
     out = split.new_zeros(len(split), head_room(config), split.shape[2])
     out[:, : config.head_dim] = split
@@ -178,7 +178,7 @@ def _heads(tensor: Tensor, config: ModelConfig) -> Tensor:
 
 
 def _halves_apart(tensor: Tensor, config: ModelConfig) -> Tensor:
-    """[heads * head_dim, ...] with each half of every head padded behind, so that a rotation's pairs stay half a head
+    """[heads * head_dim, ...] with each half of every head padded at its end, so that a rotation's pairs stay half a head
     apart.
     """
     half, room = config.head_dim // 2, head_room(config) // 2

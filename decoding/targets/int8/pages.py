@@ -1,7 +1,7 @@
 """Keys and values of sequences in pages of 64 positions, which sequences with the same beginning share.
 
-A full page below what a sequence has cached never changes, so it may belong to several. To drop rows costs nothing, to
-commit a chain neither; of a tree path only the rows that lie out of place are moved.
+A full page below what a sequence has cached never changes, so it may belong to several. Dropping rows costs nothing,
+nor does committing a chain; of a tree path only the rows that lie out of place are moved.
 """
 
 from collections.abc import Sequence

@@ -24,7 +24,7 @@ def check_columns(path: Path, count: int) -> None:
 
 
 def check_csv(path: Path) -> None:
-    """Raise OpenError where the first line has too many columns, whatever parts them."""
+    """Raise OpenError where the first line has too many columns, whatever separates them."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             line = file.readline(LONGEST_HEADER)
