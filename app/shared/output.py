@@ -88,7 +88,7 @@ def print_steps(answer: Mapping[str, Any]) -> None:
     table = Table(
         title="what each step took", title_justify="left", title_style="dim", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
-    numbers = ("prompt", "cached", "new", "fwd", "tok/fwd", "ms", "plain ms")
+    numbers = ("prompt", "cached", "new", "fwd", "plain fwd", "ms", "plain ms")
     for name in ("step", "decoder", *numbers):
         table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
     for step in answer["steps"]:
@@ -106,10 +106,9 @@ def print_steps(answer: Mapping[str, Any]) -> None:
 def _step_row(step: Mapping[str, Any]) -> list[str]:
     if not step["decoder"]:
         return [step["name"], "", "", "", "", "", "", _ms(step["wall_ms"]), _ms(step["plain_ms"])]
-    tpf = step["tokens_per_forward"]
-    counts = [step["prompt_tokens"], step["cached_tokens"], step["new_tokens"], step["target_forwards"]]
-    rate = f"{tpf:.2f}" if tpf else ""
-    return [step["name"], step["decoder"], *map(str, counts), rate, _ms(step["wall_ms"]), _ms(step["plain_ms"])]
+    counts = ("prompt_tokens", "cached_tokens", "new_tokens", "target_forwards", "plain_forwards")
+    numbers = [f"{step[name]:,}" for name in counts]
+    return [step["name"], step["decoder"], *numbers, _ms(step["wall_ms"]), _ms(step["plain_ms"])]
 
 
 def _ms(value: float | None) -> str:

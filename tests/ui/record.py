@@ -11,7 +11,7 @@ from ui.session.workspace import Workspace
 
 QUESTIONS = (
     ("How many concerts were there per year?", "lookahead"),
-    ("How many albums are there for each genre?", "prompt_lookup"),
+    ("How many albums are there for each genre?", "jacobi_forcing"),
 )
 
 

@@ -71,7 +71,7 @@ def race(browser: Any, folder: Path, scheme: str) -> None:
         until(page, "#chat", "steps in")
         tab(page, "Race")
         page.click("#race")
-        until(page, "#race-view section:nth-child(3)", "finished")
+        until(page, "#race-view .verdict", "identical text")
         take(page, folder, f"desktop-{scheme}-raced")
 
 

@@ -13,8 +13,9 @@ from ui.page.opening import Opening
 from ui.page.page import Page
 from ui.session.session import Busy, Session
 from ui.session.workspace import Full, NotYours, Workspace
-from ui.views.decoding_html import decoding_html, race_html
+from ui.views.decoding_html import decoding_html
 from ui.views.messages import message_turn
+from ui.views.race_html import race_html
 
 Updates = dict[Any, Any]
 

@@ -7,7 +7,7 @@ from agent.conversation.savings import savings
 from agent.observe.node_notes import Note
 from agent.observe.step_titles import step_title
 from ui.session.conversation_view import StepView, TurnView
-from ui.views.words import counted, fenced, milliseconds, plain
+from ui.views.words import counted, fenced, milliseconds, plain, times
 
 Message = dict[str, Any]
 PREVIEW_ROWS, PREVIEW_COLUMNS, PREVIEW_CHARACTERS = 5, 6, 40
@@ -72,8 +72,10 @@ def _figures(record: dict[str, Any]) -> str:
     if not record["decoder"]:
         return str(record["detail"])
     tokens = f"{counted(record['new_tokens'], 'token')} in {counted(record['target_forwards'], 'forward')}"
-    rate = f", {record['tokens_per_forward']:.2f} a forward" if record["tokens_per_forward"] else ""
-    return f"{tokens}{rate}; {record['cached_tokens']:,} of {record['prompt_tokens']:,} prompt tokens cached"
+    fewer = (
+        f", {times(record['plain_forwards'] / record['target_forwards'])} fewer" if record["target_forwards"] else ""
+    )
+    return f"{tokens}{fewer}; {record['cached_tokens']:,} of {record['prompt_tokens']:,} prompt tokens cached"
 
 
 def _how(turn: TurnView, index: int) -> list[Message]:
