@@ -4,7 +4,6 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -64,12 +63,10 @@ def _csv_cell(value: Any) -> Any:
 
 
 def print_sql(sql: str, dialect: str) -> None:
-    from sqlglot import transpile
-    from sqlglot.errors import SqlglotError
+    from tools.sql.pretty_sql import pretty_sql
 
-    with suppress(SqlglotError):
-        sql = transpile(sql, read=dialect, write=dialect, pretty=True)[0]
-    stdout.print(Syntax(shown(sql), "sql", background_color="default", word_wrap=True))
+    pretty = shown(pretty_sql(sql, dialect))
+    stdout.print(Syntax(pretty, "sql", background_color="default", word_wrap=True))
 
 
 def print_answer(answer: Mapping[str, Any]) -> None:

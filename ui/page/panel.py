@@ -238,7 +238,7 @@ def told_error(error: dict[str, Any] | None) -> str:
 
 def _show_steps(panel: Panel, turn: TurnView | None) -> Updates:
     steps = [(i, step) for i, step in enumerate(turn.steps) if step.rounds] if turn else []
-    choices = [(f"{step_title(step.name)} ({counted(len(step.rounds), 'round')})", i) for i, step in steps]
+    choices = [(f"{step_title(step.name)} ({counted(len(step.rounds), 'pass', 'passes')})", i) for i, step in steps]
     index, chosen = steps[-1] if steps else (None, None)
     asked = [step.name for step in turn.steps if step.record and step.record["decoder"]] if turn else []
     names = list(dict.fromkeys((step_title(name), name) for name in asked))

@@ -157,7 +157,7 @@ def test_methods_race_on_the_newest_step(browser: Any, tmp_path: Path) -> None:
     with served(tiny_workspace(tmp_path)) as address:
         page = open_page(browser.new_context(), address)
         ask(page, COUNT)
-        until(page, "#chat", "steps in")
+        until(page, "#chat", "than token by token")
         tab(page, "Race")
         page.click("#race")
         until(page, "#race-view .verdict", "identical text")
