@@ -13,13 +13,14 @@ from decoding.engine.records.origins import origins
 from decoding.engine.records.rounds import Round
 from tools.schema import Column, ForeignKey, Schema, Table
 from ui.session.conversation_view import ConversationView, StepView, TurnView
-from ui.views.charts import MOST_BARS, draw, suggest
-from ui.views.decoding_html import decoding_html, tokens_html
-from ui.views.passes import Guess, passes
-from ui.views.race_html import race_html
+from ui.views.chart_picture import ACROSS, picture
+from ui.views.charts import MOST_BARS, NO_VALUE, draw, fitting, suggest
+from ui.views.decoding.decoding_html import decoding_html, tokens_html
+from ui.views.decoding.passes import Guess, passes
+from ui.views.decoding.race_html import race_html
+from ui.views.decoding.tree_svg import tree_svg
 from ui.views.savings_html import savings_html
 from ui.views.schema_html import schema_html
-from ui.views.tree_svg import tree_svg
 from ui.views.words import counted
 
 
@@ -139,14 +140,45 @@ def test_the_chart_follows_the_shape(columns: list[str], rows: list[list[Any]], 
 
 def test_a_plot_gets_names_that_it_cannot_take_for_paths() -> None:
     chart = suggest(["genre_id", "count_star()"], [[2, 9], [1, 24], [10, 3]])
-    assert (chart.x, chart.y, chart.order) == ("genre_id", "count_star", ["2", "1", "10"])
-    assert chart.y_range is not None and chart.y_range[0] == 0.0
+    assert (chart.x, chart.y, list(chart.frame["genre_id"])) == ("genre_id", "count_star", ["2", "1", "10"])
 
 
 def test_a_chart_stays_small_and_takes_what_is_no_number() -> None:
-    assert len(draw("bar", ["a", "b"], [[i, i] for i in range(1000)], 0, 1).frame) == MOST_BARS
+    many = [[i, i] for i in range(1000)]
+    assert len(draw("bar", ["a", "b"], many, 0, 1).frame) == MOST_BARS
+    assert len(draw("bar", ["a", "b"], many, 0, 1, every=True).frame) == 1000
     chart = draw("scatter", ["a", "a"], [["x", 1], [2, None]], 0, 1)
     assert len(set(chart.frame.columns)) == 2
+
+
+def test_a_chart_says_what_it_leaves_out() -> None:
+    chart = draw("bar", ["city", "n"], [*([f"c{i}", i] for i in range(50)), [None, 7], ["x", None]], 0, 1)
+    assert chart.note == "40 of 51 bars are shown. 1 row without a number is left out."
+    assert NO_VALUE in set(draw("bar", ["city", "n"], [["Lyon", 1], [None, 7]], 0, 1).frame["city"])
+
+
+@pytest.mark.parametrize(("count", "lies"), [(ACROSS, False), (ACROSS + 1, True)])
+def test_many_bars_lie_and_are_sorted(count: int, lies: bool) -> None:
+    drawn = picture(draw("bar", ["city", "n"], [[f"c{i}", i] for i in range(count)], 0, 1))
+    assert drawn is not None
+    made = drawn.to_dict()["encoding"]
+    assert (made["y"]["type"] == "nominal") == lies
+    assert made["y" if lies else "x"]["sort"] == ("-x" if lies else [f"c{i}" for i in range(count)])
+    years = picture(draw("bar", ["year", "n"], [[2000 + i, i] for i in range(20)], 0, 1))
+    assert years is not None and years.to_dict()["encoding"]["x"]["type"] == "nominal"
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "kinds"),
+    [
+        (["city", "n"], [["a", 1], ["b", 2]], ["bar", "none"]),
+        (["year", "n"], [[2001, 1], [2002, 2]], ["bar", "line", "scatter", "none"]),
+        (["n"], [[1], [2]], ["none"]),
+        (["a", "b"], [["x", "y"], ["z", "w"]], ["none"]),
+    ],
+)
+def test_only_kinds_that_fit_are_offered(columns: list[str], rows: list[list[Any]], kinds: list[str]) -> None:
+    assert fitting(columns, rows) == kinds
 
 
 def test_the_schema_browser_escapes_and_shows_keys() -> None:

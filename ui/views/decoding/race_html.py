@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from agent.conversation.race import Lane
-from ui.views.decoding_html import tokens_html
+from ui.views.decoding.decoding_html import tokens_html
 from ui.views.words import counted, html, milliseconds, times
 
 _PLACES = ("1st", "2nd", "3rd")

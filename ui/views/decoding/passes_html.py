@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from decoding.engine.records.rounds import Round
-from ui.views.passes import Pass, passes
+from ui.views.decoding.passes import Pass, passes
 from ui.views.words import counted, html, shown_token
 
 _BEYOND = 4  # columns after the text, for guesses that went on

@@ -8,9 +8,9 @@ from decoding.engine.records.metrics import Metrics, measure
 from decoding.engine.records.origins import Placed, origins
 from decoding.engine.records.rounds import Round
 from ui.session.conversation_view import StepView
-from ui.views.passes import Guess, history, passes
-from ui.views.passes_html import passes_html
-from ui.views.tree_svg import tree_svg
+from ui.views.decoding.passes import Guess, history, passes
+from ui.views.decoding.passes_html import passes_html
+from ui.views.decoding.tree_svg import tree_svg
 from ui.views.words import counted, html, milliseconds, shown_token, times
 
 MOST_ROUNDS = 200
