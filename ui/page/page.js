@@ -81,6 +81,7 @@
     if (token) tell(token);
     const button = event.target.closest("button");
     if (!button) return;
+    if (button.role === "tab") setTimeout(() => window.dispatchEvent(new Event("resize")), 60); // charts fit their width
     if ("play" in button.dataset) play(button.closest("[data-replay]"));
     if ("copy" in button.dataset) copy(button);
     if ("expand" in button.dataset) button.closest("[data-replay]").classList.toggle("whole");
