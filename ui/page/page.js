@@ -10,7 +10,9 @@
     });
     view.querySelector("[data-seek]").value = count;
     view.querySelector("[data-count]").textContent = count;
-    view.querySelector(".own.now, .kept.now")?.scrollIntoView({ block: "nearest", inline: "center" });
+    const box = view.querySelector(".passes-box");
+    const now = view.querySelector(".own.now");
+    if (now) box.scrollTo(now.offsetLeft - box.clientWidth * 0.7, now.offsetTop - box.clientHeight * 0.7);
   };
 
   const track = (view, ms) => {

@@ -14,7 +14,7 @@ from ui.views.decoding.tree_svg import tree_svg
 from ui.views.words import counted, html, milliseconds, shown_token, times
 
 MOST_ROUNDS = 200
-_SLOWER = 8  # the replay shows each pass for so many times as long as it took
+_SLOWER = 20  # the replay shows each pass for so many times as long as it took
 _LEGEND = {
     "accepted": ("was guessed ahead, and the model agreed", "were guessed ahead, and the model agreed"),
     "recycled": (
