@@ -6,7 +6,7 @@
 #   make test                                 the tests        make check     ruff, mypy, import-linter
 #   make test-ui                              the chat in a headless browser; installs Chromium where it can
 #   make screenshots OUT=folder               pictures of the chat's main states
-#   make animation OUT=file.webp     the replay of a step's decoding as a moving picture
+#   make animation OUT=file.webp              the replay of a step's decoding as a moving picture
 #   make measure-ui                           how fast the chat is: first paint, first token, much data, ten people at once
 #   make retrain DATA=folder OUT=folder       the shipped adapter anew, every stage; RECIPE=cpu or gpu; goes on when stopped
 #   make fuzz minutes=60                      the guard against statements nobody thought of: half the time engines tell what was
@@ -69,7 +69,7 @@ screenshots: $(VENV)/.ready-browser
 	@$(BIN)/python -m tests.ui.screenshots "$(if $(filter file,$(origin OUT)),out/screenshots,$(OUT))"
 
 animation: $(VENV)/.ready-browser
-	@$(BIN)/python -m tests.ui.animation "$(if $(filter file,$(origin OUT)),ui/pictures/decoding.webp,$(OUT))"
+	@$(BIN)/python -m tests.ui.page.animation "$(if $(filter file,$(origin OUT)),ui/pictures/decoding.webp,$(OUT))"
 
 check: $(VENV)/.ready-dev
 	@$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """The replay of a step's decoding as a moving picture, for the README, from a recorded conversation, without a model.
 
-`python -m tests.ui.animation FILE.webp`
+`python -m tests.ui.page.animation FILE.webp`
 """
 
 import io
