@@ -170,7 +170,7 @@ def _agent_options(asking: Asking, race: bool, clarify: bool) -> "AgentOptions":
     return replace(asking.agent_options(race), clarify=clarify)
 
 
-def _question(given: str | None, db: str | None) -> str:
+def _question(given: str | None, db: list[str] | None) -> str:
     """The question given, otherwise the one on stdin, otherwise, for the example database, an example question."""
     text = (given if given not in (None, "-") else _piped()).strip()
     if text:

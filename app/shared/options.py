@@ -1,5 +1,6 @@
 """Command-line options that several commands share: their types, their help, and how their values are read."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,12 +21,19 @@ def known_engine(name: str) -> str:
 
 Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
 
+def _or_environment(given: list[str] | None) -> list[str] | None:
+    """typer would split what the environment names at white space, which paths may hold."""
+    named = os.environ.get("SQLAGENT_DB")
+    return given or ([named] if named else None)
+
+
 Db = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--db",
-        help="DuckDB, SQLite, CSV, Parquet, JSON or Excel file, a folder of these, or a URL. Default: the bundled example.",
-        envvar="SQLAGENT_DB",
+        help="DuckDB, SQLite, CSV, Parquet, JSON or Excel file, a folder or a pattern (*.csv) of these, or a URL; "
+        "repeatable, or several with commas. Default: SQLAGENT_DB, or the bundled example.",
+        callback=_or_environment,
     ),
 ]
 Tables = Annotated[
