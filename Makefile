@@ -42,6 +42,7 @@ help:
 
 ask: $(VENV)/.ready
 	@[ -n "$$QUESTION" ] || exec </dev/null; \
+		[ -n "$$QUESTION$$DATABASE" ] || QUESTION="What is the average list price of the albums?"; \
 		exec $(BIN)/sqlagent ask $${DATABASE:+--db "$$DATABASE"} $${QUESTION:+-- "$$QUESTION"}
 
 ui: $(VENV)/.ready-ui

@@ -1,5 +1,6 @@
 """The command line. Commands are in their own files; this file lists them."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -76,4 +77,10 @@ def _root(
 
 def main() -> None:
     """Entry point of the `sqlagent` script."""
-    app()
+    try:
+        app()
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            exit_codes.drop_output()

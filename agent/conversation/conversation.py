@@ -10,7 +10,9 @@ from uuid import uuid4
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from agent.conversation.json_values import exact_value
 from agent.follow_ups.follow_up import without_reset
+from agent.graph.answer_text import REPEATED
 from agent.graph.graph import RECURSION_LIMIT, build_graph
 from agent.graph.readings import continued_number
 from agent.graph.toolbox import Toolbox
@@ -43,7 +45,7 @@ class Answer:
         return asdict(self)
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), ensure_ascii=False, default=str)
+        return json.dumps(exact_value(self.to_dict()), ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,10 @@ class Again:
 
     reading: Reading | None = None
     refused: tuple[str, ...] = ()
+
+
+class EmptyQuestion(ValueError):
+    """There is nothing to answer; the message is one line that says what to do."""
 
 
 class Conversation:
@@ -68,7 +74,11 @@ class Conversation:
         self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
 
     def events(self, question: str, evidence: str = "", again: Again | None = None) -> Iterator[Event]:
-        """Events as they happen, from `Asked` to `Answered`. Raises Stopped once the toolbox's stop signal is set."""
+        """Events as they happen, from `Asked` to `Answered`. Raises EmptyQuestion, and Stopped once the toolbox's stop signal
+        is set.
+        """
+        if not question.strip():
+            raise EmptyQuestion("no question: ask something in words")
         happening = self._events(question, evidence, again or Again())
         return traced(question, self.toolbox.database, self.thread, happening)
 
@@ -147,6 +157,7 @@ def _unclear(state: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _last_error(state: Mapping[str, Any]) -> dict[str, Any]:
-    errors = [attempt["error"] for attempt in state["attempts"] if attempt["error"]]
+    failed = [attempt["error"] for attempt in state["attempts"] if attempt["error"]]
+    errors = [error for error in failed if error["message"] != REPEATED] or failed
     last: dict[str, Any] = errors[-1] if errors else {"kind": "other", "message": "no SQL was written"}
     return {key: last.get(key) for key in ("kind", "message", "name", "position", "candidates")}

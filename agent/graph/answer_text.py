@@ -6,6 +6,9 @@ from typing import Any
 from agent.state import State
 from tools.linking.ambiguity import Meaning
 
+REPEATED = "the model wrote the same query again"
+"""The message of an attempt that repeats an earlier one; it says nothing about the database."""
+
 _REASONS = {
     "refused": "The query was refused: only reading is allowed",
     "timeout": "The query took too long",
@@ -45,9 +48,12 @@ def asked_back(meanings: Sequence[Meaning]) -> str:
 def _failure(state: State) -> str:
     if not state["attempts"]:
         return "No SQL was written for this question."
-    error = state["attempts"][-1]["error"] or {}
+    own = [each for each in state["attempts"] if (each["error"] or {}).get("message") != REPEATED]
+    last = (own or state["attempts"])[-1]
+    error = last["error"] or {}
     reason = _REASONS.get(error.get("kind", ""), "No working SQL was found")
-    return f"{reason} ({error['message']})." if error.get("message") else f"{reason}."
+    told = f"{reason} ({error['message']})." if error.get("message") else f"{reason}."
+    return f"{told} The last query was: {last['sql']}" if last["sql"] else told
 
 
 def _label(column: str) -> str:

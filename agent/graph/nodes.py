@@ -8,7 +8,7 @@ from typing import Any, Literal
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from agent.graph.answer_text import asked_back, sentence
+from agent.graph.answer_text import REPEATED, asked_back, sentence
 from agent.graph.ask_model import Reply, ask_model
 from agent.graph.prompt_slots import prompt_slots, tries_of
 from agent.graph.readings import asked, choose_reading, history, repeats_a_turn, turn_of
@@ -26,6 +26,7 @@ from tools.repair.repair_query import repair_query
 from tools.result import QueryError, Result
 
 Tools = Runtime[Toolbox]
+_REPEATED = asdict(QueryError("other", REPEATED))
 
 
 def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan"]]:
@@ -169,10 +170,10 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
     sql = toolbox.profile.read_sql(reply.texts[0])
     if not any(same_sql(sql, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
         return Command(update={"candidate": sql} | recorded(state, runtime, reply.step), goto="check")
-    repeated = QueryError("other", "the model wrote the same query again")
-    attempts = [*attempts, Attempt(sql=sql, repaired=False, error=asdict(repeated), row_count=None)]
+    again = _may_try_again(toolbox, attempts) and attempts[-1]["error"] != _REPEATED
+    attempts = [*attempts, Attempt(sql=sql, repaired=False, error=_REPEATED, row_count=None)]
     update = {"attempts": attempts} | recorded(state, runtime, reply.step)
-    return Command(update=update, goto="refine" if _may_try_again(toolbox, attempts) else "answer")
+    return Command(update=update, goto="refine" if again and _may_try_again(toolbox, attempts) else "answer")
 
 
 def answer(state: State, runtime: Tools) -> dict[str, Any]:

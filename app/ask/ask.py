@@ -40,7 +40,7 @@ def ask(
     clarify: Clarify = True,
 ) -> None:
     """Answer a question about a database."""
-    with exit_codes.plain_errors():
+    with exit_codes.plain_errors(as_json):
         text = _question(question, source.db)
         agent_options = partial(_agent_options, asking, race, clarify and _with_a_person(as_json or sql_only))
         turn = MachineTurn(decoding.runs_here)
@@ -73,7 +73,7 @@ def chat(
     agent_options = partial(_agent_options, asking, False, clarify and _with_a_person(as_json))
     turn = MachineTurn(decoding.runs_here)
     with (
-        exit_codes.plain_errors(),
+        exit_codes.plain_errors(as_json),
         _talking(
             turn, source, decoding, agent_options, query, partial(kept_conversations, thread), thread
         ) as conversation,
@@ -172,17 +172,14 @@ def _agent_options(asking: Asking, race: bool, clarify: bool) -> "AgentOptions":
 
 def _question(given: str | None, db: list[str] | None) -> str:
     """The question given, otherwise the one on stdin, otherwise, for the example database, an example question."""
-    text = (given if given not in (None, "-") else _piped()).strip()
+    at_terminal = sys.stdin is None or sys.stdin.isatty()
+    text = (given if given is not None and given != "-" else "" if at_terminal else sys.stdin.read()).strip()
     if text:
         return text
-    if given is None and db is None:
+    if given is None and db is None and at_terminal:
         print(f"Asking the example database: {DEFAULT_QUESTION}", file=sys.stderr)
         return DEFAULT_QUESTION
     raise exit_codes.fail('no question; try: sqlagent ask "How many customers are there?"', exit_codes.USAGE)
-
-
-def _piped() -> str:
-    return "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
 
 
 def _lines() -> Any:

@@ -5,6 +5,7 @@ On stdio nothing but the protocol may be written to stdout: progress goes to std
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from importlib.metadata import version
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,13 +72,13 @@ def server_of(assistant: "Assistant") -> "MCPServer":
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations
 
+    from agent.conversation.conversation import EmptyQuestion
     from agent.conversation.json_values import plain_rows
-    from agent.prompts.profiles.chat import schema_text
     from tools.result import QueryError
-    from tools.schema import Schema
+    from tools.sql.create_table import create_table
 
     conversations = _Conversations(assistant)
-    server: MCPServer = MCPServer("sqlagent", instructions=_INSTRUCTIONS)
+    server: MCPServer = MCPServer("sqlagent", version=version("sqlagent"), instructions=_INSTRUCTIONS)
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 
     @server.tool(annotations=reads)
@@ -88,13 +89,13 @@ def server_of(assistant: "Assistant") -> "MCPServer":
 
     @server.tool(annotations=reads)
     def describe_table(table: str) -> str:
-        """A table's columns, types, keys, comments and sample values."""
+        """A table's columns, types, keys, comments and sample values, as a CREATE TABLE statement in the database's dialect."""
         schema = assistant.schema()
         found = schema.table(table)
         if found is None:
             close = get_close_matches(table, [each.name for each in schema.tables])
             raise ToolError(f"no table {table}" + (f"; there is: {', '.join(close)}" if close else ""))
-        return schema_text(Schema((found,), schema.dialect))
+        return create_table(found, schema.dialect)
 
     @server.tool(annotations=reads)
     def run_sql(sql: str) -> dict[str, Any]:
@@ -112,7 +113,10 @@ def server_of(assistant: "Assistant") -> "MCPServer":
         talk = conversations.find(conversation) if conversation else conversations.begin()
         if talk is None:
             raise ToolError("that conversation is not known or too old: ask without one to begin another")
-        answer = talk.ask(question, evidence)
+        try:
+            answer = talk.ask(question, evidence)
+        except EmptyQuestion as error:
+            raise ToolError(str(error)) from error
         if answer.error:
             raise ToolError(answer.answer)
         shown = {

@@ -21,6 +21,7 @@ def known_engine(name: str) -> str:
 
 Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
 
+
 def _or_environment(given: list[str] | None) -> list[str] | None:
     """typer would split what the environment names at white space, which paths may hold."""
     named = os.environ.get("SQLAGENT_DB")
@@ -119,7 +120,10 @@ NodeOption = Annotated[
     list[str] | None,
     typer.Option("--node-option", metavar="NODE.NAME=VALUE", help="Of a node that an extension added; repeatable."),
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Most rows to return.")]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", min=1, help="Most rows to return. Default: 1,000; 1,000,000 for CSV and files."),
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
 MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

@@ -22,7 +22,9 @@ stderr = Console(stderr=True)
 
 
 def print_json(value: Any) -> None:
-    print(in_json(json.dumps(value, ensure_ascii=False, default=str)))
+    from agent.conversation.json_values import exact_value
+
+    print(in_json(json.dumps(exact_value(value), ensure_ascii=False)))
 
 
 def report(line: str) -> None:

@@ -21,7 +21,12 @@ def load_method(name: str, **options: Any) -> Method:
         raise UnknownMethod(f"{name} has no option {unknown[0]}; it has: {', '.join(known) or 'none'}")
     for option, value in options.items():
         _check_kind(f"{option} of {name}", value, known[option])
-    return made(**options)
+    try:
+        return made(**options)
+    except UnknownMethod:
+        raise
+    except ValueError as error:
+        raise UnknownMethod(f"{name}: {error}") from error
 
 
 _KINDS: dict[type, tuple[tuple[type, ...], str]] = {

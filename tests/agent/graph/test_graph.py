@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.conversation.conversation import Answer
+from agent.conversation.conversation import Answer, EmptyQuestion
 from agent.observe.events import Answered, Asked, Finished, Started, Wrote
 from tests.agent.conftest import Talk
 
@@ -72,6 +72,23 @@ def test_attempts_are_bounded_and_the_last_error_is_told(talk: Talk) -> None:
     assert answer.error is not None
     assert answer.error["kind"] == "unknown_column"
     assert "nonsense_3" in answer.answer
+
+
+def test_a_model_that_repeats_itself_is_asked_once_more_and_its_real_error_is_told(talk: Talk) -> None:
+    """ "The model wrote the same query again" once hid the SQL and the error, after three repetitions."""
+    bad = "SELECT nonsense_xyz FROM singer"
+    answer = talk(PLAN, *[bad] * 9, max_attempts=9).ask("How many?")
+    assert names(answer).count("refine") == 2
+    assert answer.error is not None
+    assert answer.error["kind"] == "unknown_column"
+    assert "again" not in answer.answer
+    assert bad in answer.answer
+
+
+@pytest.mark.parametrize("nothing", ["", "  ", "\n"])
+def test_an_empty_question_is_refused(talk: Talk, nothing: str) -> None:
+    with pytest.raises(EmptyQuestion):
+        talk(PLAN, COUNT).ask(nothing)
 
 
 def test_no_sql_is_tried_twice(talk: Talk) -> None:
