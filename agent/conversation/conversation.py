@@ -12,8 +12,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from agent.conversation.json_values import exact_value
 from agent.follow_ups.follow_up import without_reset
-from agent.graph.answer_text import REPEATED
 from agent.graph.graph import RECURSION_LIMIT, build_graph
+from agent.graph.presentation.answer_text import REPEATED
 from agent.graph.readings import continued_number
 from agent.graph.toolbox import Toolbox
 from agent.observe.events import Answered, Asked, Event, Noted
@@ -40,6 +40,7 @@ class Answer:
     plain_total_ms: float | None  # None when a step's plain time is not known
     error: dict[str, Any] | None
     continues: int | None = None  # number, from 1, of the question that this one follows up
+    shown: dict[str, Any] | None = None  # what people see of the rows: headings, kinds of cells, rows
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -136,6 +137,7 @@ class Conversation:
             plain_total_ms=None if None in plain else sum(plain) + around_ms,
             error=None if result or state["started_over"] else _unclear(state) or _last_error(state),
             continues=continued_number(state),
+            shown=self.toolbox.shown.to_dict() if self.toolbox.shown else None,
         )
 
 

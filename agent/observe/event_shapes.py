@@ -51,6 +51,15 @@ class _Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class _Shown:
+    """What `agent.graph.presentation.shown.Shown.to_dict` gives."""
+
+    headings: list[str]
+    kinds: list[str]
+    rows: list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class _Answer:
     """The fields of `agent.conversation.conversation.Answer`; those that an older program lacked have defaults."""
 
@@ -67,6 +76,7 @@ class _Answer:
     total_ms: FiniteFloat = 0.0
     plain_total_ms: FiniteFloat | None = None
     continues: int | None = None
+    shown: _Shown | None = None
 
 
 _STEP, _ERROR, _ANSWER = TypeAdapter(_Step), TypeAdapter(_Error), TypeAdapter(_Answer)
@@ -86,6 +96,8 @@ def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An answer, with every field. Raises ValueError."""
     checked = _ANSWER.validate_python(answer)
     check_rows(checked.columns, checked.rows)
+    if checked.shown:
+        check_rows(checked.shown.headings, [checked.shown.kinds, *checked.shown.rows])
     return asdict(checked)
 
 

@@ -9,8 +9,8 @@ examples: they write them by hand, or give an answer a thumbs-up.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.linking.word_forms import STOP_WORDS, split, stem
@@ -37,9 +37,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """The items for one database; there may be none."""
+    """The items for one database; there may be none. labels: by table, in lower case, the columns that name its rows."""
 
     items: tuple[Item, ...] = ()
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def about(self, question: str) -> tuple[str, ...]:
         """The texts of at most `MOST_ITEMS` items whose names the question contains, best first."""

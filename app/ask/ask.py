@@ -23,6 +23,8 @@ Clarify = Annotated[
     bool, typer.Option("--clarify/--no-clarify", help="On a terminal, ask back where the question is unclear.")
 ]
 
+Steps = Annotated[bool, typer.Option("--steps", help="Show what each step of the agent cost.")]
+
 
 @spread
 def ask(
@@ -37,6 +39,7 @@ def ask(
     ] = False,
     as_json: options.Json = False,
     sql_only: Annotated[bool, typer.Option("--sql-only", help="Print nothing but the SQL.")] = False,
+    steps: Steps = False,
     clarify: Clarify = True,
 ) -> None:
     """Answer a question about a database."""
@@ -49,11 +52,11 @@ def ask(
     if as_json:
         output.print_json(answer)
     elif sql_only and answer["sql"]:
-        print(output.for_stdout(answer["sql"]))
+        print(output.for_stdout(output.formatted(answer["sql"], answer["dialect"], sys.stdout.isatty())))
     elif answer["error"]:
         output.report(f"sqlagent: {answer['answer']}")
     else:
-        output.print_answer(answer)
+        output.print_answer(answer, steps)
     raise typer.Exit(exit_codes.code_of(answer["error"]["kind"] if answer["error"] else None))
 
 
@@ -67,6 +70,7 @@ def chat(
         str | None, typer.Option("--continue", "-c", help="Go on with an earlier conversation, by its name.")
     ] = None,
     as_json: options.Json = False,
+    steps: Steps = False,
     clarify: Clarify = True,
 ) -> None:
     """Ask one question after another; a follow-up may refer to earlier ones. Reads one question per line."""
@@ -88,7 +92,7 @@ def chat(
             if as_json:
                 output.print_json(answer)
             else:
-                output.print_answer(answer)
+                output.print_answer(answer, steps)
 
 
 def follow(turn: MachineTurn, conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:

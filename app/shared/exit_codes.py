@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import typer
 
-from app.shared.terminal_text import shown
+from app.shared.terminal.terminal_text import shown
 
 OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE = 0, 1, 2, 3, 4, 5, 6, 7
 INTERRUPTED = 130

@@ -17,7 +17,7 @@ STEP_KEYS = {
 }  # fmt: skip
 ANSWER_KEYS = {
     "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
-    "plain_total_ms", "error", "continues",
+    "plain_total_ms", "error", "continues", "shown",
 }  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_an_empty_result_is_reconsidered_once(talk: Talk) -> None:
     assert answer.rows == [["Bo"]]
     stubborn = talk(PLAN, empty, "SELECT name FROM singer WHERE age > 99").ask("Who is older than 99?")
     assert (stubborn.rows, stubborn.sql, stubborn.error) == ([], empty, None)
-    assert "Nothing" in stubborn.answer
+    assert "No rows" in stubborn.answer
     content = talk(PLAN, empty, refine_empty=False).ask("Who is older than 99?")
     assert content.rows == []
 
