@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from app.ask import ask, learn, logs, sql
+from app.ask import ask, learn, logs, schema, sql
 from app.machine import doctor, models, tune
 from app.measure import ablate, bench, bench_cost, bench_kernels, bench_tune, evaluate, evaluate_chats
 from app.serve import load_test, mcp, serve, ui
@@ -29,6 +29,7 @@ app.command("load")(load_test.load)
 app.command("mcp")(mcp.mcp)
 app.command("serve")(serve.serve)
 app.command("sql")(sql.sql)
+app.command("schema")(schema.schema)
 app.command("logs")(logs.logs)
 app.command("ablate")(ablate.ablate)
 evaluate.app.command("conversation")(evaluate_chats.conversation)

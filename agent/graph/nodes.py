@@ -33,9 +33,16 @@ Tools = Runtime[Toolbox]
 _REPEATED = asdict(QueryError("other", REPEATED))
 
 
-def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan"]]:
-    """Find the tables, columns and cell values that the question is about. Needs no model."""
+def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check"]]:
+    """Find the tables, columns and cell values that the question is about, or the stored example that asks the same. Needs no
+    model.
+    """
     start, toolbox = begin(runtime, "link"), runtime.context
+    example = toolbox.options.knowledge.example(state["question"])
+    if example and example[1] not in state["refused"]:
+        known = {"example": example[0], "candidate": example[1]}
+        step = tool_step("link", since(start), "the SQL of a stored example")
+        return Command(update=known | recorded(state, runtime, step), goto="check")
     schema = toolbox.database.schema()
     question = asked(state)
     text = f"{question} {state['evidence']}".strip()

@@ -30,6 +30,7 @@ class AgentOptions:
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
     values: show the cell values that the question names. hints: show the links, and cut large schemas to them.
     repair: repair SQL by rules before the model is asked again. Ablations switch these three off to measure their worth.
+    deadline_s: seconds that a question may take in all; None: no limit.
     present: make results explain themselves, with further queries where columns or names are missing.
     adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
     node_options: the options of nodes that extensions added, by the node's name.
@@ -51,6 +52,7 @@ class AgentOptions:
     repair: bool = True
     adapt: bool = True
     present: bool = True
+    deadline_s: float | None = None
     clarify: bool = False
     knowledge: Knowledge = field(default_factory=Knowledge)
     node_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

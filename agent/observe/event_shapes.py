@@ -77,6 +77,7 @@ class _Answer:
     plain_total_ms: FiniteFloat | None = None
     continues: int | None = None
     shown: _Shown | None = None
+    example: str | None = None
 
 
 _STEP, _ERROR, _ANSWER = TypeAdapter(_Step), TypeAdapter(_Error), TypeAdapter(_Answer)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen
-from app.shared import audit_trail, exit_codes
+from app.shared import audit_trail, exit_codes, options
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def mcp(
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     query: Query = Query(),
+    deadline: options.Deadline = 300.0,
     http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdio.")] = False,
     host: Host = "127.0.0.1",
     port: Port = 8001,
@@ -47,7 +48,9 @@ def mcp(
 
         choice = decoding.choice()
         trail = audit_trail.trails("mcp")
-        with Assistant(source.open(), choice, asking.agent_options(), query.limits(), trail) as assistant:
+        with Assistant(
+            source.open(), choice, asking.agent_options(present=True, deadline_s=deadline), query.limits(), trail
+        ) as assistant:
             server = server_of(assistant)
             if http:
                 listen(http_app(server, api_key, host, allow_host or ()), host, port, "/mcp", api_key)

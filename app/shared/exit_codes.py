@@ -66,6 +66,7 @@ _CODES = {  # by name, so that commands need not import what they do not use
     "decoding.engine.method.UnknownMethod": USAGE,
     "agent.observe.node_table.UnknownNode": USAGE,
     "agent.conversation.conversation.EmptyQuestion": USAGE,
+    "tools.databases.files.export.ExportError": USAGE,
     "agent.prompts.profiles.profile.UnknownProfile": USAGE,
     "agent.prompts.knowledge.KnowledgeError": USAGE,
     "decoding.engine.loop.PromptTooLong": USAGE,

@@ -109,7 +109,10 @@ class Asking:
     knowledge: options.KnowledgeFolder = None
     node_option: options.NodeOption = None
 
-    def agent_options(self, race: bool = False) -> "AgentOptions":
+    def agent_options(
+        self, race: bool = False, present: bool = False, deadline_s: float | None = None
+    ) -> "AgentOptions":
+        """The options; `present`: for people, to whom results explain themselves."""
         from agent.graph.toolbox import AgentOptions
         from agent.prompts.knowledge import Knowledge, read_knowledge
 
@@ -119,6 +122,8 @@ class Asking:
             refine_empty=self.refine_empty,
             seed=self.seed,
             race=race,
+            present=present,
+            deadline_s=deadline_s,
             constrain=self.constrain,
             foretell=self.foretell,
             values=self.values,

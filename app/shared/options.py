@@ -124,6 +124,9 @@ Limit = Annotated[
     int | None,
     typer.Option("--limit", min=1, help="Most rows to return. Default: 1,000; 1,000,000 for CSV and files."),
 ]
+Deadline = Annotated[
+    float, typer.Option("--deadline", min=0.1, help="Seconds that a question may take in all, decoding included.")
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
 MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

@@ -97,6 +97,8 @@ def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
     sentence = Text(shown(answer["answer"]), style="bold")
     if answer.get("continues"):
         sentence.append(f"  (continues question {answer['continues']})", style="not bold dim")
+    if answer.get("example"):
+        sentence.append(f"  (by the stored example “{shown(answer['example'])}”)", style="not bold dim")
     out.print(sentence, highlight=False)
     _print_shown(answer)
     if answer["sql"]:

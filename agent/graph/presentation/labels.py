@@ -33,8 +33,8 @@ def label_columns(table: Table, declared: Labels) -> tuple[str, ...]:
     """The columns that name a row of the table: those declared, `name` or `title`, first and last name, `singer_name`, or the
     only text that is no key. None if no rule is sure.
     """
-    if found := declared.get(table.name.casefold()):
-        return found
+    if found := [name for name in declared.get(table.name.casefold(), ()) if table.column(name)]:
+        return tuple(found)
     texts = {" ".join(name_words(each.name)): each.name for each in table.columns if type_kind(each.type) == "text"}
     own = " ".join(map(stem, name_words(table.name)))
     for wanted in (*_NAMES, f"{own} name", f"{own} title"):
