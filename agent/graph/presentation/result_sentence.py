@@ -5,7 +5,11 @@ from typing import Any
 from agent.graph.presentation.cells import cell_text
 from agent.graph.presentation.shown import Shown, ShownColumn
 from agent.graph.presentation.words import counted, plural
+from tools.linking.word_forms import word_set
 
+_UNITS = word_set("seconds minutes hours days weeks months years kg km m2 km2 mb gb percent")
+    ["seconds", "minutes", "hours", "days", "weeks", "months", "years", "kg", "km", "m2", "km2", "mb", "gb", "percent"]
+)
 FEW = 6
 """Values that a sentence lists."""
 
@@ -68,11 +72,17 @@ def _many_rows(shown: Shown) -> str:
     if first is None or shown.rows[first][who] is None:
         return f"{amount} and their {column.heading}."
     cell = _cell(shown, first, measure)
-    article = "an" if column.heading[0] in "aeiou" else "a"
-    with_what = f"{cell} {column.counts}" if column.counts else f"{article} {column.heading} of {cell}"
+    with_what = f"{cell} {column.counts}" if column.counts else _of_unit(column.heading, cell)
     ascending = shown.sorting is not None and shown.sorting.place == measure and not shown.sorting.descending
     verb = "is lowest" if ascending else "leads"
     return f"{amount}; {_cell(shown, first, who)} {verb} with {with_what}."
+
+
+def _of_unit(heading: str, cell: str) -> str:
+    """A measure with its value: "a price of 9.50", and "a duration of 937 seconds" where the heading ends in a unit."""
+    what, _, unit = heading.rpartition(" ")
+    told = f"{what} of {cell} {unit}" if what and unit in _UNITS else f"{heading} of {cell}"
+    return f"{'an' if told[0] in 'aeiou' else 'a'} {told}"
 
 
 def _first(shown: Shown, measure: int) -> int | None:

@@ -27,6 +27,8 @@ BY_GENRE = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id GROUP B
         ("SELECT released, count(*) FROM albums GROUP BY released", "3 rows: released, albums."),
         ("SELECT title, released FROM albums", "4 albums: title, released."),
         ("SELECT title FROM albums ORDER BY title", "4 albums: Four, One, Three, Two."),
+        ("SELECT title, sum(released) AS age_years FROM albums WHERE genre_id = 1 GROUP BY title",
+         "3 albums; Two leads with an age of 2,011 years."),
         ("SELECT name FROM genres WHERE genre_id = 3", "Name: [bold]."),
     ],
 )  # fmt: skip
