@@ -8,8 +8,6 @@ from agent.graph.presentation.words import counted, plural
 from tools.linking.word_forms import word_set
 
 _UNITS = word_set("seconds minutes hours days weeks months years kg km m2 km2 mb gb percent")
-    ["seconds", "minutes", "hours", "days", "weeks", "months", "years", "kg", "km", "m2", "km2", "mb", "gb", "percent"]
-)
 FEW = 6
 """Values that a sentence lists."""
 
