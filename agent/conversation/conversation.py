@@ -85,6 +85,7 @@ class Conversation:
         self, toolbox: Toolbox, checkpointer: BaseCheckpointSaver[Any] | None = None, thread: str | None = None
     ) -> None:
         self.toolbox, self.thread = toolbox, thread or uuid4().hex
+        self.turn = threading.Lock()  # for callers with several threads: one question of a conversation at a time
         self._graph = build_graph(checkpointer or InMemorySaver())
         self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
 
