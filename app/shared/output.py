@@ -17,6 +17,7 @@ from app.shared.terminal.tables import print_table as print_table  # re-exported
 from app.shared.terminal.terminal_text import in_json, shown
 
 SHOWN_ROWS = 20
+LEAST_BARS, LONGEST_BAR = 3, 12
 SAME_SPEED = 1.05
 """Below this factor nothing is said of speed."""
 stdout = Console()
@@ -118,9 +119,25 @@ def _print_shown(answer: Mapping[str, Any]) -> None:
     rows = seen["rows"][: SHOWN_ROWS if sys.stdout.isatty() else None]
     columns = [in_column([row[place] for row in rows], kind) for place, kind in enumerate(seen["kinds"])]
     right = [kind in ("amount", "digits") for kind in seen["kinds"]]
-    print_table(seen["headings"], list(zip(*columns, strict=True)), right)
+    headings = list(seen["headings"])
+    if bars := _bars(rows, seen["kinds"]) if sys.stdout.isatty() else ():
+        headings, columns, right = [*headings, ""], [*columns, bars], [*right, False]
+    print_table(headings, list(zip(*columns, strict=True)), right)
     if len(seen["rows"]) > len(rows) or answer["truncated"]:
         _print_count(len(seen["rows"]), len(rows), answer["truncated"])
+
+
+def _bars(rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> list[str]:
+    """A bar for each row where that says more than its number: one amount, none below 0, beside a text."""
+    amounts = [place for place, kind in enumerate(kinds) if kind == "amount"]
+    if len(amounts) != 1 or "text" not in kinds or len(rows) < LEAST_BARS:
+        return []
+    values = [float(row[amounts[0]] or 0) for row in rows]
+    largest = max(values)
+    if not all(0 <= value < float("inf") for value in values) or not largest:
+        return []
+    eighths = [round(8 * LONGEST_BAR * value / largest) for value in values]
+    return ["█" * (each // 8) + "▏▎▍▌▋▊▉"[each % 8 - 1 : each % 8] for each in eighths]
 
 
 def timing(answer: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ STEP_KEYS = {
 }  # fmt: skip
 ANSWER_KEYS = {
     "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
-    "plain_total_ms", "error", "continues", "shown",
+    "plain_total_ms", "error", "continues", "shown", "example",
 }  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def test_a_failed_correction_of_an_empty_result_keeps_the_empty_result(talk: Tal
 
 @pytest.mark.parametrize("statement", ["DELETE FROM singer", "DROP TABLE singer", "SELECT 1; SELECT 2"])
 def test_writing_is_refused(talk: Talk, statement: str) -> None:
-    answer = talk(PLAN, statement, max_attempts=1).ask("Delete all singers")
+    answer = talk(PLAN, statement, max_attempts=1).ask("Get rid of all singers")
     assert answer.error is not None
     assert answer.error["kind"] == "refused"
     assert answer.sql is None

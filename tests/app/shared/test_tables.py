@@ -50,6 +50,16 @@ def test_a_pipe_gets_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"│ {number:2} │" in text for number in range(50))
 
 
+def test_bars_stand_for_one_amount_beside_a_text() -> None:
+    kinds = ("text", "digits", "amount")
+    rows = [("a", 1, 8), ("b", 2, 4), ("c", 3, None), ("d", 4, 1)]
+    assert [len(bar) for bar in output._bars(rows, kinds)] == [12, 6, 0, 2]
+    assert output._bars(rows[:2], kinds) == []
+    assert output._bars([*rows, ("e", 5, -1)], kinds) == []
+    assert output._bars([("e", 5, float("nan")), *rows], kinds) == []
+    assert output._bars(rows, ("text", "amount", "amount")) == []
+
+
 def test_timing_is_one_line() -> None:
     steps = [{"decoder": "jacobi", "plain_ms_source": "measured"}]
     told = {"total_ms": 1000.0, "steps": steps}
