@@ -21,6 +21,7 @@ from decoding.timing.machine_key import would_run_as
 from decoding.timing.plain_cost import PlainCost
 from decoding.timing.tuned import load_tuned
 from tools.databases.database import Database
+from tools.databases.reading.declared_relations import with_relations
 from tools.result import DEFAULT_LIMITS, Limits
 
 DEFAULT_DECODER = "jacobi_forcing"
@@ -79,12 +80,12 @@ class LoadedModel:
             options=self.choice.decoder_options,
             temperature=self.choice.temperature,
         )
-        profile = load_profile(self.choice.profile_name)
+        profile, options = load_profile(self.choice.profile_name), options or AgentOptions()
         return Toolbox(
-            database=database,
+            database=with_relations(database, options.knowledge.relations),
             model=FastChatModel(decoder=self.decoder, settings=settings, raw=profile.raw),
             profile=profile,
-            options=options or AgentOptions(),
+            options=options,
             limits=limits,
             estimate_plain=self.plain_cost.estimate_ms,
         )

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from agent.graph.answer_text import asked_back, sentence
 from agent.graph.ask_model import Reply, ask_model
+from agent.graph.presentation.answer_text import REPEATED, asked_back, sentence
+from agent.graph.presentation.present import plainly, present
+from agent.graph.presentation.shown import Shown
 from agent.graph.prompt_slots import prompt_slots, tries_of
 from agent.graph.readings import asked, choose_reading, history, repeats_a_turn, turn_of
 from agent.graph.toolbox import Toolbox
@@ -25,12 +28,21 @@ from tools.linking.match_values import ValueMatch, match_values
 from tools.repair.repair_query import repair_query
 from tools.result import QueryError, Result
 
+QUICK_MS = 2000
 Tools = Runtime[Toolbox]
+_REPEATED = asdict(QueryError("other", REPEATED))
 
 
-def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan"]]:
-    """Find the tables, columns and cell values that the question is about. Needs no model."""
+def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check"]]:
+    """Find the tables, columns and cell values that the question is about, or the stored example that asks the same. Needs no
+    model.
+    """
     start, toolbox = begin(runtime, "link"), runtime.context
+    example = toolbox.options.knowledge.example(state["question"])
+    if example and example[1] not in state["refused"]:
+        known = {"example": example[0], "candidate": example[1]}
+        step = tool_step("link", since(start), "the SQL of a stored example")
+        return Command(update=known | recorded(state, runtime, step), goto="check")
     schema = toolbox.database.schema()
     question = asked(state)
     text = f"{question} {state['evidence']}".strip()
@@ -169,21 +181,34 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
     sql = toolbox.profile.read_sql(reply.texts[0])
     if not any(same_sql(sql, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
         return Command(update={"candidate": sql} | recorded(state, runtime, reply.step), goto="check")
-    repeated = QueryError("other", "the model wrote the same query again")
-    attempts = [*attempts, Attempt(sql=sql, repaired=False, error=asdict(repeated), row_count=None)]
+    again = _may_try_again(toolbox, attempts) and attempts[-1]["error"] != _REPEATED
+    attempts = [*attempts, Attempt(sql=sql, repaired=False, error=_REPEATED, row_count=None)]
     update = {"attempts": attempts} | recorded(state, runtime, reply.step)
-    return Command(update=update, goto="refine" if _may_try_again(toolbox, attempts) else "answer")
+    return Command(update=update, goto="refine" if again and _may_try_again(toolbox, attempts) else "answer")
 
 
 def answer(state: State, runtime: Tools) -> dict[str, Any]:
-    """Write one sentence from result and SQL, and remember the turn for follow-up questions."""
-    start = begin(runtime, "answer")
-    text = sentence(state)
+    """Prepare what is shown, write one sentence from it, and remember the turn for follow-up questions."""
+    start, toolbox = begin(runtime, "answer"), runtime.context
+    toolbox.shown = _shown(toolbox, state["sql"])
+    text = sentence(state, toolbox.shown, toolbox.database.dialect)
     turns = state.get("turns") or []
     if state["preview"] is not None:
         turns = [*turns, turn_of(state)]
     step = tool_step("answer", since(start))
     return {"answer": text, "turns": turns} | recorded(state, runtime, step)
+
+
+def _shown(toolbox: Toolbox, sql: str) -> Shown | None:
+    """What people are shown of the result; further queries for it only where the first was quick."""
+    result = toolbox.result
+    if result is None:
+        return None
+    if not toolbox.options.present or result.wall_ms > QUICK_MS:
+        return plainly(result)
+    limits = replace(toolbox.limits, deadline_s=min(toolbox.limits.deadline_s, QUICK_MS / 1e3))
+    run = partial(run_sql, toolbox.trail, toolbox.database, limits=limits)
+    return present(result, sql, toolbox.database.schema(), run, toolbox.options.knowledge.labels)
 
 
 def slots(state: State, toolbox: Toolbox) -> Slots:

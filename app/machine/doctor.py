@@ -28,7 +28,7 @@ def doctor(as_json: options.Json = False) -> None:
     if as_json:
         output.print_json(found)
     else:
-        output.print_rows(["what", "found"], [[key, _text(value)] for key, value in found.items()])
+        output.print_table(["what", "found"], [[key, _text(value)] for key, value in found.items()])
         if not found["embedded_model_ready"]:
             output.stdout.print("The embedded model is not here yet: `sqlagent models pull` fetches it (93 MB).")
 

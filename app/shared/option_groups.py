@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tools.result import Limits
 
 
+SHOWN_ROWS, EXPORTED_ROWS = 1_000, 1_000_000
+"""Most rows of a query that is shown, and of one that is written to a file or as CSV, where `--limit` says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
     """Options that choose the database."""
@@ -39,14 +43,15 @@ class DatabaseOptions:
 class Query:
     """Options that limit what one query may use."""
 
-    limit: options.Limit = 1000
+    limit: options.Limit = None
     timeout: options.Timeout = 30.0
     memory_limit: options.MemoryLimit = 1024
 
-    def limits(self) -> "Limits":
+    def limits(self, most_rows: int = SHOWN_ROWS) -> "Limits":
+        """The limits; `most_rows`: of a query where no limit is given."""
         from tools.result import Limits
 
-        return Limits(deadline_s=self.timeout, max_rows=self.limit, memory_limit_mb=self.memory_limit)
+        return Limits(deadline_s=self.timeout, max_rows=self.limit or most_rows, memory_limit_mb=self.memory_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,10 @@ class Asking:
     knowledge: options.KnowledgeFolder = None
     node_option: options.NodeOption = None
 
-    def agent_options(self, race: bool = False) -> "AgentOptions":
+    def agent_options(
+        self, race: bool = False, present: bool = False, deadline_s: float | None = None
+    ) -> "AgentOptions":
+        """The options; `present`: for people, to whom results explain themselves."""
         from agent.graph.toolbox import AgentOptions
         from agent.prompts.knowledge import Knowledge, read_knowledge
 
@@ -114,6 +122,8 @@ class Asking:
             refine_empty=self.refine_empty,
             seed=self.seed,
             race=race,
+            present=present,
+            deadline_s=deadline_s,
             constrain=self.constrain,
             foretell=self.foretell,
             values=self.values,
