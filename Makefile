@@ -6,6 +6,7 @@
 #   make test                                 the tests        make check     ruff, mypy, import-linter
 #   make test-ui                              the chat in a headless browser; installs Chromium where it can
 #   make screenshots OUT=folder               pictures of the chat's main states
+#   make animation OUT=file.webp              the replay of a step's decoding as a moving picture
 #   make measure-ui                           how fast the chat is: first paint, first token, much data, ten people at once
 #   make retrain DATA=folder OUT=folder       the shipped adapter anew, every stage; RECIPE=cpu or gpu; goes on when stopped
 #   make fuzz minutes=60                      the guard against statements nobody thought of: half the time engines tell what was
@@ -35,7 +36,7 @@ export QUESTION DATABASE
 unexport Q DB
 MAKEOVERRIDES :=
 
-.PHONY: help ask ui test fuzz soak test-ui measure-ui screenshots check retrain wheel lock clean
+.PHONY: help ask ui test fuzz soak test-ui measure-ui screenshots animation check retrain wheel lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,/^JOBS/p'
@@ -67,6 +68,9 @@ measure-ui: $(VENV)/.ready-browser
 
 screenshots: $(VENV)/.ready-browser
 	@$(BIN)/python -m tests.ui.screenshots "$(if $(filter file,$(origin OUT)),out/screenshots,$(OUT))"
+
+animation: $(VENV)/.ready-browser
+	@$(BIN)/python -m tests.ui.page.animation "$(if $(filter file,$(origin OUT)),ui/pictures/decoding.webp,$(OUT))"
 
 check: $(VENV)/.ready-dev
 	@$(BIN)/ruff check .

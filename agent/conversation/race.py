@@ -50,8 +50,8 @@ def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[L
     """Decode the newest call of `step` again with every method; yields all lanes after each round.
 
     The lane with the least time on its clock goes next, so that the race looks as it would on separate machines. All
-    lanes find the prompt in the prefix cache and have the same constraint and an empty recall, since the conversation's
-    recall holds the very text to be decoded. Raises NoRace and Stopped.
+    lanes find the prompt in the prefix cache, and each has the constraint and a copy of the recall that the agent's own
+    call had: predicted texts and those of earlier answers, but not this one. Raises NoRace and Stopped.
     """
     call = toolbox.calls.get(step)
     if not isinstance(toolbox.model, FastChatModel) or call is None:
@@ -73,7 +73,8 @@ def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[L
 
 def _run(model: FastChatModel, call: Call, method: str) -> Generator[AIMessageChunk]:
     own = model.settings.options if method == model.settings.decoder else {}
-    changes = {**call.options, "decoder": method, "options": own, "recall": Recall()}
+    recall = cast("Recall", call.options["recall"]).copy()
+    changes = {**call.options, "decoder": method, "options": own, "recall": recall}
     return cast("Generator[AIMessageChunk]", model.stream(list(call.messages), **changes))
 
 

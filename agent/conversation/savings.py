@@ -13,8 +13,8 @@ class Savings:
     """
 
     new_tokens: int
-    committed_tokens: int  # tokens that cost a forward, including stop tokens
     target_forwards: int
+    plain_forwards: int  # what plain decoding takes for the same texts under the same grammar
     prompt_tokens: int
     cached_tokens: int
     wall_ms: float
@@ -22,9 +22,9 @@ class Savings:
     source: str
 
     @property
-    def tokens_per_forward(self) -> float | None:
-        """As `decoding.engine.records.metrics` defines it: forced tokens do not count."""
-        return self.committed_tokens / self.target_forwards if self.target_forwards else None
+    def fewer_forwards(self) -> float | None:
+        """As `decoding.engine.records.metrics` defines it: tokens that the grammar forces do not count."""
+        return self.plain_forwards / self.target_forwards if self.target_forwards else None
 
     @property
     def saved_ms(self) -> float | None:
@@ -42,8 +42,8 @@ def savings(steps: Iterable[Mapping[str, Any]]) -> Savings:
     sources = {step["plain_ms_source"] for step in steps if step["decoder"]} - {None}
     return Savings(
         new_tokens=sum(step["new_tokens"] for step in steps),
-        committed_tokens=round(sum((step["tokens_per_forward"] or 0) * step["target_forwards"] for step in steps)),
         target_forwards=sum(step["target_forwards"] for step in steps),
+        plain_forwards=sum(step["plain_forwards"] for step in steps),
         prompt_tokens=sum(step["prompt_tokens"] for step in steps),
         cached_tokens=sum(step["cached_tokens"] for step in steps),
         wall_ms=sum(step["wall_ms"] for step in steps),

@@ -136,7 +136,7 @@ def _call_options(
 def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> Recall:
     """What the conversation remembers, together with what the model will probably write."""
     if not (toolbox.options.foretell and toolbox.profile.raw):
-        return toolbox.recall
+        return toolbox.recall.copy()  # the call may be repeated, when the conversation remembers its very text
     older, newer = predicted_texts(name, slots)
     encode = partial(_encoded, tokenizer)
     return toolbox.recall.beside(map(encode, older), map(encode, newer))

@@ -10,6 +10,8 @@ from pydantic import FiniteFloat, TypeAdapter
 from decoding.engine.draft import ROOT
 from decoding.engine.records.rounds import Round
 
+MOST_SEQUENCES = 1_000_000  # in a forward: more cannot be, and would not fit a float
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -24,6 +26,7 @@ class _Step:
     cached_tokens: int = 0
     new_tokens: int = 0
     target_forwards: int = 0
+    plain_forwards: int = -1  # in records of older programs: see `check_step`
     tokens_per_forward: FiniteFloat | None = None
     forced_tokens: int = 0
     detail: str = ""
@@ -85,7 +88,14 @@ _STEP, _ERROR, _ANSWER = TypeAdapter(_Step), TypeAdapter(_Error), TypeAdapter(_A
 
 def check_step(record: Mapping[str, Any]) -> dict[str, Any]:
     """A step's record, with every field. Raises ValueError."""
-    return asdict(_STEP.validate_python(record))
+    return _counted(asdict(_STEP.validate_python(record)))
+
+
+def _counted(step: dict[str, Any]) -> dict[str, Any]:
+    """With plain decoding's forwards, where an older program did not count them: one for each committed token."""
+    if step["plain_forwards"] < 0:
+        step["plain_forwards"] = round((step["tokens_per_forward"] or 0) * step["target_forwards"])
+    return step
 
 
 def check_error(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +109,8 @@ def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     check_rows(checked.columns, checked.rows)
     if checked.shown:
         check_rows(checked.shown.headings, [checked.shown.kinds, *checked.shown.rows])
-    return asdict(checked)
+    answer = asdict(checked)
+    return answer | {"steps": [_counted(step) for step in answer["steps"]]}
 
 
 def check_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -116,7 +127,9 @@ def check_round(each: Round) -> None:
     )
     if not is_tree or not all(node in nodes for node in each.accepted):
         raise ValueError("the draft of a round is no tree")
-    if not each.committed or each.batch < 1:
+    if not each.committed or not 0 <= each.free_to_plain <= len(each.committed):
         raise ValueError("a round commits a token at least")
+    if not 1 <= each.batch <= MOST_SEQUENCES:
+        raise ValueError("a forward is shared by one sequence at least, and not by that many")
     if not all(map(isfinite, (each.draft_ms, each.target_ms, each.verify_ms))):
         raise ValueError("a time of a round is no number")

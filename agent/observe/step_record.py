@@ -31,6 +31,7 @@ class Step:
     cached_tokens: int = 0
     new_tokens: int = 0
     target_forwards: int = 0
+    plain_forwards: int = 0  # what plain decoding takes for the same text under the same grammar
     tokens_per_forward: float | None = None
     forced_tokens: int = 0
     detail: str = ""  # the outcome in one line
@@ -64,6 +65,7 @@ def model_step(
         cached_tokens=usage[0].get("input_token_details", {}).get("cache_read", 0) if usage else 0,
         new_tokens=sum(each["output_tokens"] for each in usage),
         target_forwards=metrics.target_forwards,
+        plain_forwards=metrics.plain_forwards,
         tokens_per_forward=metrics.tokens_per_forward if rounds else None,
         forced_tokens=metrics.forced_tokens,
     )

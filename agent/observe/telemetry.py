@@ -33,6 +33,7 @@ _OF_A_STEP = {  # attribute -> field of `agent.observe.step_record.Step`
     "gen_ai.usage.output_tokens": "new_tokens",
     "sqlagent.decoder": "decoder",
     "sqlagent.target_forwards": "target_forwards",
+    "sqlagent.plain_forwards": "plain_forwards",
     "sqlagent.tokens_per_forward": "tokens_per_forward",
     "sqlagent.forced_tokens": "forced_tokens",
 }

@@ -205,5 +205,6 @@ def usage(done: "Generation") -> dict[str, Any]:
         "total_tokens": prompt + new,
         "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
         "target_forwards": done.metrics.target_forwards,
+        "plain_forwards": done.metrics.plain_forwards,
         "tokens_per_forward": round(done.metrics.tokens_per_forward, 3),
     }

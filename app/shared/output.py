@@ -4,7 +4,6 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -83,13 +82,10 @@ def print_sql(sql: str, dialect: str) -> None:
 
 
 def formatted(sql: str, dialect: str, pretty: bool = True) -> str:
-    """The statement with its clauses on lines of their own, or in one line with single spaces."""
-    from sqlglot import transpile
-    from sqlglot.errors import SqlglotError
+    """The statement with its clauses on lines of their own, or in one line."""
+    from tools.sql.pretty_sql import pretty_sql
 
-    with suppress(SqlglotError):
-        sql = transpile(sql, read=dialect, write=dialect, pretty=pretty)[0]
-    return sql
+    return pretty_sql(sql, dialect, pretty)
 
 
 def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
@@ -162,7 +158,7 @@ def timing(answer: Mapping[str, Any]) -> str:
 
 def print_steps(answer: Mapping[str, Any]) -> None:
     """Print the latency table: each step, and the total."""
-    numbers = ["ms", "plain ms", "new", "fwd", "tok/fwd", "prompt", "cached"]
+    numbers = ["ms", "plain ms", "new", "fwd", "plain fwd", "prompt", "cached"]
     rows = [_step_row(step) for step in answer["steps"]]
     total = ["total", _ms(answer["total_ms"]), _ms(answer["plain_total_ms"]), *[""] * 5, ""]
     print_table(["step", *numbers, "decoder"], [*rows, total], [False, *[True] * 7, False])
@@ -172,9 +168,8 @@ def _step_row(step: Mapping[str, Any]) -> list[str]:
     times = [step["name"], _ms(step["wall_ms"]), _ms(step["plain_ms"])]
     if not step["decoder"]:
         return [*times, *[""] * 6]
-    tpf = step["tokens_per_forward"]
-    counts = [step["new_tokens"], step["target_forwards"], f"{tpf:.2f}" if tpf else ""]
-    return [*times, *map(str, counts), str(step["prompt_tokens"]), str(step["cached_tokens"]), step["decoder"]]
+    counts = ("new_tokens", "target_forwards", "plain_forwards", "prompt_tokens", "cached_tokens")
+    return [*times, *(f"{step[name]:,}" for name in counts), step["decoder"]]
 
 
 def _ms(value: float | None) -> str:

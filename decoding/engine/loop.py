@@ -134,7 +134,7 @@ class Decoding:
         verdict = Verdict(verdict.path[: len(committed) - 1], committed[-1])
         self._target.commit(self._sequence, verdict.path)
         self._request.method.observe(draft, scores, verdict)
-        fed = len(self._pending)
+        fed, free_to_plain = len(self._pending), self._free_to_plain(draft, verdict)
         self._append(committed)
         forced: list[int] = []
         if finish is None:
@@ -158,6 +158,7 @@ class Decoding:
             verify_ms=1e3 * (perf_counter() - start),
             finish=finish,
             log_prob=_log_prob(scores, draft, verdict) if self._request.likelihood else None,
+            free_to_plain=free_to_plain,
         )
 
     def _choice(self, draft: Draft, scores: Scores, node: int) -> int:
@@ -227,6 +228,12 @@ class Decoding:
         self._cursors = {ROOT: cursor}
         self._append(forced)
         return forced, finish
+
+    def _free_to_plain(self, draft: Draft, verdict: Verdict) -> int:
+        """How many of the committed tokens belong to runs that the constraint forces."""
+        if ROOT not in self._cursors:
+            return 0
+        return sum(bool(self._cursor_at(draft, node).run) for node in (ROOT, *verdict.path))
 
     def _append(self, tokens: list[int]) -> None:
         self._tokens += tokens

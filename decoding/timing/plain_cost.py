@@ -40,12 +40,12 @@ class PlainCost:
     def estimate_ms(self, rounds: Sequence[Round], prompt_tokens: int) -> float:
         """Plain decoding's time for the text of one sequence's `rounds`.
 
-        The first round includes the prefill, which is the same for every decoder; each further token that was decoded (not
-        forced) costs one step at its context length.
+        The first round includes the prefill, which is the same for every decoder; each further forward that plain decoding
+        would take costs one step. Contexts are taken to grow by one token a step: forced tokens between them are left out.
         """
         first, cost = rounds[0], self.step_cost()
-        tokens = sum(len(r.committed) for r in rounds)
-        contexts = range(prompt_tokens + 1, prompt_tokens + tokens)
+        forwards = sum(r.plain_forwards for r in rounds)
+        contexts = range(prompt_tokens + 1, prompt_tokens + forwards)
         return first.target_ms + first.verify_ms + sum(cost.at(context) for context in contexts)
 
     def step_cost(self) -> StepCost:

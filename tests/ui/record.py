@@ -1,5 +1,7 @@
-"""Records the conversation that the page's tests play back: python -m tests.ui.record. Needs the embedded model."""
+"""Records the conversation that the page's tests play back: python -m tests.ui.record [NAME ...]. Needs the
+embedded model."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,25 +11,32 @@ from agent.conversation.archive import Archive
 from app.shared.databases import open_named
 from ui.session.workspace import Workspace
 
-QUESTIONS = (
-    ("How many concerts were there per year?", "lookahead"),
-    ("How many albums are there for each genre?", "prompt_lookup"),
-)
+RECORDINGS = {
+    "albums": (
+        ("How many concerts were there per year?", "lookahead"),
+        ("How many albums are there for each genre?", "jacobi_forcing"),
+    ),
+    "artists": (
+        ("Which artists have more than three albums? Show their names and the number of albums.", "jacobi_forcing"),
+    ),
+}
+FOLDER = Path(__file__).parent / "recorded"
 
 
-def main(path: Path) -> None:
+def main(name: str) -> None:
     with TemporaryDirectory() as scratch:
         workspace = Workspace(
             ModelChoice(), Archive(Path(scratch) / "chats.sqlite"), load_model, lambda: open_named(None)
         )
         session = workspace.session("recording", "recorder")
-        for question, decoder in QUESTIONS:
+        for question, decoder in RECORDINGS[name]:
             session.settings = replace(session.settings, decoder=decoder)
             for _ in session.ask(question):
                 pass
-        path.write_bytes(session.share().read_bytes())
+        (FOLDER / f"{name}.jsonl").write_bytes(session.share().read_bytes())
         workspace.close()
 
 
 if __name__ == "__main__":
-    main(Path(__file__).parent / "recorded" / "albums.jsonl")
+    for recording in sys.argv[1:] or RECORDINGS:
+        main(recording)

@@ -68,10 +68,10 @@ def race(browser: Any, folder: Path, scheme: str) -> None:
     with TemporaryDirectory() as scratch, served(embedded_workspace(Path(scratch))) as address:
         page = open_page(browser.new_context(viewport=SIZES["desktop"], color_scheme=scheme), address)
         ask(page, "How many albums are there for each genre?")
-        until(page, "#chat", "steps in")
+        until(page, "#chat", "than token by token")
         tab(page, "Race")
         page.click("#race")
-        until(page, "#race-view section:nth-child(3)", "finished")
+        until(page, "#race-view .verdict", "identical text")
         take(page, folder, f"desktop-{scheme}-raced")
 
 

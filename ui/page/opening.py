@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -157,4 +158,8 @@ def _on(event: Callable[..., Any], handler: Callable[..., Any], inputs: Any, out
 
 
 def _label(entry: Entry) -> str:
-    return entry.title or "(nothing asked yet)"
+    """Two lines: what was asked first; when, and of which data. A source's last part never holds a password."""
+    changed, now = datetime.fromtimestamp(entry.changed_s), datetime.now()
+    when = f"{changed:%H:%M}" if changed.date() == now.date() else f"{changed.day} {changed:%b %Y}"
+    data = entry.source.split("?")[0].rstrip("/").rpartition("/")[2].rpartition("@")[2]
+    return f"{entry.title or '(nothing asked yet)'}\n{when}{f' · {data}' if data else ''}"

@@ -1,13 +1,35 @@
 // Small conveniences of the page: replaying rounds, filtering the schema, copying names, light and dark.
 (() => {
-  const show = (view, count) => {
+  // A replay shows each pass twice: its guesses, then what the model made of them. Beside it runs plain decoding's track.
+  const show = (view, count, phase = "checked") => {
+    view.dataset.phase = phase;
     view.querySelectorAll("[data-round]").forEach((part) => {
-      part.classList.toggle("later", Number(part.dataset.round) > count);
-      part.classList.toggle("now", Number(part.dataset.round) === count && view.dataset.playing === "yes");
+      const round = Number(part.dataset.round);
+      part.classList.toggle("later", round > count || (round === count && phase === "guessing" && !part.matches(".guess, .number, .bracket, li")));
+      part.classList.toggle("now", round === count && view.dataset.playing === "yes");
     });
-    const seek = view.querySelector("[data-seek]");
-    seek.value = count;
-    view.querySelector("output").textContent = count;
+    view.querySelector("[data-seek]").value = count;
+    view.querySelector("[data-count]").textContent = count;
+    const box = view.querySelector(".passes-box");
+    const now = view.querySelector(".own.now");
+    if (now) box.scrollTo(now.offsetLeft - box.clientWidth * 0.7, now.offsetTop - box.clientHeight * 0.7);
+  };
+
+  const track = (view, ms) => {
+    const tracks = view.querySelector("[data-plain]");
+    const rounds = [...view.querySelectorAll("li[data-round]")];
+    const move = (name, share, label) => {
+      const bar = tracks.querySelector(`[data-track="${name}"]`);
+      bar.style.width = `${100 * Math.min(share, 1)}%`;
+      const told = bar.closest("div").querySelector("small");
+      told.dataset.final ??= told.textContent;
+      told.textContent = share >= 1 ? told.dataset.final : label;
+    };
+    const done = rounds.filter((round) => Number(round.dataset.endMs) <= ms).length;
+    const plain = Math.floor(ms / Number(tracks.dataset.plainMs));
+    move("ours", done / rounds.length, `pass ${done}`);
+    move("plain", plain / Number(tracks.dataset.plain), `pass ${plain}`);
+    return plain >= Number(tracks.dataset.plain) && done >= rounds.length;
   };
 
   const label = (view, playing) => {
@@ -18,18 +40,29 @@
   const play = (view) => {
     if (view.dataset.playing === "yes") return label(view, false);
     const seek = view.querySelector("[data-seek]");
-    const last = Number(seek.max);
-    let count = Number(seek.value) >= last ? 0 : Number(seek.value);
+    const ends = [0, ...[...view.querySelectorAll("li[data-round]")].map((round) => Number(round.dataset.endMs))];
+    const first = Number(seek.value) >= Number(seek.max) ? 0 : Number(seek.value);
+    const began = performance.now() - ends[Math.min(first, ends.length - 1)];
     label(view, true);
-    const next = () => {
+    const frame = () => {
       if (view.dataset.playing !== "yes" || !view.isConnected) return;
-      show(view, count);
-      if (count >= last) return label(view, false), show(view, last);
-      count += 1;
-      const round = view.querySelector(`li[data-round="${count}"]`);
-      setTimeout(next, Math.min(Math.max(Number(round?.dataset.showMs ?? 200), 60), 1500));
+      const ms = performance.now() - began;
+      const count = ends.filter((end, place) => place > 0 && ends[place - 1] <= ms).length;
+      const middle = (ends[count - 1] + ends[count]) / 2;
+      const state = `${count} ${count > 0 && ms < middle ? "guessing" : "checked"}`;
+      if (state !== view.dataset.state) {
+        view.dataset.state = state;
+        show(view, count, state.split(" ")[1]);
+      }
+      if (track(view, ms)) return label(view, false), show(view, Number(seek.max));
+      requestAnimationFrame(frame);
     };
-    next();
+    frame();
+  };
+
+  const tell = (token) => {
+    const line = token.closest("[data-replay]")?.querySelector("[data-history]");
+    if (line) line.textContent = token.dataset.told;
   };
 
   const filter = (box) => {
@@ -46,14 +79,23 @@
   };
 
   document.addEventListener("click", (event) => {
+    const token = event.target.closest("[data-told]");
+    if (token) tell(token);
     const button = event.target.closest("button");
     if (!button) return;
+    if (button.role === "tab") setTimeout(() => window.dispatchEvent(new Event("resize")), 60); // charts fit their width
     if ("play" in button.dataset) play(button.closest("[data-replay]"));
     if ("copy" in button.dataset) copy(button);
+    if ("expand" in button.dataset) button.closest("[data-replay]").classList.toggle("whole");
     if ("themeSwitch" in button.dataset) {
       const dark = document.body.classList.toggle("dark");
       localStorage.setItem("sqlagent-theme", dark ? "dark" : "light");
     }
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") document.querySelector(".decoding.whole")?.classList.remove("whole");
+    if (["Enter", " "].includes(event.key) && event.target.matches("[data-told]")) event.preventDefault(), tell(event.target);
   });
 
   document.addEventListener("input", (event) => {
@@ -62,6 +104,7 @@
       const view = box.closest("[data-replay]");
       label(view, false);
       show(view, Number(box.value));
+      track(view, Number(view.querySelector(`li[data-round="${box.value}"]`)?.dataset.endMs ?? 0));
     }
     if (box.matches("[data-filter]")) filter(box);
   });

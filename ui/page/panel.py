@@ -1,6 +1,6 @@
 """The panel beside the chat: everything about one answer. `show` turns a turn into updates of its components."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -11,13 +11,26 @@ from decoding.methods.registry import ready_methods
 from tools.sql.in_words import in_words
 from ui.session.conversation_view import TurnView
 from ui.session.session import Session
-from ui.views.charts import KINDS, Chart, draw, suggest
-from ui.views.decoding_html import decoding_html
+from ui.views.chart_picture import picture
+from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, suggest
+from ui.views.decoding.decoding_html import decoding_html
 from ui.views.savings_html import savings_html
 from ui.views.words import counted, milliseconds, plain
 
 SHOWN_ROWS = 2000
+FIRST_METHODS = ("plain", "prompt_lookup", "jacobi_forcing")
 Updates = dict[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is shown of a result: at most `SHOWN_ROWS` of its `count` rows, and a sentence about them."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    count: int
+    truncated: bool
+    told: str
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +46,9 @@ class Panel:
     chart_kind: gr.Dropdown
     chart_x: gr.Dropdown
     chart_y: gr.Dropdown
-    plots: dict[str, gr.BarPlot | gr.LinePlot | gr.ScatterPlot]
+    chart_every: gr.Checkbox
+    plot: gr.Plot
+    chart_note: gr.Markdown
     sql: gr.Code
     run: gr.Button
     words: gr.Markdown
@@ -43,19 +58,19 @@ class Panel:
     decoding: gr.HTML
     race_step: gr.Dropdown
     race_methods: gr.CheckboxGroup
+    race_more: gr.CheckboxGroup
     race: gr.Button
     race_view: gr.HTML
 
     @property
     def of_a_turn(self) -> list[Any]:
         """What `show` updates."""
-        charts = [self.chart_kind, self.chart_x, self.chart_y, *self.plots.values()]
         rest = [self.sql, self.words, self.trouble, self.savings, self.step, self.decoding, self.race_step]
-        return [self.turn, self.caption, self.table, self.download, *charts, *rest]
+        return [self.turn, self.caption, self.table, self.download, *self.of_a_chart, *rest]
 
     @property
     def of_a_chart(self) -> list[Any]:
-        return [self.chart_kind, self.chart_x, self.chart_y, *self.plots.values()]
+        return [self.chart_kind, self.chart_x, self.chart_y, self.chart_every, self.plot, self.chart_note]
 
 
 def build_panel() -> Panel:
@@ -114,12 +129,10 @@ def _build_chart() -> dict[str, Any]:
         kind = gr.Dropdown(list(KINDS), value="none", label="Kind", elem_id="chart-kind", min_width=100)
         x = gr.Dropdown([], label="Across", elem_id="chart-x", min_width=100)
         y = gr.Dropdown([], label="Up", elem_id="chart-y", min_width=100)
-    plots = {
-        "bar": gr.BarPlot(visible=False, height=340, x_label_angle=-40, elem_id="bar"),
-        "line": gr.LinePlot(visible=False, height=340, elem_id="line"),
-        "scatter": gr.ScatterPlot(visible=False, height=340, elem_id="scatter"),
-    }
-    return {"chart_kind": kind, "chart_x": x, "chart_y": y, "plots": plots}
+    plot = gr.Plot(show_label=False, container=False, elem_id="plot", visible=False)
+    note = gr.Markdown(elem_id="chart-note")
+    every = gr.Checkbox(False, label="Show all bars", elem_id="chart-every", visible=False)
+    return {"chart_kind": kind, "chart_x": x, "chart_y": y, "chart_every": every, "plot": plot, "chart_note": note}
 
 
 def _build_sql() -> dict[str, Any]:
@@ -142,11 +155,14 @@ def _build_race() -> dict[str, Any]:
     gr.Markdown("Decode a step of the newest answer again with two or three methods, side by side.")
     step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="race-step")
     ready = ready_methods()
-    first = [name for name in ("plain", "prompt_lookup", "jacobi_forcing") if name in ready]
-    methods = gr.CheckboxGroup(ready, value=first, label="Methods", elem_id="race-methods")
+    first = [name for name in FIRST_METHODS if name in ready]
+    methods = gr.CheckboxGroup(first, value=first, label="Methods", elem_id="race-methods")
+    with gr.Accordion("More methods", open=False):
+        others = [name for name in ready if name not in first]
+        more = gr.CheckboxGroup(others, show_label=False, container=False, elem_id="race-more")
     race = gr.Button("Start the race", variant="primary", elem_id="race")
     view = gr.HTML(elem_id="race-view", padding=False)
-    return {"race_step": step, "race_methods": methods, "race": race, "race_view": view}
+    return {"race_step": step, "race_methods": methods, "race_more": more, "race": race, "race_view": view}
 
 
 def show(panel: Panel, session: Session, index: int | None = None) -> Updates:
@@ -164,57 +180,59 @@ def show(panel: Panel, session: Session, index: int | None = None) -> Updates:
 
 def show_rows(panel: Panel, session: Session, turn: TurnView | None, index: int) -> Updates:
     """Table, caption and chart of the rows that a turn's newest SQL gave."""
-    columns, rows, count, told = _rows(session, turn, index)
-    shown = rows[:SHOWN_ROWS]
-    if count > len(shown):
-        told += f"; the first {len(shown):,} are shown, an export has them all"
-    table = gr.update(value={"headers": columns, "data": shown}, visible=bool(columns))
-    chart = show_chart(panel, columns, suggest(columns, shown))
+    own = _rows(session, turn, index)
+    told = own.told
+    if own.count > len(own.rows):
+        told += f"; the first {len(own.rows):,} are shown, an export has them all"
+    table = gr.update(value={"headers": own.columns, "data": own.rows}, visible=bool(own.columns))
+    chart = show_chart(panel, own, suggest(own.columns, own.rows))
     return {panel.caption: told, panel.table: table, panel.download: gr.update(visible=False)} | chart
 
 
-def _rows(session: Session, turn: TurnView | None, index: int) -> tuple[list[str], list[list[Any]], int, str]:
-    """Columns, rows, how many there are in all, and a sentence about them."""
+def _rows(session: Session, turn: TurnView | None, index: int) -> Rows:
     if turn is None or not turn.is_over:
-        return [], [], 0, "Ask a question: its rows appear here."
-    result = session.results.get(index)
-    ran, answer = turn.ran, turn.answer or {}
-    by_hand = ran is not None and ran.error is None
-    columns = list(ran.columns if ran and by_hand else answer.get("columns", []))
-    stored = list(map(list, ran.rows)) if ran and by_hand else answer.get("rows", [])
-    rows = plain_rows(result.rows[:SHOWN_ROWS]) if result else stored
-    count = ran.row_count if ran and by_hand else turn.row_count
-    truncated = ran.truncated if ran and by_hand else answer.get("truncated", False)
-    took = f" in {milliseconds(ran.wall_ms)}, from SQL run by hand" if ran and by_hand else ""
-    cut = ", cut off by the row limit" if truncated else ""
-    return columns, rows, count, f"{counted(count, 'row')}{took}{cut}" if columns else "This answer has no rows."
+        return Rows([], [], 0, False, "Ask a question: its rows appear here.")
+    ran, answer, result = turn.ran, turn.answer or {}, session.results.get(index)
+    if ran is not None and ran.error is None:
+        found = Rows(list(ran.columns), list(map(list, ran.rows)), ran.row_count, ran.truncated, "")
+        took = f" in {milliseconds(ran.wall_ms)}, from SQL run by hand"
+    else:
+        found = Rows(
+            answer.get("columns", []), answer.get("rows", []), turn.row_count, answer.get("truncated", False), ""
+        )
+        took = ""
+    rows = plain_rows(result.rows[:SHOWN_ROWS]) if result else found.rows[:SHOWN_ROWS]
+    cut = ", cut off by the row limit" if found.truncated else ""
+    told = f"{counted(found.count, 'row')}{took}{cut}" if found.columns else "This answer has no rows."
+    return replace(found, rows=rows, told=told)
 
 
-def show_chart(panel: Panel, columns: list[str], chart: Chart) -> Updates:
-    """The plot of the chart's kind, and the choices for it."""
-    choices = [(name, i) for i, name in enumerate(columns)]
+def show_chart(panel: Panel, own: Rows, chart: Chart) -> Updates:
+    """The picture of a chart, what it leaves out, and the choices for it."""
+    choices = [(name, i) for i, name in enumerate(own.columns)]
     x, y = chart.indices or (None, None)
-    updates: Updates = {
-        panel.chart_kind: chart.kind,
+    partial = (
+        "The result was cut off by the row limit: the chart is partial." if own.truncated and chart.indices else ""
+    )
+    more = chart.kind == "bar" and len(own.rows) > MOST_BARS
+    drawn, note = picture(chart), " ".join(filter(None, (chart.note, partial)))
+    return {
+        panel.chart_kind: gr.update(choices=fitting(own.columns, own.rows), value=chart.kind),
         panel.chart_x: gr.update(choices=choices, value=x),
         panel.chart_y: gr.update(choices=choices, value=y),
+        panel.chart_every: gr.update(visible=more, value=more and len(chart.frame) > MOST_BARS),
+        panel.plot: gr.update(value=drawn, visible=drawn is not None),
+        panel.chart_note: f"*{note}*" if note else "",
     }
-    for kind, plot in panel.plots.items():
-        updates[plot] = gr.update(visible=False)
-        if kind == chart.kind:
-            look: dict[str, Any] = {"x": chart.x, "y": chart.y, "y_lim": chart.y_range, "visible": True}
-            order: dict[str, Any] = {"sort": chart.order} if chart.order else {}  # only bars have one
-            updates[plot] = gr.update(value=chart.frame, **look, **order)
-    return updates
 
 
-def redraw(panel: Panel, session: Session, index: int, kind: Any, x: int | None, y: int | None) -> Updates:
+def redraw(panel: Panel, session: Session, index: int, kind: Any, x: int | None, y: int | None, every: bool) -> Updates:
     """The chart that a person chose."""
     turn = session.view.turns[index] if 0 <= index < len(session.view.turns) else None
-    columns, rows, _, _ = _rows(session, turn, index)
-    if not columns or (kind != "none" and (x is None or y is None)):
-        return show_chart(panel, columns, suggest(columns, rows))
-    return show_chart(panel, columns, draw(kind, columns, rows[:SHOWN_ROWS], x or 0, y or 0))
+    own = _rows(session, turn, index)
+    if not own.columns or (kind != "none" and (x is None or y is None)):
+        return show_chart(panel, own, suggest(own.columns, own.rows))
+    return show_chart(panel, own, draw(kind, own.columns, own.rows, x or 0, y or 0, every))
 
 
 def _show_sql(panel: Panel, session: Session, turn: TurnView | None) -> Updates:
@@ -238,7 +256,7 @@ def told_error(error: dict[str, Any] | None) -> str:
 
 def _show_steps(panel: Panel, turn: TurnView | None) -> Updates:
     steps = [(i, step) for i, step in enumerate(turn.steps) if step.rounds] if turn else []
-    choices = [(f"{step_title(step.name)} ({counted(len(step.rounds), 'round')})", i) for i, step in steps]
+    choices = [(f"{step_title(step.name)} ({counted(len(step.rounds), 'pass', 'passes')})", i) for i, step in steps]
     index, chosen = steps[-1] if steps else (None, None)
     asked = [step.name for step in turn.steps if step.record and step.record["decoder"]] if turn else []
     names = list(dict.fromkeys((step_title(name), name) for name in asked))

@@ -13,7 +13,8 @@ from ui.page.opening import Opening
 from ui.page.page import Page
 from ui.session.session import Busy, Session
 from ui.session.workspace import Full, NotYours, Workspace
-from ui.views.decoding_html import decoding_html, race_html
+from ui.views.decoding.decoding_html import decoding_html
+from ui.views.decoding.race_html import race_html
 from ui.views.messages import message_turn
 
 Updates = dict[Any, Any]
@@ -85,8 +86,11 @@ class Controller:
             raise gr.Error(str(error)) from error
         return {self.page.panel.download: gr.update(value=str(path), visible=True, label=f"Download {path.name}")}
 
-    def redraw(self, index: int | None, kind: str, x: int | None, y: int | None, request: gr.Request) -> Updates:
-        return panels.redraw(self.page.panel, self.session(request), -1 if index is None else index, kind, x, y)
+    def redraw(
+        self, index: int | None, kind: str, x: int | None, y: int | None, every: bool, request: gr.Request
+    ) -> Updates:
+        turn = -1 if index is None else index
+        return panels.redraw(self.page.panel, self.session(request), turn, kind, x, y, bool(every))
 
     def decode_view(self, index: int | None, step: int | None, request: gr.Request) -> str:
         turns = self.session(request).view.turns
@@ -94,9 +98,9 @@ class Controller:
             return decoding_html(None)
         return decoding_html(turns[index].steps[step])
 
-    def race(self, step: str | None, methods: list[str], request: gr.Request) -> Any:
+    def race(self, step: str | None, first: list[str], more: list[str], request: gr.Request) -> Any:
         """Stream the race; at most three run."""
-        session = self.session(request)
+        session, methods = self.session(request), [*first, *more]
         if not 2 <= len(methods) <= 3:
             raise gr.Error("Choose two or three methods.")
         try:
@@ -119,11 +123,12 @@ def wire(workspace: Workspace, page: Page) -> Controller:
         run_outputs = [panel.trouble, panel.words, panel.caption, panel.table, panel.download, *panel.of_a_chart]
         _on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)
         _on(panel.export.click, c.export, [panel.sql, panel.export_kind], [panel.download])
-        for part in (panel.chart_kind, panel.chart_x, panel.chart_y):
-            chosen = [panel.turn, panel.chart_kind, panel.chart_x, panel.chart_y]
+        chart: list[Any] = [panel.chart_kind, panel.chart_x, panel.chart_y, panel.chart_every]
+        for part in chart:
+            chosen = [panel.turn, *chart]
             _on(part.input, c.redraw, chosen, panel.of_a_chart)
         _on(panel.step.input, c.decode_view, [panel.turn, panel.step], [panel.decoding])
-        _on(panel.race.click, c.race, [panel.race_step, panel.race_methods], [panel.race_view])
+        _on(panel.race.click, c.race, [panel.race_step, panel.race_methods, panel.race_more], [panel.race_view])
         c.opening.wire()
     return c
 

@@ -1,4 +1,4 @@
-"""Which chart fits a result, by the shape of its columns, and the data for it."""
+"""Which chart fits a result, by the shape of its columns, the data for it, and what it leaves out."""
 
 import re
 from collections.abc import Sequence
@@ -7,9 +7,13 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from ui.views.words import counted
+
 Kind = Literal["bar", "line", "scatter", "none"]
+Cells = Sequence[Sequence[Any]]
 KINDS: tuple[Kind, ...] = ("bar", "line", "scatter", "none")
 MOST_BARS, MOST_POINTS = 40, 2000
+NO_VALUE = "(no value)"  # the bar of NULL
 _DATE = re.compile(r"\d{4}-\d\d(-\d\d)?([ T]\d\d:\d\d.*)?")
 _TIME_NAME = re.compile(r"\b(year|month|week|day|date|quarter)s?\b")
 _KEY_NAME = re.compile(r"(^|_)id$")
@@ -17,25 +21,18 @@ _KEY_NAME = re.compile(r"(^|_)id$")
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`frame` has the columns `x` and `y`, by these names; they stand for the result's columns at `indices`."""
+    """`frame` has the columns `x` and `y`, by these names; they stand for the result's columns at `indices`.
+
+    in_order: bars stand in the rows' order, as those of years do; others are sorted by length. note: what is not shown.
+    """
 
     kind: Kind
     x: str
     y: str
     frame: pd.DataFrame
     indices: tuple[int, int] | None = None
-
-    @property
-    def order(self) -> list[str] | None:
-        """Bars stand in the order of the rows."""
-        return list(dict.fromkeys(self.frame[self.x])) if self.kind == "bar" else None
-
-    @property
-    def y_range(self) -> list[float] | None:
-        """Bars start at zero; None leaves the range to the chart."""
-        if self.kind != "bar" or self.frame[self.y].dropna().empty:
-            return None
-        return [min(0.0, float(self.frame[self.y].min())), max(0.0, float(self.frame[self.y].max())) * 1.05]
+    in_order: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +44,9 @@ class Shape:
     labels: list[int]
 
 
-def suggest(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Chart:
+def suggest(columns: Sequence[str], rows: Cells) -> Chart:
     """A line over time, bars over labels, points over two numbers; none for a single row or without numbers."""
-    shape = _shape(columns, rows)
+    shape = shape_of(columns, rows)
     measures = [i for i in shape.numbers if i not in shape.times and not _KEY_NAME.search(columns[i].casefold())]
     across = shape.times or shape.labels or [i for i in shape.numbers if i not in measures]
     if len(rows) < 2 or not (measures or shape.numbers):
@@ -62,22 +59,45 @@ def suggest(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Chart:
     return draw("line" if shape.times and len(rows) > 2 else "bar", columns, rows, across[0], y)
 
 
-def draw(kind: Kind, columns: Sequence[str], rows: Sequence[Sequence[Any]], x: int, y: int) -> Chart:
-    """A chart of two columns by their indices; bars beyond the first 40 and points beyond 2,000 are left out."""
+def fitting(columns: Sequence[str], rows: Cells) -> list[Kind]:
+    """The kinds that can show the result at all."""
+    shape = shape_of(columns, rows)
+    if len(rows) < 2 or len(columns) < 2 or not shape.numbers:
+        return ["none"]
+    kinds: list[Kind] = ["bar"]
+    if shape.times or len(shape.numbers) > 1:
+        kinds.append("line")
+    if len(shape.numbers) > 1:
+        kinds.append("scatter")
+    return [*kinds, "none"]
+
+
+def draw(kind: Kind, columns: Sequence[str], rows: Cells, x: int, y: int, every: bool = False) -> Chart:
+    """A chart of two columns by their indices. Bars beyond the first 40 are left out unless `every`, points beyond 2,000."""
     if kind == "none" or not columns:
         return Chart("none", "", "", pd.DataFrame())
-    most = MOST_BARS if kind == "bar" else MOST_POINTS
-    pairs = [(row[x], _number(row[y])) for row in rows[:most] if row[x] is not None]
-    names = (_axis(columns[x], "x"), _axis(columns[y], "y"))
-    names = names if names[0] != names[1] else (names[0], f"{names[1]} again")
-    frame = pd.DataFrame(pairs, columns=list(names))
-    if kind == "bar":
-        frame[names[0]] = frame[names[0]].map(str)
-    elif kind == "scatter":
-        frame[names[0]] = frame[names[0]].map(_number)
-    elif frame[names[0]].map(_is_date).all():
-        frame[names[0]] = pd.to_datetime(frame[names[0]], format="mixed")
-    return Chart(kind, *names, frame, (x, y))
+    most = MOST_BARS if kind == "bar" and not every else MOST_POINTS
+    numbered = [(row[x], number) for row in rows if (number := _number(row[y])) is not None]
+    drawn = [pair for pair in numbered if kind == "bar" or _on_axis(kind, pair[0])]
+    names = _names(columns[x], columns[y])
+    frame = pd.DataFrame(drawn[:most], columns=list(names))
+    frame[names[0]] = _across(kind, frame[names[0]])
+    note = _note("bar" if kind == "bar" else "point", len(rows), len(drawn), most)
+    return Chart(kind, *names, frame, (x, y), x in shape_of(columns, rows).times, note)
+
+
+def _note(what: str, rows: int, drawn: int, most: int) -> str:
+    """What is left out, in a sentence or two; empty where nothing is."""
+    parts = [f"{most:,} of {drawn:,} {what}s are shown."] if drawn > most else []
+    if rows > drawn:
+        gone = rows - drawn
+        parts.append(f"{counted(gone, 'row')} without a number {'is' if gone == 1 else 'are'} left out.")
+    return " ".join(parts)
+
+
+def _names(x: str, y: str) -> tuple[str, str]:
+    names = (_axis(x, "x"), _axis(y, "y"))
+    return names if names[0] != names[1] else (names[0], f"{names[1]} again")
 
 
 def _axis(column: str, otherwise: str) -> str:
@@ -85,7 +105,21 @@ def _axis(column: str, otherwise: str) -> str:
     return " ".join(re.sub(r"\W+", " ", column).split()) or otherwise
 
 
-def _shape(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Shape:
+def _on_axis(kind: Kind, cell: Any) -> bool:
+    return cell is not None and (kind != "scatter" or _number(cell) is not None)
+
+
+def _across(kind: Kind, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+    """The values across, as the kind takes them: labels, numbers, or points in time."""
+    if kind == "bar":
+        return cells.map(lambda cell: NO_VALUE if cell is None or cell != cell else str(cell)).astype(object)
+    if kind == "scatter":
+        return cells.map(_number)
+    return pd.to_datetime(cells, format="mixed") if len(cells) and cells.map(_is_date).all() else cells
+
+
+def shape_of(columns: Sequence[str], rows: Cells) -> Shape:
+    """What the columns hold, by name and by the first rows."""
     numbers, times, labels = list[int](), list[int](), list[int]()
     for i, name in enumerate(columns):
         cells = [row[i] for row in rows[:MOST_POINTS] if row[i] is not None]
@@ -108,5 +142,5 @@ def _is_date(cell: Any) -> bool:
 def _number(cell: Any) -> float | None:
     try:
         return float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

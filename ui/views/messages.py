@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agent.conversation.savings import savings
+from agent.conversation.savings import Savings, savings
 from agent.observe.node_notes import Note
 from agent.observe.step_titles import step_title
+from tools.sql.pretty_sql import pretty_sql
 from ui.session.conversation_view import StepView, TurnView
-from ui.views.words import counted, fenced, milliseconds, plain
+from ui.views.words import counted, fenced, milliseconds, plain, times
 
 Message = dict[str, Any]
 PREVIEW_ROWS, PREVIEW_COLUMNS, PREVIEW_CHARACTERS = 5, 6, 40
@@ -26,7 +27,7 @@ def turn_messages(turn: TurnView, index: int) -> list[Message]:
     asked: Message = {"role": "user", "content": turn.question, "metadata": {"id": f"{index}:question"}}
     if not turn.is_over:
         return [asked, *(_running(step, f"{index}:{i}") for i, step in enumerate(turn.steps))]
-    return [asked, *_how(turn, index), _answer(turn, index)]
+    return [asked, _answer(turn, index)]
 
 
 def message_turn(turns: Sequence[TurnView], index: Any) -> int | None:
@@ -72,23 +73,25 @@ def _figures(record: dict[str, Any]) -> str:
     if not record["decoder"]:
         return str(record["detail"])
     tokens = f"{counted(record['new_tokens'], 'token')} in {counted(record['target_forwards'], 'forward')}"
-    rate = f", {record['tokens_per_forward']:.2f} a forward" if record["tokens_per_forward"] else ""
-    return f"{tokens}{rate}; {record['cached_tokens']:,} of {record['prompt_tokens']:,} prompt tokens cached"
+    fewer = (
+        f", {times(record['plain_forwards'] / record['target_forwards'])} fewer" if record["target_forwards"] else ""
+    )
+    return f"{tokens}{fewer}; {record['cached_tokens']:,} of {record['prompt_tokens']:,} prompt tokens cached"
 
 
-def _how(turn: TurnView, index: int) -> list[Message]:
-    """All steps of a turn that is over, folded into one thought."""
-    if not turn.steps:
-        return []
-    total = savings(turn.records)
-    saved = f", plainly {milliseconds(total.plain_ms)} ({total.source})" if total.plain_ms and total.source else ""
-    metadata = {
-        "title": f"{counted(len(turn.records), 'step')} in {milliseconds(total.wall_ms)}{saved}",
-        "id": f"{index}:how",
-        "status": "done",
-    }
-    body = "\n\n".join(_told(step) for step in turn.steps)
-    return [{"role": "assistant", "content": body or " ", "metadata": metadata}]
+def _how(turn: TurnView) -> str:
+    """The time that the answer took; behind it, what every step found."""
+    steps = "\n\n".join(_told(step) for step in turn.steps)
+    return _folded(_badge(savings(turn.records)), steps) if steps else ""
+
+
+def _badge(total: Savings) -> str:
+    """The time that the answer took, and what fast decoding did for it."""
+    if not total.speedup or total.source in ("", "same"):
+        return milliseconds(total.wall_ms)
+    faster = total.speedup >= 1
+    factor = total.speedup if faster else 1 / total.speedup
+    return f"{milliseconds(total.wall_ms)}, {times(factor)} {'faster' if faster else 'slower'} than token by token"
 
 
 def _told(step: StepView) -> str:
@@ -99,7 +102,8 @@ def _told(step: StepView) -> str:
 
 def _answer(turn: TurnView, index: int) -> Message:
     if turn.failure is not None or turn.answer is None:
-        return _message(index, f"**{plain(turn.failure.message if turn.failure else 'No answer.')}**")
+        said = f"**{plain(turn.failure.message if turn.failure else 'No answer.')}**"
+        return _message(index, "\n\n".join(filter(None, (said, _how(turn)))))
     error = turn.answer["error"]
     parts = [f"*{plain(turn.evidence)}*"] if turn.evidence else []
     continues = turn.answer.get("continues")
@@ -111,12 +115,16 @@ def _answer(turn: TurnView, index: int) -> Message:
     elif turn.row_count > 1 or len(turn.answer["columns"]) > 2:
         parts.append(_preview(turn))
     if turn.sql:
-        parts.append(fenced(turn.sql, "sql"))
-    message = _message(index, "\n\n".join(part for part in parts if part))
+        parts.append(_folded("SQL", fenced(pretty_sql(turn.sql, turn.answer["dialect"]), "sql")))
+    message = _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
     afresh = [{"label": f"✕ does not continue question {int(continues)}", "value": ASK_AFRESH}] if continues else []
     if options := (_asked_back(turn) or _options(turn.answer)) + afresh:
         message["options"] = options
     return message
+
+
+def _folded(title: str, content: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{content}\n\n</details>"
 
 
 def _message(index: int, content: str) -> Message:
@@ -127,11 +135,16 @@ def _preview(turn: TurnView) -> str:
     """The first rows as a Markdown table."""
     answer = turn.answer or {}
     columns, rows = answer["columns"][:PREVIEW_COLUMNS], answer["rows"][:PREVIEW_ROWS]
-    lines = [_row(columns), "|" + "---|" * len(columns), *(_row(row[:PREVIEW_COLUMNS]) for row in rows)]
+    sides = ("---:|" if _is_number([row[i] for row in rows]) else "---|" for i in range(len(columns)))
+    lines = [_row(columns), "|" + "".join(sides), *(_row(row[:PREVIEW_COLUMNS]) for row in rows)]
     more = [counted(turn.row_count - len(rows), "more row")] if turn.row_count > len(rows) else []
     if len(answer["columns"]) > PREVIEW_COLUMNS:
         more.append(counted(len(answer["columns"]) - PREVIEW_COLUMNS, "more column"))
     return "\n".join(lines) + (f"\n\n*{' and '.join(more)} in the result*" if more else "")
+
+
+def _is_number(cells: Iterable[Any]) -> bool:
+    return all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells)
 
 
 def _row(cells: Iterable[Any]) -> str:
@@ -139,7 +152,7 @@ def _row(cells: Iterable[Any]) -> str:
 
 
 def _cell(cell: Any) -> str:
-    text = "" if cell is None else f"{cell:,.2f}" if isinstance(cell, float) else str(cell)
+    text = "–" if cell is None else f"{cell:,.2f}" if isinstance(cell, float) else str(cell)
     return plain(text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…")
 
 

@@ -1,4 +1,4 @@
-"""The latency savings as HTML: a row and a bar per step, totals for the answer and the conversation. Computes nothing."""
+"""The latency savings as HTML: for each model step two bars on one scale, plain decoding's above ours. Computes nothing."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,88 +6,110 @@ from typing import Any
 from agent.conversation.savings import Savings, savings
 from agent.observe.step_titles import step_title
 from ui.session.conversation_view import TurnView
-from ui.views.words import html, milliseconds
+from ui.views.words import counted, html, milliseconds, times
 
-_HEAD = (
+_COLUMNS = (
     ("step", ""),
     ("tokens", "new tokens"),
-    ("forwards", "forwards of the model"),
-    ("per forward", "tokens per forward; plain decoding: 1.00"),
+    ("forwards", "forwards of the model, and those that plain decoding takes for the same text"),
     ("cached", "prompt tokens taken from the cache, of all prompt tokens"),
-    ("time", "wall time, and below it plain decoding's"),
 )
+_SOURCES = {
+    "measured": "Each step was also decoded token by token, and timed.",
+    "estimated": "Token by token is estimated from single steps of the model, timed on this machine.",
+}
 
 
 def savings_html(turn: TurnView | None, turns: Sequence[TurnView]) -> str:
-    """The table for one answer, with the conversation's totals below."""
+    """One answer's steps, and the conversation's total below."""
     if turn is None or not turn.records:
         return (
             '<p class="hint">Ask a question: here you will see what each step took, and what fast decoding saved.</p>'
         )
-    longest = max(max(step["wall_ms"], step["plain_ms"] or 0) for step in turn.records) or 1.0
-    rows = "".join(_row(step, longest) for step in turn.records)
+    decoded = [step for step in turn.records if step["decoder"]]
     total = savings(turn.records)
+    longest = max((max(step["wall_ms"], step["plain_ms"] or 0.0) for step in decoded), default=1.0) or 1.0
+    bars = "".join(_step(step, longest) for step in decoded)
     whole = savings(record for each in turns for record in each.records)
-    foot = _total("this answer", total) + (_total(f"all {len(turns)} questions", whole) if len(turns) > 1 else "")
-    head = "".join(f'<th scope="col" title="{hint}">{name}</th>' for name, hint in _HEAD)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody><tfoot>{foot}</tfoot></table>"
-    region = f'<div class="savings" tabindex="0" role="region" aria-label="time per step">{table}</div>'
-    return _headline(total) + region + _LEGEND
-
-
-_LEGEND = (
-    '<p class="hint"><span class="key used"></span> time taken <span class="key saved"></span> time saved '
-    "against plain decoding. <b>measured</b>: the step was decoded plainly as well (settings: measure). "
-    "<b>estimated</b>: from plain steps timed on this machine. <b>same</b>: no model, or plain itself.</p>"
-)
+    so_far = f'<p class="hint">All {len(turns)} questions so far: {_told(whole)}.</p>' if len(turns) > 1 else ""
+    return (
+        f'<div class="savings">{_headline(total)}{bars}{_others(turn)}{_source(total)}{so_far}{_table(decoded)}</div>'
+    )
 
 
 def _headline(total: Savings) -> str:
-    saved, speedup = total.saved_ms, total.speedup
-    if saved is None or speedup is None or not total.source:
+    if total.speedup is None or not total.source or total.source == "same":
         return f'<p class="headline">{milliseconds(total.wall_ms)}</p>'
-    verdict = f"{milliseconds(abs(saved))} {'saved' if saved >= 0 else 'lost'}"
+    faster = total.speedup >= 1
+    factor = total.speedup if faster else 1 / total.speedup
+    verdict = f"{times(factor)} {'faster' if faster else 'slower'}"
     return (
-        f'<p class="headline">{verdict} <small>{milliseconds(total.wall_ms)} instead of {milliseconds(total.plain_ms)} '
-        f"with plain decoding ({total.source}): {speedup:.2f} ×</small></p>"
+        f'<p class="headline{"" if faster else " lost"}">{verdict} <small>than token by token: '
+        f"{milliseconds(total.wall_ms)} instead of {milliseconds(total.plain_ms)}</small></p>"
     )
 
 
-def _row(step: dict[str, Any], longest_ms: float) -> str:
-    decoder = f" <small>{html(step['decoder'])}</small>" if step["decoder"] else ""
-    name = step_title(step["name"]) + decoder + _bar(step, longest_ms)
-    if not step["decoder"]:
-        return _line(name, ["", "", "", "", milliseconds(step["wall_ms"])])
-    rate = f"{step['tokens_per_forward']:.2f}" if step["tokens_per_forward"] else ""
-    cached = _of(step["cached_tokens"], step["prompt_tokens"])
-    time = _times(step["wall_ms"], step["plain_ms"], step["plain_ms_source"] or "")
-    return _line(name, [f"{step['new_tokens']:,}", f"{step['target_forwards']:,}", rate, cached, time])
-
-
-def _times(wall_ms: float, plain_ms: float | None, source: str) -> str:
-    plain = f"<br><small>plain {milliseconds(plain_ms)}<br>{html(source)}</small>" if source else ""
-    return milliseconds(wall_ms) + plain
-
-
-def _of(part: int, whole: int) -> str:
-    return f"{part:,}<br><small>of {whole:,}</small>"
-
-
-def _bar(step: dict[str, Any], longest_ms: float) -> str:
-    plain_ms = step["plain_ms"] if step["plain_ms"] is not None else step["wall_ms"]
-    used, saved = step["wall_ms"], max(plain_ms - step["wall_ms"], 0.0)
-    label = f"{milliseconds(used)} taken, {milliseconds(saved)} saved"
+def _step(step: dict[str, Any], longest_ms: float) -> str:
+    """A model step: its name and factor, then its two bars."""
+    plain_ms, wall_ms = step["plain_ms"], step["wall_ms"]
+    lost = plain_ms is not None and wall_ms > plain_ms
+    factor = f"<b>{times(plain_ms / wall_ms)}</b>" if plain_ms is not None and wall_ms else ""
+    ours = _bar("lost" if lost else "ours", wall_ms, longest_ms, "this answer")
+    plain = _bar("plain", plain_ms, longest_ms, "token by token") if plain_ms is not None else ""
     return (
-        f'<div class="bar" role="img" aria-label="{label}" title="{label}"><i class="used" style="width:'
-        f'{100 * used / longest_ms:.1f}%"></i><i class="saved" style="width:{100 * saved / longest_ms:.1f}%"></i></div>'
+        f'<section class="step{" slower" if lost else ""}"><header>{step_title(step["name"])} '
+        f"<small>{html(step['decoder'])}</small>{factor}</header>{plain}{ours}</section>"
     )
 
 
-def _total(name: str, total: Savings) -> str:
-    rate = f"{total.tokens_per_forward:.2f}" if total.tokens_per_forward else ""
-    cached = _of(total.cached_tokens, total.prompt_tokens) if total.prompt_tokens else ""
-    counts = [f"{total.new_tokens:,}", f"{total.target_forwards:,}"] if total.target_forwards else ["", ""]
-    return _line(name, [*counts, rate, cached, _times(total.wall_ms, total.plain_ms, total.source)])
+def _bar(kind: str, ms: float, longest_ms: float, what: str) -> str:
+    told = f"{what}: {milliseconds(ms)}"
+    return (
+        f'<div class="pace" role="img" aria-label="{told}"><span class="{kind}" style="width:{100 * ms / longest_ms:.1f}%">'
+        f"</span><small>{milliseconds(ms)} {what}</small></div>"
+    )
+
+
+def _others(turn: TurnView) -> str:
+    """The steps without a model, in one line."""
+    others = [step for step in turn.records if not step["decoder"]]
+    if not others:
+        return ""
+    each = ", ".join(f"{step_title(step['name']).lower()} {milliseconds(step['wall_ms'])}" for step in others)
+    together = milliseconds(sum(step["wall_ms"] for step in others))
+    return f'<p class="hint">Everything else took {together} either way: {each}.</p>'
+
+
+def _source(total: Savings) -> str:
+    told = " ".join(text for source, text in _SOURCES.items() if source in total.source)
+    return f'<p class="hint">{told}</p>' if told else ""
+
+
+def _told(total: Savings) -> str:
+    if total.speedup is None or not total.source:
+        return milliseconds(total.wall_ms)
+    return f"{milliseconds(total.wall_ms)} instead of {milliseconds(total.plain_ms)}, {times(total.speedup)}"
+
+
+def _table(decoded: Sequence[dict[str, Any]]) -> str:
+    """The counts behind the bars, folded."""
+    if not decoded:
+        return ""
+    head = "".join(f'<th scope="col" title="{hint}">{name}</th>' for name, hint in _COLUMNS)
+    rows = "".join(_row(step_title(step["name"]), savings([step])) for step in decoded)
+    foot = _row("together", savings(decoded)) if len(decoded) > 1 else ""
+    forwards = counted(sum(step["target_forwards"] for step in decoded), "forward")
+    return (
+        f'<details class="counts"><summary>Tokens and forwards ({forwards} of the model)</summary><table><thead><tr>{head}'
+        f"</tr></thead><tbody>{rows}</tbody><tfoot>{foot}</tfoot></table></details>"
+    )
+
+
+def _row(name: str, total: Savings) -> str:
+    fewer = f", {times(total.fewer_forwards)} fewer" if total.fewer_forwards else ""
+    forwards = f"{total.target_forwards:,}<br><small>plain {total.plain_forwards:,}{fewer}</small>"
+    cached = f"{total.cached_tokens:,}<br><small>of {total.prompt_tokens:,}</small>"
+    return _line(name, [f"{total.new_tokens:,}", forwards, cached])
 
 
 def _line(name: str, cells: Iterable[str]) -> str:

@@ -1,6 +1,7 @@
 """Short texts and numbers as a person reads them, and the escapes for data that goes into Markdown or HTML."""
 
 import re
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -32,5 +33,25 @@ def milliseconds(value: float | None) -> str:
     return f"{value:,.0f} ms" if abs(value) >= 10 else f"{value:.1f} ms"
 
 
-def counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def counted(count: int, what: str, several: str = "") -> str:
+    """1 pass, 2 passes: `several` is the plural where it is not `what` with an s.
+
+    >>> counted(1, "pass", "passes"), counted(1200, "row")
+    ('1 pass', '1,200 rows')
+    """
+    return f"{count:,} {what if count == 1 else several or what + 's'}"
+
+
+def shown_token(token: int, spelling: Mapping[int, str]) -> str:
+    """A token as a reader sees it on one line; its number where its text is not known. A stop token has no text."""
+    text = spelling.get(token, f"#{token}")
+    return text.replace("\n", "⏎").strip(" ") or ("␣" if text else "end")
+
+
+def times(factor: float) -> str:
+    """A ratio as a person reads it: 2.41 ×.
+
+    >>> times(2.412)
+    '2.41 ×'
+    """
+    return f"{factor:,.2f} ×"

@@ -9,11 +9,14 @@ from decoding.engine.records.rounds import Round
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Totals over rounds. `tokens` counts path and bonus tokens; `forced_tokens`, which cost no forward, are separate."""
+    """Totals over rounds. `tokens` counts path and bonus tokens; `forced_tokens`, which cost no forward, are separate.
+    `plain_forwards`: what plain decoding takes for the same text, with the same constraint.
+    """
 
     tokens: int
     forced_tokens: int
     target_forwards: int
+    plain_forwards: int
     drafted_tokens: int
     accepted_tokens: int
     draft_ms: float
@@ -24,6 +27,13 @@ class Metrics:
     def tokens_per_forward(self) -> float:
         """Committed tokens per target forward, bonus included, forced tokens not: 1.00 for plain decoding (tau)."""
         return self.tokens / self.target_forwards if self.target_forwards else 0.0
+
+    @property
+    def fewer_forwards(self) -> float:
+        """Forwards of plain decoding per forward of this one: 1.00 for plain decoding. Tokens that a constraint forces count
+        for neither, even inside a draft.
+        """
+        return self.plain_forwards / self.target_forwards if self.target_forwards else 0.0
 
     @property
     def wall_ms(self) -> float:
@@ -44,6 +54,7 @@ def measure(rounds: Iterable[Round]) -> Metrics:
         tokens=sum(len(r.committed) for r in rounds),
         forced_tokens=sum(len(r.forced) for r in rounds),
         target_forwards=len(rounds),
+        plain_forwards=sum(r.plain_forwards for r in rounds),
         drafted_tokens=sum(len(r.draft_tokens) for r in rounds),
         accepted_tokens=sum(len(r.accepted) for r in rounds),
         draft_ms=sum(r.draft_ms for r in rounds),

@@ -27,8 +27,16 @@ class Round:
     verify_ms: float
     finish: FinishReason | None = None  # set on a sequence's last round
     log_prob: float | None = None  # of `committed`, at temperature 1 and without constraint; None unless asked for
+    free_to_plain: int = (
+        0  # of `committed`, tokens that the constraint would have added to plain decoding's text by itself
+    )
 
     @property
     def text_tokens(self) -> tuple[int, ...]:
         """Everything this round added to the text."""
         return self.committed + self.forced
+
+    @property
+    def plain_forwards(self) -> int:
+        """The forwards that plain decoding takes for the tokens that this round committed, with the same constraint."""
+        return len(self.committed) - self.free_to_plain

@@ -65,7 +65,8 @@ def test_a_span_for_the_question_each_step_and_each_statement(talk: Talk, export
 
 def test_a_step_tells_its_tokens(exporter: InMemorySpanExporter) -> None:
     step = {"name": "generate", "wall_ms": 5.0, "prompt_tokens": 300, "cached_tokens": 200, "new_tokens": 30}
-    step |= {"decoder": "jacobi_forcing", "target_forwards": 10, "tokens_per_forward": 3.0, "forced_tokens": 4}
+    step |= {"decoder": "jacobi_forcing", "target_forwards": 10, "plain_forwards": 28, "tokens_per_forward": 3.0}
+    step["forced_tokens"] = 4
     events = [Finished(step)]
     assert list(telemetry._traced(telemetry._tracer(), "?", _Named(), "one", iter(events))) == events  # type: ignore[arg-type]
     span = _named(exporter)["chat generate"]
@@ -73,8 +74,8 @@ def test_a_step_tells_its_tokens(exporter: InMemorySpanExporter) -> None:
     assert _told(span) == {
         "gen_ai.operation.name": "chat", "gen_ai.provider.name": "sqlagent", "sqlagent.step": "generate",
         "gen_ai.usage.input_tokens": 300, "gen_ai.usage.cache_read.input_tokens": 200, "gen_ai.usage.output_tokens": 30,
-        "sqlagent.decoder": "jacobi_forcing", "sqlagent.target_forwards": 10, "sqlagent.tokens_per_forward": 3.0,
-        "sqlagent.forced_tokens": 4,
+        "sqlagent.decoder": "jacobi_forcing", "sqlagent.target_forwards": 10, "sqlagent.plain_forwards": 28,
+        "sqlagent.tokens_per_forward": 3.0, "sqlagent.forced_tokens": 4,
     }  # fmt: skip
 
 

@@ -69,6 +69,19 @@ def test_any_draft_is_safe_under_a_constraint(seed: int) -> None:
         assert text_of(ready_method(name, ToyTarget()), sampler, **kw) == want, name
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_plain_forwards_are_those_that_plain_decoding_takes(seed: int) -> None:
+    """A method that guesses tokens which the constraint forces saves no forward by that."""
+    sampler = Sampler(seed % 3 * 0.6, seed)
+    kw = {"stop": frozenset({NoAscent.STOP}), "constraint": NoAscent()}
+    plain = rounds_of(load_method("plain"), sampler, **kw)
+    text = [token for r in plain for token in r.text_tokens]
+    for method in (Fuzz(seed), Oracle([*PROMPT, *text]), load_method("plain")):
+        metrics = measure(rounds_of(method, sampler, **kw))
+        assert metrics.plain_forwards == len(plain)
+        assert metrics.fewer_forwards == len(plain) / metrics.target_forwards
+
+
 def test_constraint_binds_forces_and_counts() -> None:
     kw = {"constraint": NoAscent(), "stop": frozenset({NoAscent.STOP})}
     rounds = [r for seed in range(40) for r in rounds_of(load_method("plain"), Sampler(1.0, seed), **kw)]

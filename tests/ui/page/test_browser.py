@@ -140,9 +140,15 @@ def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
     choose_file(page, "#replay", Path(__file__).parents[1] / "recorded" / "albums.jsonl")
     until(page, "#chat", "per year")
     tab(page, "Decoding")
-    until(page, "#decoding", "forwards")
+    until(page, "#decoding", "fewer than token by token")
     page.eval_on_selector("[data-seek]", "e => { e.value = 1; e.dispatchEvent(new Event('input', {bubbles: true})) }")
     assert page.locator("#decoding .tokens .tok.later").count() > 0
+    assert page.locator("#decoding .passes .later").count() > 0
+    page.click("#decoding [data-play]")
+    until(page, "#decoding .tracks", "pass 1")
+    until(page, "#decoding [data-play]", "Replay")
+    page.click("#decoding .tokens .tok >> nth=0")
+    until(page, "#decoding [data-history]", "Pass 1")
     tab(page, "Savings")
     until(page, "#savings", "estimated")
 
@@ -151,8 +157,9 @@ def test_methods_race_on_the_newest_step(browser: Any, tmp_path: Path) -> None:
     with served(tiny_workspace(tmp_path)) as address:
         page = open_page(browser.new_context(), address)
         ask(page, COUNT)
-        until(page, "#chat", "steps in")
+        until(page, "#chat", "than token by token")
         tab(page, "Race")
         page.click("#race")
-        until(page, "#race-view section:nth-child(3)", "finished")
+        until(page, "#race-view .verdict", "identical text")
+        assert sorted(page.locator("#race-view .place").all_inner_texts()) == ["1st", "2nd", "3rd"]
         page.close()

@@ -77,7 +77,7 @@ def test_sql_by_hand_changes_the_rows_or_says_why_not(site: Site) -> None:
     panel = site.page.panel
     ran = site.controller.run_sql("SELECT title, album_id * 2 AS doubled FROM albums", 0, visitor)
     assert "4 rows" in ran[panel.trouble] and "4 rows" in ran[panel.caption]
-    assert ran[panel.plots["bar"]]["visible"] and not ran[panel.plots["line"]]["visible"]
+    assert ran[panel.plot]["visible"] and ran[panel.plot]["value"].to_dict()["mark"]["type"] == "bar"
     refused = site.controller.run_sql("DROP TABLE albums", 0, visitor)
     assert "refused" in refused[panel.trouble]
     assert panel.table not in refused

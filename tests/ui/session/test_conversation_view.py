@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from agent.observe.events import Answered, Asked, Event, Failed, Judged, Started, Waiting, Wrote
+from agent.observe.step_titles import step_title
+from tools.sql.pretty_sql import pretty_sql
 from ui.session.conversation_view import ConversationView
 from ui.views.messages import ASK_AFRESH, message_turn, messages
 
@@ -22,12 +24,12 @@ def answered(**changes: Any) -> Answered:
 def test_a_recorded_conversation_makes_question_steps_and_answer(albums: list[Event]) -> None:
     turns = ConversationView(albums).turns
     shown = messages(turns)
-    assert [message["role"] for message in shown] == ["user", "assistant", "assistant"] * 2
-    assert turns[0].sql in shown[2]["content"]
-    assert f"{len(turns[0].steps)} steps" in shown[1]["metadata"]["title"]
-    assert "estimated" in shown[1]["metadata"]["title"]
-    assert [message_turn(turns, i) for i in range(6)] == [0, 0, 0, 1, 1, 1]
-    assert message_turn(turns, 6) is None
+    assert [message["role"] for message in shown] == ["user", "assistant"] * 2
+    assert pretty_sql(turns[0].sql, "duckdb") in shown[1]["content"]
+    assert all(f"**{step_title(step.name)}**" in shown[1]["content"] for step in turns[0].steps)
+    assert "faster than token by token" in shown[1]["content"]
+    assert [message_turn(turns, i) for i in range(4)] == [0, 0, 1, 1]
+    assert message_turn(turns, 4) is None
 
 
 def test_every_moment_of_a_recording_can_be_shown(albums: list[Event]) -> None:
@@ -72,7 +74,7 @@ def test_cells_never_become_markup(evil: str) -> None:
 def test_sql_cannot_leave_its_code_block() -> None:
     sql = "SELECT '\n```\n<script>'"
     content = messages(ConversationView([Asked("q"), answered(sql=sql)]).turns)[-1]["content"]
-    assert f"````sql\n{sql}\n````" in content
+    assert f"````sql\n{pretty_sql(sql, 'sqlite')}\n````" in content and "```\n<script>'" in pretty_sql(sql, "sqlite")
 
 
 def test_an_unknown_name_becomes_options() -> None:

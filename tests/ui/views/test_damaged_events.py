@@ -11,7 +11,7 @@ from agent.observe.events import Event
 from ui.session.conversation_view import ConversationView
 from ui.session.retry import remembered
 from ui.views.charts import suggest
-from ui.views.decoding_html import decoding_html
+from ui.views.decoding.decoding_html import decoding_html
 from ui.views.messages import messages
 from ui.views.savings_html import savings_html
 

@@ -1,6 +1,7 @@
 """Guards the views of a turn: what they show is what the records say."""
 
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -8,14 +9,19 @@ import pytest
 from agent.conversation.race import Lane
 from agent.conversation.savings import savings
 from agent.observe.events import Event
+from decoding.engine.records.origins import origins
 from decoding.engine.records.rounds import Round
 from tools.schema import Column, ForeignKey, Schema, Table
-from ui.session.conversation_view import ConversationView, StepView
-from ui.views.charts import MOST_BARS, draw, suggest
-from ui.views.decoding_html import decoding_html, race_html, tokens_html
+from ui.session.conversation_view import ConversationView, StepView, TurnView
+from ui.views.chart_picture import ACROSS, picture
+from ui.views.charts import MOST_BARS, NO_VALUE, draw, fitting, suggest
+from ui.views.decoding.decoding_html import decoding_html, tokens_html
+from ui.views.decoding.passes import Guess, passes
+from ui.views.decoding.race_html import race_html
+from ui.views.decoding.tree_svg import tree_svg
 from ui.views.savings_html import savings_html
 from ui.views.schema_html import schema_html
-from ui.views.tree_svg import tree_svg
+from ui.views.words import counted
 
 
 def text_of(html: str) -> str:
@@ -37,16 +43,46 @@ def test_a_race_says_when_others_shared_its_forwards() -> None:
         return Lane("plain", rounds=[Round(0, 0, batch, 1, (), (), (), (5,), (), 0.1, 2.5, 0.2)])
 
     assert "shared" not in race_html([lane(1), lane(1)])
-    assert "1 of 2 rounds shared their forward" in race_html([lane(1), lane(2)])
+    assert "1 of 2 passes shared their forward" in race_html([lane(1), lane(2)])
 
 
 def test_the_decoding_view_has_every_round_and_a_legend(albums: list[Event]) -> None:
     step = next(step for turn in ConversationView(albums).turns for step in turn.steps if step.rounds)
     view = decoding_html(step)
     assert view.count("<li data-round=") == len(step.rounds)
-    for origin in ("accepted", "recycled", "bonus", "forced"):
-        assert f'tok {origin}"' in view
+    counts = Counter(placed.origin for placed in origins(step.rounds))
+    assert len(counts) >= 3
+    for origin, count in counts.items():
+        assert f'<span class="tok {origin}">{counted(count, "token")}</span>' in view
     assert "Choose a step" in decoding_html(StepView("plan"))
+
+
+def test_passes_place_every_guess_under_the_position_that_it_was_made_for() -> None:
+    """Two guesses stand, the third is replaced by the model's own token; a second branch is only counted."""
+    drafted = Round(0, 0, 1, 1, (1, 2, 3, 4, 8), (-1, 0, 1, 2, -1), (0, 1), (1, 2, 9), (6,), 0, 1, 0)
+    plain = Round(1, 0, 1, 1, (), (), (), (7,), (), 0, 1, 0)
+    first, second = passes([drafted, plain])
+    assert first.guesses == (Guess(0, 1, True), Guess(1, 2, True), Guess(2, 3, False), Guess(3, 4, False))
+    assert (first.own, list(first.forced), first.others) == (2, [3], 1)
+    assert (second.number, second.start, second.guesses, second.own) == (2, 4, (), 4)
+
+
+def test_a_token_tells_the_guesses_that_were_made_for_it() -> None:
+    drafted = Round(0, 0, 1, 1, (1, 3), (-1, 0), (0,), (1, 9), (), 0, 1, 0)
+    view = tokens_html([drafted], {1: "SELECT", 3: "<b>", 9: " x"})
+    assert (
+        "“x”: Pass 1 guessed “&lt;b&gt;” here, which did not stand. It is the model&#x27;s own token of pass 1." in view
+    )
+    assert "“SELECT”: Pass 1 guessed it ahead and confirmed it at once." in view
+
+
+@pytest.mark.parametrize(("plain_ms", "said"), [(200.0, "2.00 × faster"), (50.0, "2.00 × slower")])
+def test_a_loss_is_drawn_as_a_loss(plain_ms: float, said: str) -> None:
+    step = {"name": "plan", "decoder": "x", "wall_ms": 100.0, "plain_ms": plain_ms, "plain_ms_source": "measured",
+            "new_tokens": 3, "target_forwards": 3, "plain_forwards": 3, "prompt_tokens": 9, "cached_tokens": 0}  # fmt: skip
+    turn = TurnView("?", steps=[StepView("plan", record=step)])
+    view = savings_html(turn, [turn])
+    assert said in view and ('class="lost"' in view) == (plain_ms < 100)
 
 
 def test_a_tree_shows_every_node_and_which_were_accepted() -> None:
@@ -62,7 +98,7 @@ def test_savings_name_their_source_and_add_up(albums: list[Event]) -> None:
     turns = ConversationView(albums).turns
     view = savings_html(turns[0], turns)
     assert "estimated" in view
-    assert "this answer" in view and "all 2 questions" in view
+    assert "this answer" in view and "All 2 questions" in view
     total = savings(turns[0].records)
     assert total.new_tokens == sum(record["new_tokens"] for record in turns[0].records)
     assert total.wall_ms == pytest.approx(sum(record["wall_ms"] for record in turns[0].records))
@@ -70,13 +106,13 @@ def test_savings_name_their_source_and_add_up(albums: list[Event]) -> None:
     for record in turns[0].records:
         if record["decoder"]:
             one = savings([record])
-            assert one.tokens_per_forward == pytest.approx(record["tokens_per_forward"], rel=0.02)
-            assert f"{record['tokens_per_forward']:.2f}" in view
+            assert one.fewer_forwards == record["plain_forwards"] / record["target_forwards"]
+            assert f"{one.fewer_forwards:.2f} ×" in view
 
 
 def test_an_unknown_plain_time_is_not_called_a_saving() -> None:
     step = {"name": "plan", "decoder": "x", "wall_ms": 5.0, "plain_ms": None, "plain_ms_source": None, "new_tokens": 3,
-            "target_forwards": 3, "tokens_per_forward": 1.0, "prompt_tokens": 9, "cached_tokens": 0}  # fmt: skip
+            "target_forwards": 3, "plain_forwards": 3, "prompt_tokens": 9, "cached_tokens": 0}  # fmt: skip
     assert savings([step]).saved_ms is None
 
 
@@ -104,14 +140,45 @@ def test_the_chart_follows_the_shape(columns: list[str], rows: list[list[Any]], 
 
 def test_a_plot_gets_names_that_it_cannot_take_for_paths() -> None:
     chart = suggest(["genre_id", "count_star()"], [[2, 9], [1, 24], [10, 3]])
-    assert (chart.x, chart.y, chart.order) == ("genre_id", "count_star", ["2", "1", "10"])
-    assert chart.y_range is not None and chart.y_range[0] == 0.0
+    assert (chart.x, chart.y, list(chart.frame["genre_id"])) == ("genre_id", "count_star", ["2", "1", "10"])
 
 
 def test_a_chart_stays_small_and_takes_what_is_no_number() -> None:
-    assert len(draw("bar", ["a", "b"], [[i, i] for i in range(1000)], 0, 1).frame) == MOST_BARS
+    many = [[i, i] for i in range(1000)]
+    assert len(draw("bar", ["a", "b"], many, 0, 1).frame) == MOST_BARS
+    assert len(draw("bar", ["a", "b"], many, 0, 1, every=True).frame) == 1000
     chart = draw("scatter", ["a", "a"], [["x", 1], [2, None]], 0, 1)
     assert len(set(chart.frame.columns)) == 2
+
+
+def test_a_chart_says_what_it_leaves_out() -> None:
+    chart = draw("bar", ["city", "n"], [*([f"c{i}", i] for i in range(50)), [None, 7], ["x", None]], 0, 1)
+    assert chart.note == "40 of 51 bars are shown. 1 row without a number is left out."
+    assert NO_VALUE in set(draw("bar", ["city", "n"], [["Lyon", 1], [None, 7]], 0, 1).frame["city"])
+
+
+@pytest.mark.parametrize(("count", "lies"), [(ACROSS, False), (ACROSS + 1, True)])
+def test_many_bars_lie_and_are_sorted(count: int, lies: bool) -> None:
+    drawn = picture(draw("bar", ["city", "n"], [[f"c{i}", i] for i in range(count)], 0, 1))
+    assert drawn is not None
+    made = drawn.to_dict()["encoding"]
+    assert (made["y"]["type"] == "nominal") == lies
+    assert made["y" if lies else "x"]["sort"] == ("-x" if lies else [f"c{i}" for i in range(count)])
+    years = picture(draw("bar", ["year", "n"], [[2000 + i, i] for i in range(20)], 0, 1))
+    assert years is not None and years.to_dict()["encoding"]["x"]["type"] == "nominal"
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "kinds"),
+    [
+        (["city", "n"], [["a", 1], ["b", 2]], ["bar", "none"]),
+        (["year", "n"], [[2001, 1], [2002, 2]], ["bar", "line", "scatter", "none"]),
+        (["n"], [[1], [2]], ["none"]),
+        (["a", "b"], [["x", "y"], ["z", "w"]], ["none"]),
+    ],
+)
+def test_only_kinds_that_fit_are_offered(columns: list[str], rows: list[list[Any]], kinds: list[str]) -> None:
+    assert fitting(columns, rows) == kinds
 
 
 def test_the_schema_browser_escapes_and_shows_keys() -> None:
