@@ -17,6 +17,7 @@ from eval.datasets.golds.gold_sql import GoldError, parse, place_of
 from eval.datasets.golds.sources import Question
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
+from tools.databases.reading.choices import with_choices
 from tools.schema import Column, ColumnRef, ForeignKey, Schema, Table
 
 
@@ -54,7 +55,7 @@ def open_training(data: Path, questions: Sequence[Question], scratch: Path) -> T
 
 
 def _opened(db_id: str, native: Database, duckdb: Database | None) -> TrainingDatabase:
-    return TrainingDatabase(db_id, native.schema(), native, duckdb)
+    return TrainingDatabase(db_id, with_choices(native.schema(), native), native, duckdb)
 
 
 def empty_database(schema: Schema, scratch: Path) -> Database:
@@ -117,17 +118,25 @@ _TYPES = {"number": "NUMERIC", "text": "TEXT", "time": "DATE", "boolean": "BOOLE
 
 
 def _bird_schema(data: Path, db_id: str, questions: Sequence[Question]) -> Schema:
-    """The schema from the column descriptions, which give only names. Keys are the joins that gold queries make at least
+    """The schema from the column descriptions, which give names and meanings. Keys are the joins that gold queries make at least
     twice; a key refers to the side that is the first column of its table."""
     described = json.loads((data / "bird" / "train" / "train_descriptions.json").read_text(encoding="utf-8"))[db_id]
     tables = tuple(
-        Table(name.strip(), tuple(Column(column, "") for column in dict.fromkeys(c.strip() for c in columns)))
+        Table(name.strip(), tuple(Column(c, "", comment=said) for c, said in _stripped(columns).items()))
         for name, columns in described.items()
     )
     schema = Schema(tables, "sqlite")
     joins = Counter(join for question in questions for join in _joins(question.gold, schema))
     keys = [_directed(join, schema) for join, count in joins.items() if count > 1]
     return replace(schema, tables=tuple(_with_keys(table, keys) for table in tables))
+
+
+def _stripped(columns: dict[str, str | None]) -> dict[str, str]:
+    """Descriptions by name, without spaces around either; the first of two columns of one name."""
+    found: dict[str, str] = {}
+    for name, said in columns.items():
+        found.setdefault(name.strip(), (said or "").strip())
+    return found
 
 
 def _joins(gold: str, schema: Schema) -> set[tuple[ColumnRef, ColumnRef]]:
