@@ -94,7 +94,9 @@ def _target() -> str:
     from decoding.serving.load import SHIPPED_ADAPTER
 
     adapter = read_adapter(SHIPPED_ADAPTER)
-    return frozen_name(target_identity(adapter.about.base_sha256, adapter, adapter.about.prompt_version)) or "not frozen"
+    return (
+        frozen_name(target_identity(adapter.about.base_sha256, adapter, adapter.about.prompt_version)) or "not frozen"
+    )
 
 
 def _tuned() -> list[str]:

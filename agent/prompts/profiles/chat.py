@@ -92,7 +92,9 @@ def _question(slots: Slots) -> str:
         found = [f"{one_line(f'{v.table}.{v.column}', 160)} = '{one_line(v.value, 60)}'" for v in slots.values]
         parts.append(f"Values found in the data: {', '.join(found)}")
     if slots.links:
-        likely = [one_line(link.table + (f".{link.column}" if link.column else ""), 160) for link in slots.links[:LINKS]]
+        likely = [
+            one_line(link.table + (f".{link.column}" if link.column else ""), 160) for link in slots.links[:LINKS]
+        ]
         parts.append(f"Probably needed: {', '.join(likely)}")
     if slots.joins:
         parts.append(f"They join on: {one_line('; '.join(slots.joins), 800)}")

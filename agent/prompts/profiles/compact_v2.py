@@ -23,8 +23,13 @@ from tools.schema import Column, ForeignKey, Schema, Table
 from tools.sql.scope import is_number, type_kind
 
 SCHEMA_CHARACTERS = 1800  # about 600 tokens; values and descriptions are not worth a longer prefill
-NOTES = (("choices", "comments"), ("comments",), ("choices",), ())  # tried in this order until the schema is short enough
-COMMENT_CHARACTERS = 48
+NOTES = (
+    ("choices", "comments"),
+    ("comments",),
+    ("choices",),
+    (),
+)  # tried in this order until the schema is short enough
+COMMENT_CHARACTERS = 40
 # Least scores of a hint. Of the links below them less than a third are in the gold plan, of keys below 1.2 a sixth (1,800
 # questions on Spider's training databases).
 TABLE_SCORE = 1.2
@@ -55,15 +60,14 @@ def _table_text(table: Table, notes: Sequence[str]) -> str:
 
 
 def _column_text(table: Table, column: Column, notes: Sequence[str]) -> str:
-    """A column with a star if it is a primary key, and with what it refers to; any other with its type or its values."""
+    """A key with its star and what it refers to; any other column with its type or its values, and its description."""
     text = name(column.name) + "*" * column.primary_key
-    keys = [key for key in table.foreign_keys if key.columns == (column.name,)]
-    text += "".join(f">{_referred(key)}" for key in keys)
-    if not (keys or column.primary_key):
-        choices = _choices(column) if "choices" in notes else ""
-        text += choices or _TYPE_SIGNS[_kind(column)]
+    referring = [key for key in table.foreign_keys if key.columns == (column.name,)]
+    if referring or column.primary_key:
+        return text + "".join(f">{_referred(key)}" for key in referring)
+    choices = _choices(column) if "choices" in notes else ""
     said = _description(table, column) if "comments" in notes else ""
-    return f"{text}: {said}" if said else text
+    return text + (choices or _TYPE_SIGNS[_kind(column)]) + (f": {said}" if said else "")
 
 
 def _referred(key: ForeignKey) -> str:
@@ -98,9 +102,13 @@ def _description(table: Table, column: Column) -> str:
     known = {stem(word) for each in (column.name, table.name) for word in name_words(each)} | STOP_WORDS
     parts = (_BREAKS.sub(" ", one_line(part)) for part in re.split(r"[\n.;]", column.comment))
     telling = (" ".join(part.split()) for part in parts if {stem(word) for word in keys(part)} - known)
-    flat = next(telling, "").removeprefix("the ")
-    short = flat[: COMMENT_CHARACTERS + 1].rsplit(" ", 1)[0] if len(flat) > COMMENT_CHARACTERS else flat
-    return short[:COMMENT_CHARACTERS]
+    flat = re.sub("^(?:the|a|an) ", "", next(telling, ""), flags=re.IGNORECASE)
+    words = flat[: COMMENT_CHARACTERS + 1].split(" ")
+    if len(flat) > COMMENT_CHARACTERS:
+        words.pop()  # it may be cut
+        while words and words[-1].casefold() in STOP_WORDS:
+            words.pop()
+    return " ".join(words)
 
 
 def question_text(slots: Slots) -> str:
@@ -141,7 +149,9 @@ class LeastScores:
     """The least score with which a link is a hint. A plan seldom names keys, since it leaves out what is only joined on."""
 
     def __init__(self, schema: Schema) -> None:
-        self._keys = {(table.name, name) for table in schema.tables for key in table.foreign_keys for name in key.columns}
+        self._keys = {
+            (table.name, name) for table in schema.tables for key in table.foreign_keys for name in key.columns
+        }
         self._keys |= {(table.name, c.name) for table in schema.tables for c in table.columns if c.primary_key}
 
     def of(self, table: str, column: str | None) -> float:

@@ -143,7 +143,7 @@ def database_groups(
 ) -> tuple[list[Group], Tally]:
     """All groups of one database's questions. Held-back questions are asked only under the original names."""
     options, tally = material.options, Tally()
-    material = replace(material, options=replace(options, queries=1.0)) if held_back else material
+    material = replace(material, options=replace(options, queries=1.0, gold_hints=0.0)) if held_back else material
     database = open_training(material.data, questions, scratch)
     try:
         chance = Random(f"{options.seed}/{questions[0].source}/{database.db_id}")

@@ -2,7 +2,7 @@
 `agent.graph.prompt_slots` fills the slots as in a conversation, and the compact profile writes them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 
 from sqlglot import exp
@@ -14,15 +14,16 @@ from agent.prompts.profiles.profile import ModelStep
 from agent.prompts.slots import Slots
 from agent.state import Attempt
 from decoding.training.data.groups import Pair
-from eval.datasets.golds.databases import TrainingDatabase
+from eval.datasets.golds.databases import TrainingDatabase, with_notes
 from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables, sql_text
 from eval.datasets.golds.verify import LIMITS, Dialect, Target
 from eval.datasets.training.hints import with_gold
 from eval.datasets.training.plan_answers import plan_answer
 from eval.datasets.variants.corrupt import BINDING, EMPTYING, corrupted
-from eval.datasets.variants.rename import rename_schema, rename_sql, rename_values, with_notes
+from eval.datasets.variants.rename import rename_schema, rename_sql, rename_values
 from eval.datasets.variants.variants import UNNAMED, Variant
 from tools.databases.database import Database
+from tools.databases.reading.choices import with_choices
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch
 from tools.repair.repair_query import repair_query
@@ -60,7 +61,7 @@ class Manner:
     """How pairs are made. refine: probability of a correction. gold_hints: probability that a table or column of the answer
     which linking misses is among the hints nevertheless, so that hints deserve trust."""
 
-    profile: Compact = Compact()
+    profile: Compact = field(default_factory=Compact)
     refine: float = 0.3
     gold_hints: float = 0.0
 
@@ -79,8 +80,13 @@ class Setting:
 
     @property
     def schema(self) -> Schema:
-        """The schema that the prompt shows."""
-        return replace(with_notes(self.bare.schema(), self.variant.schema), dialect=self.dialect)
+        """The schema that the prompt shows. Where there are no rows, as under new names, it copies what is known of them."""
+        found = self.bare.schema()
+        if self.variant.naming is UNNAMED and self.database.has_rows:
+            noted = with_choices(found, self.bare)
+        else:
+            noted = with_notes(found, self.variant.schema)
+        return replace(noted, dialect=self.dialect)
 
     @property
     def engine(self) -> Database:

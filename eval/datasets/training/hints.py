@@ -14,7 +14,7 @@ def with_gold(links: Sequence[Link], plan: Plan, schema: Schema, share: float, r
     any score between the least of a hint and the best; wrong links keep theirs."""
     if not share:
         return tuple(links)
-    needed = {(table.name, None) for table in plan.tables}
+    needed: set[tuple[str, str | None]] = {(table.name, None) for table in plan.tables}
     needed |= {(table.name, column) for table in plan.tables for column in table.columns}
     scores, best = LeastScores(schema), max((link.score for link in links), default=1.0)
     raised = {

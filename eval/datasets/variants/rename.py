@@ -49,20 +49,6 @@ def _renamed(table: Table, naming: Naming) -> Table:
     return replace(table, name=naming.table(table.name), columns=columns, foreign_keys=keys)
 
 
-def with_notes(schema: Schema, noted: Schema) -> Schema:
-    """The schema with the comments, samples and choices that columns of the same names have in `noted`."""
-    return replace(schema, tables=tuple(_with_notes(table, noted.table(table.name)) for table in schema.tables))
-
-
-def _with_notes(table: Table, noted: Table | None) -> Table:
-    known = ((column, noted.column(column.name) if noted else None) for column in table.columns)
-    columns = tuple(
-        replace(column, comment=said.comment, samples=said.samples, choices=said.choices) if said else column
-        for column, said in known
-    )
-    return replace(table, columns=columns)
-
-
 def rename_values(values: Sequence[ValueMatch], naming: Naming) -> tuple[ValueMatch, ...]:
     """The matches under the new names."""
     return tuple(replace(v, table=naming.table(v.table), column=naming.column(v.table, v.column)) for v in values)

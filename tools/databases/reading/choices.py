@@ -70,7 +70,7 @@ def _may_have_few(column: Column) -> bool:
     if not column.samples or max(map(len, column.samples)) > LONGEST_CHOICE:
         return False
     kind = type_kind(column.type)
-    return kind in ("text", "boolean") or len(column.samples) < 3 and all(map(_is_code, column.samples))
+    return kind in ("text", "boolean") or (len(column.samples) < 3 and all(map(_is_code, column.samples)))
 
 
 def _is_code(text: str) -> bool:
@@ -88,7 +88,7 @@ def _values(database: Database, table: Table, column: Column, deadline_s: float)
         return ()
     texts = sorted(_text(value) for (value,) in result.rows if value != "")
     few = table.row_count is None or 2 * len(texts) <= table.row_count
-    fits = all(0 < len(text.strip()) and len(text) <= LONGEST_CHOICE for text in texts)
+    fits = all(len(text.strip()) > 0 and len(text) <= LONGEST_CHOICE for text in texts)
     coded = type_kind(column.type) in ("text", "boolean") or all(map(_is_code, texts))
     return tuple(texts) if few and fits and coded else ()
 
