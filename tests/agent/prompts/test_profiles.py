@@ -220,3 +220,17 @@ def test_a_large_schema_keeps_its_names_and_drops_its_notes() -> None:
     assert "a sample" in schema_text(small)
     assert "comment" not in schema_text(large)
     assert "table_19" in schema_text(large)
+
+
+def test_a_budget_drops_values_before_descriptions_and_names_never() -> None:
+    """Guards the length of the prefix, which every first question on a database has to read."""
+    column = Column("c", "TEXT", comment="a long comment about nothing", choices=("one", "two", "three"))
+
+    def text(count: int) -> str:
+        schema = Schema(tuple(Table(f"t{i}", (column,)) for i in range(count)), "sqlite")
+        return Compact(2).prefix(replace(EMPTY, schema=schema))
+
+    assert "='one'|'two'" in text(20) and "long comment" in text(20)
+    assert "='one'" not in text(40) and "long comment" in text(40)
+    assert "='one'" in text(60) and "comment" not in text(60)
+    assert text(300) == "".join(f"t{i}(c)\n" for i in range(300))
