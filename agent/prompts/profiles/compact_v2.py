@@ -137,12 +137,17 @@ def hints(links: Sequence[Link], schema: Schema) -> str:
     >>> hints([Link("concert", None, 1.5), Link("singer", "age", 1.2), Link("singer", "name", 0.9)], Schema((), "sqlite"))
     'concert; singer: age, name'
     """
+    return "; ".join(_hint(table, columns) for table, columns in likely(links, schema).items())
+
+
+def likely(links: Sequence[Link], schema: Schema) -> dict[str, list[str]]:
+    """The likeliest tables with their likeliest columns, each best first. A table is there for its own score or a column's."""
     least = LeastScores(schema)
-    likely = [link for link in links if link.score >= least.of(link.table, link.column)]
-    columns = [link for link in likely if link.column][:MOST_COLUMNS]
-    tables = [link for link in likely if not link.column][:MOST_TABLES]
-    shown = dict.fromkeys(link.table for link in likely if link in tables or link in columns)
-    return "; ".join(_hint(table, [c.column or "" for c in columns if c.table == table]) for table in shown)
+    found = [link for link in links if link.score >= least.of(link.table, link.column)]
+    columns = [link for link in found if link.column][:MOST_COLUMNS]
+    tables = [link for link in found if not link.column][:MOST_TABLES]
+    shown = dict.fromkeys(link.table for link in found if link in tables or link in columns)
+    return {table: [c.column for c in columns if c.column and c.table == table] for table in shown}
 
 
 class LeastScores:

@@ -27,7 +27,9 @@ def _weights(version: int | None) -> Adapter:
 def test_data_and_weights_that_disagree_are_one_line(tmp_path: Path) -> None:
     one, two = _data(tmp_path / "one", 1), _data(tmp_path / "two", 2)
     assert check_versions(_weights(1), [one]) == 1 and check_versions(_weights(2), [two, two]) == 2
-    with pytest.raises(TrainingDataError, match=r"^the data are prompts of version 2, and the weights know version 1: "):
+    with pytest.raises(
+        TrainingDataError, match=r"^the data are prompts of version 2, and the weights know version 1: "
+    ):
         check_versions(_weights(1), [two])
     with pytest.raises(TrainingDataError, match="one run takes prompts of one version"):
         version_of_data([one, two])
