@@ -45,6 +45,15 @@ def build(
             help="Share that gets a second question: one that leans on it, an unrelated or a contrasting one.",
         ),
     ] = 0.3,
+    prompt_version: Annotated[
+        int | None, typer.Option("--prompt-version", help="Of the compact prompts. Default: the newest.")
+    ] = None,
+    gold_hints: Annotated[
+        float,
+        typer.Option(
+            "--gold-hints", min=0.0, max=1.0, help="Share of what the answer needs and linking misses that is hinted."
+        ),
+    ] = 0.6,
     database: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None,
     model: options.Model = "embedded",
     seed: options.Seed = 0,
@@ -54,10 +63,12 @@ def build(
     Only the tokenizer of the model is used, to leave out answers that the agent would cut off.
     """
     with exit_codes.plain_errors():
+        from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
         from decoding.training.model.base import load_base
         from eval.datasets.training.build import Options
         from eval.datasets.training.build import build as build_files
 
+        version = Compact(PROMPT_VERSION if prompt_version is None else prompt_version).version
         tokenizer = load_base(model).tokenizer
         chosen = Options(
             seed=seed,
@@ -70,6 +81,8 @@ def build(
             queries=queries,
             refine=refine,
             follow_ups=follow_ups,
+            prompt_version=version,
+            gold_hints=gold_hints,
             databases=tuple(database or ()),
         )
         manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), output.report)

@@ -18,14 +18,14 @@ from typing import Any
 from sqlglot import exp
 
 from agent.prompts.plan_format import parse_plan
-from agent.prompts.profiles.compact import PROMPT_VERSION
+from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
 from decoding.training.data.groups import Group, group_line
 from eval.datasets.golds.databases import TrainingDatabase, described_schema, empty_database, open_training
 from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.golds.sources import HELD_BACK, Question, load_dev, load_questions, synonym_questions, without_dev
 from eval.datasets.golds.verify import Dialect
 from eval.datasets.official import DatasetError
-from eval.datasets.training.examples import PROFILE, Item, Placed, Setting, pairs
+from eval.datasets.training.examples import Item, Manner, Placed, Setting, pairs
 from eval.datasets.training.items import items
 from eval.datasets.training.tally import Tally
 from eval.datasets.variants.synonyms import Synonyms, read_synonyms
@@ -46,6 +46,7 @@ class Options:
     originals: share of questions, in each dialect, that are also asked under the original names.
     queries: share of questions for which SQL is asked in addition to the plan, which is harder to learn.
     refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
+    prompt_version: of the compact profile. gold_hints: see `Manner`.
     databases: only these databases; all if empty.
     spider, spider_syn, bird: share of each source's questions. All held-back questions are kept, under the original names.
     """
@@ -60,6 +61,8 @@ class Options:
     queries: float = 1.0
     refine: float = 0.3
     follow_ups: float = 0.3
+    prompt_version: int = PROMPT_VERSION
+    gold_hints: float = 0.6
     databases: tuple[str, ...] = ()
 
 
@@ -72,6 +75,12 @@ class Material:
     guests: tuple[Table, ...]
     synonyms: Synonyms
     count_tokens: CountTokens
+
+    @property
+    def manner(self) -> Manner:
+        """How pairs are made. Raises UnknownPromptVersion."""
+        options = self.options
+        return Manner(Compact(options.prompt_version), options.refine, options.gold_hints)
 
 
 def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, report: Report) -> dict[str, Any]:
@@ -114,7 +123,7 @@ def _guests(data: Path, questions: Sequence[Question]) -> tuple[Table, ...]:
 
 def _part(name: str, questions: Sequence[Question], folder: Path, material: Material) -> dict[str, Any]:
     """The counts of a database's part, which is written unless it was already made with the same options."""
-    made_with = {**asdict(material.options), "databases": None, "prompt_version": PROMPT_VERSION}
+    made_with = {**asdict(material.options), "databases": None}
     record = folder / f"{name}.json"
     if record.is_file():
         known: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
@@ -134,7 +143,7 @@ def database_groups(
 ) -> tuple[list[Group], Tally]:
     """All groups of one database's questions. Held-back questions are asked only under the original names."""
     options, tally = material.options, Tally()
-    material = replace(material, options=replace(options, queries=1.0)) if held_back else material
+    material = replace(material, options=replace(options, queries=1.0, gold_hints=0.0)) if held_back else material
     database = open_training(material.data, questions, scratch)
     try:
         chance = Random(f"{options.seed}/{questions[0].source}/{database.db_id}")
@@ -209,12 +218,12 @@ def _tables(tree: exp.Query, schema: Schema) -> Iterator[tuple[str, Table]]:
 def _fitting(item: Item, setting: Setting, material: Material, chance: Random, tally: Tally) -> list[Placed]:
     """The item's pairs; none if one of its answers is longer than the agent lets the model write."""
     try:
-        made = list(pairs(item, setting, material.options.refine, chance))
+        made = list(pairs(item, setting, material.manner, chance))
     except GoldError as error:
         tally.left_out[f"variant: {str(error).split(':')[0]}"] += 1
         return []
     for placed in made:
-        if material.count_tokens(placed.pair.answer) > PROFILE.max_new_tokens(placed.step):
+        if material.count_tokens(placed.pair.answer) > material.manner.profile.max_new_tokens(placed.step):
             tally.left_out[f"{placed.step} is too long"] += 1
             return []
     if chance.random() >= material.options.queries:
@@ -251,7 +260,7 @@ def _manifest(
 ) -> dict[str, Any]:
     """What was built, in numbers."""
     return {
-        "prompt_version": PROMPT_VERSION,
+        "prompt_version": options.prompt_version,
         "options": asdict(options),
         "questions": dict(Counter(question.source for question in questions)),
         "left_out_as_dev": list(out_of_dev),

@@ -104,7 +104,7 @@ def test_groups_are_what_the_trainer_reads(spider: Path, tmp_path: Path) -> None
     plans = [parse_plan(pair.answer).skeleton for group in train for pair in group.pairs if pair.step == "plan"]
     assert set(skeletons) == set(plans) and plans.count(skeletons[0]) == max(map(plans.count, skeletons))
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["held_back"] == ["aircraft"] and manifest["prompt_version"] == 1
+    assert manifest["held_back"] == ["aircraft"] and manifest["prompt_version"] == 2
     assert manifest["train"]["pairs"] == sum(len(group.pairs) for group in train)
     assert len({group.prefix for group in train}) == len(train)
 
