@@ -17,7 +17,9 @@ def _data() -> None:
 
 @app.command("build")
 def build(
-    data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.", file_okay=False)],
+    data: Annotated[
+        Path, typer.Option("--data", help="Folder with spider/, spider_syn/, bird/, wikisql/.", file_okay=False)
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the files; an interrupted build there goes on.")],
     variants: Annotated[
         float, typer.Option("--variants", min=0.0, help="Passes over the questions with new schemas; 0.5 takes half.")
@@ -45,6 +47,13 @@ def build(
             help="Share that gets a second question: one that leans on it, an unrelated or a contrasting one.",
         ),
     ] = 0.3,
+    wikisql: Annotated[
+        float, typer.Option("--wikisql", min=0.0, help="Passes over WikiSQL's questions, on invented schemas.")
+    ] = 1.0,
+    wikisql_queries: Annotated[
+        float, typer.Option("--wikisql-queries", min=0.0, max=1.0, help="Share of those that asks for SQL, too.")
+    ] = 0.15,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; the files are the same for any number.")] = 2,
     database: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None,
     model: options.Model = "embedded",
     seed: options.Seed = 0,
@@ -70,7 +79,10 @@ def build(
             queries=queries,
             refine=refine,
             follow_ups=follow_ups,
+            wikisql=wikisql,
+            wikisql_queries=wikisql_queries,
             databases=tuple(database or ()),
+            jobs=jobs,
         )
         manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), output.report)
         output.print_json({"out": str(out), "train": manifest["train"], "held_back": manifest["held_back_counts"]})

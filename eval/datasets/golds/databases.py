@@ -59,11 +59,21 @@ def _opened(db_id: str, native: Database, duckdb: Database | None) -> TrainingDa
 
 def empty_database(schema: Schema, scratch: Path) -> Database:
     """A database of this schema without rows; SQL binds, or fails to, as on the full database."""
+    return opened_file(empty_file(schema, scratch))
+
+
+def empty_file(schema: Schema, scratch: Path) -> Path:
+    """A new SQLite file with the tables of this schema."""
     file = scratch / f"{uuid4().hex}.sqlite"
     with closing(sqlite3.connect(file)) as connection:
         connection.executescript(
             "PRAGMA synchronous = OFF;\nBEGIN;\n" + "\n".join(map(_create, schema.tables)) + "\nCOMMIT;"
         )
+    return file
+
+
+def opened_file(file: Path) -> Database:
+    """A SQLite file in SQLite's dialect, its schema read."""
     opened = open_database(file, engine="sqlite")
     opened.schema()
     return opened
