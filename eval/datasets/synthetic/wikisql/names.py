@@ -161,12 +161,15 @@ def _is_no_topic(word: str) -> bool:
     return word in STOP_WORDS or word in _NO_TOPICS or word.endswith(("ed", "ing", "est", "ly"))
 
 
-_NO_TOPICS = word_set("""year tell total number date time amount listed name type kind held during being having with were came come goes went
-    happened take took play played said state first last where there their level value when begin began start score scored
-    occurred belong won lose lost call called show equal corresponding related contain feature featured serve served born
-    create released release made written directed produced aired airing broadcast contest sum average maximum minimum
-    lowest highest smallest largest greatest least most part full full-time overall original information associated same
-    less more than smaller larger bigger greater fewer under over after before later earlier between against""")
+_NO_TOPICS = word_set("""
+    after against aired airing amount associated average before began begin being belong between bigger born
+    broadcast call called came come contain contest corresponding create date directed during earlier equal
+    feature featured fewer first full full-time goes greater greatest happened having held highest information
+    kind larger largest last later least less level listed lose lost lowest made maximum minimum more most name
+    number occurred original over overall part play played produced related release released said same score
+    scored serve served show smaller smallest start state sum take tell than their there time took total type
+    under value went were when where with won written year
+""")
 
 
 def header_words(header: str) -> tuple[str, ...]:

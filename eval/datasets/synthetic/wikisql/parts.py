@@ -103,7 +103,8 @@ def _fits_too(
     """Whether the other table has all of the question's columns, and as many of its values."""
     if not question.columns <= other.places.keys():
         return False
-    return all((*other.places[header], value) in shown for header, value in wanted)
+    folded = {(table, column, value.casefold()) for table, column, value in shown}
+    return all((*other.places[header], value.casefold()) in folded for header, value in wanted)
 
 
 def _sql(question: WikiQuestion, own: Invented, cells: Cells) -> str:
