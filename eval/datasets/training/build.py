@@ -25,14 +25,14 @@ from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.golds.sources import HELD_BACK, Question, load_dev, load_questions, synonym_questions, without_dev
 from eval.datasets.golds.verify import DIALECTS, Dialect
 from eval.datasets.official import DatasetError
-from eval.datasets.synthetic.wikisql.parts import invented, is_held_out, wikisql_parts
-from eval.datasets.synthetic.wikisql.source import WikiTable
 from eval.datasets.training.examples import PROFILE, Item, Placed, Setting, pairs
 from eval.datasets.training.items import items
 from eval.datasets.training.parts import HELD_BACK_FILE, TRAIN_FILE, Made, Maker, Record, join_parts, make_parts, summed
 from eval.datasets.training.tally import Tally
 from eval.datasets.variants.synonyms import Synonyms, read_synonyms
 from eval.datasets.variants.variants import distractors, draw, original
+from eval.datasets.wikisql.parts import invented, is_held_out, wikisql_parts
+from eval.datasets.wikisql.source import WikiTable
 from tools.databases.database import Database
 from tools.schema import ColumnRef, Schema, Table
 

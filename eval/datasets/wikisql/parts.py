@@ -10,12 +10,12 @@ from sqlglot import exp
 from eval.datasets.golds.databases import TrainingDatabase, empty_file, opened_file
 from eval.datasets.golds.gold_sql import GoldError, normalise, sql_text
 from eval.datasets.golds.verify import DIALECTS, Target, run
-from eval.datasets.synthetic.wikisql.canonical import cleaned, counts_distinct, number_of, spoken
-from eval.datasets.synthetic.wikisql.rows import Cells, Pool, fill
-from eval.datasets.synthetic.wikisql.schemas import Composition, Invented, compose, together
-from eval.datasets.synthetic.wikisql.source import WikiQuestion, WikiTable, load_wikisql
 from eval.datasets.training.examples import Item
 from eval.datasets.training.tally import Tally
+from eval.datasets.wikisql.canonical import cleaned, counts_distinct, number_of, spoken
+from eval.datasets.wikisql.rows import Cells, Pool, fill
+from eval.datasets.wikisql.schemas import Composition, Invented, compose, together
+from eval.datasets.wikisql.source import WikiQuestion, WikiTable, load_wikisql
 from tools.linking.match_values import ValueMatch, match_values
 from tools.schema import ColumnRef
 

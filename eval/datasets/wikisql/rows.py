@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from eval.datasets.synthetic.wikisql.canonical import number_of, spoken
-from eval.datasets.synthetic.wikisql.schemas import Composition, Invented
-from eval.datasets.synthetic.wikisql.source import WikiColumn, WikiQuestion, WikiTable
+from eval.datasets.wikisql.canonical import number_of, spoken
+from eval.datasets.wikisql.schemas import Composition, Invented
+from eval.datasets.wikisql.source import WikiColumn, WikiQuestion, WikiTable
 
 Row = dict[str, str | float | None]  # by header
 MORE_ROWS = 8  # rows that no question is about

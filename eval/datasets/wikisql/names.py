@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
 from agent.grammar.word_sets import is_plain
-from eval.datasets.synthetic.wikisql.source import WikiTable
-from eval.datasets.synthetic.wording import plural
 from eval.datasets.variants.variants import STYLES, Style
+from eval.datasets.variants.wording import plural
+from eval.datasets.wikisql.source import WikiTable
 from tools.linking.word_forms import STOP_WORDS, keys, stem, word_set
 
 AS_WRITTEN = 0.12  # probability that a schema keeps the headers as they are, in quotes

@@ -11,7 +11,9 @@ _IRREGULAR = {
     "mouse": "mice",
     "goose": "geese",
 }
-_SAME = word_set("staff series species sheep fish aircraft information equipment music data news software")
+_SAME = word_set(
+    "staff series species sheep fish aircraft information equipment music data news software percent from to in on by of at km"
+)
 
 
 def plural(word: str) -> str:
@@ -27,7 +29,7 @@ def plural(word: str) -> str:
 def _plural(word: str) -> str:
     if word in _IRREGULAR:
         return _IRREGULAR[word]
-    if word in _SAME or word in _IRREGULAR.values() or stem(word) != word:
+    if word in _SAME or word in _IRREGULAR.values() or (word.endswith("s") and stem(word) != word):
         return word
     if word.endswith("y") and word[-2:-1] not in "aeiou":
         return word[:-1] + "ies"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from eval.datasets.synthetic.wikisql.names import Spelling, table_names
-from eval.datasets.synthetic.wikisql.source import WikiTable
-from eval.datasets.synthetic.wording import plural, singular
+from eval.datasets.variants.wording import plural, singular
+from eval.datasets.wikisql.names import Spelling, table_names
+from eval.datasets.wikisql.source import WikiTable
 from tools.linking.word_forms import name_words, word_set
 from tools.schema import Column, ColumnRef, ForeignKey, Schema, Table
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from eval.datasets.synthetic.wikisql.source import WikiColumn, WikiQuestion, WikiTable
+from eval.datasets.wikisql.source import WikiColumn, WikiQuestion, WikiTable
 
 _WORDS: Mapping[str, re.Pattern[str]] = {
     "COUNT": re.compile(r"\bhow many\b|\bnumber of\b|\bcount\b|\bhow often\b", re.I),
