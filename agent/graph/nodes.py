@@ -19,11 +19,13 @@ from agent.observe.events import Finished, Started, Unclear, Wrote
 from agent.observe.step_record import Step, tool_step
 from agent.prompts.slots import Slots
 from agent.state import Attempt, DrawnPlan, State
+from tools.databases.reading.choices import with_choices
 from tools.linking.ambiguity import as_told, find_unclear
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values
 from tools.repair.repair_query import repair_query
 from tools.result import QueryError, Result
+from tools.schema import Schema
 
 Tools = Runtime[Toolbox]
 
@@ -190,7 +192,7 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
     """The prompt's slots from the state."""
     return prompt_slots(
         asked(state),
-        toolbox.database.schema(),
+        shown_schema(toolbox),
         toolbox.database.dialect,
         toolbox.options,
         links=tuple(Link(**each) for each in state["links"]),
@@ -201,6 +203,13 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
         knowledge=toolbox.options.knowledge.about(state["question"]),
         evidence=state["evidence"],
     )
+
+
+def shown_schema(toolbox: Toolbox) -> Schema:
+    """The schema, with the values of columns that have few, if prompts may show values and the profile's do."""
+    schema = toolbox.database.schema()
+    wanted = toolbox.options.values and toolbox.profile.shows_choices
+    return with_choices(schema, toolbox.database) if wanted else schema
 
 
 def values_of(state: State) -> tuple[ValueMatch, ...]:

@@ -17,6 +17,7 @@ from eval.datasets.golds.gold_sql import GoldError, parse, place_of
 from eval.datasets.golds.sources import Question
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
+from tools.databases.reading.choices import with_choices
 from tools.schema import Column, ColumnRef, ForeignKey, Schema, Table
 
 
@@ -47,14 +48,25 @@ def open_training(data: Path, questions: Sequence[Question], scratch: Path) -> T
     file = data / "spider" / "database" / db_id / f"{db_id}.sqlite"
     if source == "bird" or not file.is_file():
         schema = _bird_schema(data, db_id, questions) if source == "bird" else described_schema(data, db_id)
-        return _opened(db_id, empty_database(schema, scratch), None)
+        native = empty_database(schema, scratch)
+        return TrainingDatabase(db_id, with_notes(native.schema(), schema), native, None)
     native = open_database(file, engine="sqlite")
     full = any(table.row_count for table in native.schema().tables)
-    return _opened(db_id, native, open_database(file) if full else None)
+    return TrainingDatabase(db_id, with_choices(native.schema(), native), native, open_database(file) if full else None)
 
 
-def _opened(db_id: str, native: Database, duckdb: Database | None) -> TrainingDatabase:
-    return TrainingDatabase(db_id, native.schema(), native, duckdb)
+def with_notes(schema: Schema, noted: Schema) -> Schema:
+    """The schema with the comments, samples and choices that columns of the same names have in `noted`."""
+    return replace(schema, tables=tuple(_with_notes(table, noted.table(table.name)) for table in schema.tables))
+
+
+def _with_notes(table: Table, noted: Table | None) -> Table:
+    known = ((column, noted.column(column.name) if noted else None) for column in table.columns)
+    columns = tuple(
+        replace(column, comment=said.comment, samples=said.samples, choices=said.choices) if said else column
+        for column, said in known
+    )
+    return replace(table, columns=columns)
 
 
 def empty_database(schema: Schema, scratch: Path) -> Database:
@@ -138,17 +150,25 @@ _TYPES = {"number": "NUMERIC", "text": "TEXT", "time": "DATE", "boolean": "BOOLE
 
 
 def _bird_schema(data: Path, db_id: str, questions: Sequence[Question]) -> Schema:
-    """The schema from the column descriptions, which give only names. Keys are the joins that gold queries make at least
-    twice; a key refers to the side that is the first column of its table."""
+    """The schema from the column descriptions: names and what they mean. Keys are the joins that gold queries make at
+    least twice; a key refers to the side that is the first column of its table."""
     described = json.loads((data / "bird" / "train" / "train_descriptions.json").read_text(encoding="utf-8"))[db_id]
     tables = tuple(
-        Table(name.strip(), tuple(Column(column, "") for column in dict.fromkeys(c.strip() for c in columns)))
+        Table(name.strip(), tuple(Column(c, "", comment=said) for c, said in _stripped(columns).items()))
         for name, columns in described.items()
     )
     schema = Schema(tables, "sqlite")
     joins = Counter(join for question in questions for join in _joins(question.gold, schema))
     keys = [_directed(join, schema) for join, count in joins.items() if count > 1]
     return replace(schema, tables=tuple(_with_keys(table, keys) for table in tables))
+
+
+def _stripped(columns: dict[str, str | None]) -> dict[str, str]:
+    """Descriptions by name, without spaces around either; the first of two columns of one name."""
+    found: dict[str, str] = {}
+    for name, said in columns.items():
+        found.setdefault(name.strip(), (said or "").strip())
+    return found
 
 
 def _joins(gold: str, schema: Schema) -> set[tuple[ColumnRef, ColumnRef]]:

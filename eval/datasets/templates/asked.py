@@ -39,7 +39,8 @@ class Author:
 
     @property
     def tables(self) -> Sequence[Table]:
-        return self.labels.database.schema.tables
+        """The tables whose rows can be spoken of."""
+        return [table for table in self.labels.database.schema.tables if self.labels.is_noun(table)]
 
     def worded(self, wordings: Sequence[str], **parts: str) -> str:
         """One of the wordings, filled in, with its first letter capitalised."""

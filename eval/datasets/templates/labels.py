@@ -15,6 +15,7 @@ NO_MEASURE = word_set("""
     black white hispanic asian amerindian multiracial house street room extension ssn index order sequence seq line
 """)
 DATES = word_set("date day time datetime timestamp year founded opened built born birthday dob")
+_NO_NOUN = word_set("in of to by from at on for with taken is has")
 _OPAQUE = re.compile(r"(^|\s)(ref|reference|tbl|dim|fact)\s", re.I)
 
 
@@ -39,6 +40,11 @@ class Labels:
         """A row of the table: `singer`, `head of department`."""
         label = self.said.get(table.name, words(table.name)).casefold()
         return singular(_OPAQUE.sub(" ", f" {label}").strip() or label)
+
+    def is_noun(self, table: Table) -> bool:
+        """Whether people can say "how many ..." of its name: not of `participates in` or `products booked`."""
+        last = self.said.get(table.name, words(table.name)).casefold().split()[-1:]
+        return not (_NO_NOUN & set(last) or last[0].endswith("ed") if last else True)
 
     def many(self, table: Table) -> str:
         """Rows of the table: `singers`."""
@@ -88,33 +94,33 @@ class Labels:
 
     def texts(self, table: Table) -> list[Column]:
         """Columns with words, other than keys and names."""
-        name = self.name(table)
-        keys = _key_columns(table)
-        return [
-            c
-            for c in table.columns
-            if self._kind(c) == "text" and c != name and c.name not in keys and not self.is_date(table, c)
-        ]
+        name, keys = self.name(table), _key_columns(table)
+        others = [c for c in table.columns if self._kind(c) == "text" and c != name and c.name not in keys]
+        return [c for c in others if not self.is_date(table, c) and not self.column(table, c.name).startswith("other")]
 
     def _kind(self, column: Column) -> str:
-        return type_kind(column.type) or ""
+        """Where no type is known, a text."""
+        return (type_kind(column.type) or "") if column.type else "text"
 
-    def references(self) -> list[Key]:
-        """The foreign keys of one column between two different tables that exist."""
+    def references(self, *, named: bool = True) -> list[Key]:
+        """The foreign keys of one column between two different tables that exist. `named`: both have names that are nouns."""
         schema, found = self.database.schema, list[Key]()
         for child in schema.tables:
             for key in child.foreign_keys:
                 parent = schema.table(key.ref_table)
                 if len(key.columns) == 1 and parent is not None and parent.name != child.name:
                     found.append(_key(child, key, parent))
-        return list(dict.fromkeys(found))
+        return [
+            key for key in dict.fromkeys(found) if not named or (self.is_noun(key.child) and self.is_noun(key.parent))
+        ]
 
     def other_side(self, key: Key) -> Table | None:
         """Where the child only links two tables: the other one."""
-        own = [each for each in self.references() if each.child.name == key.child.name]
+        own = [each for each in self.references(named=False) if each.child.name == key.child.name]
         others = [each.parent for each in own if each.parent.name != key.parent.name]
         plain = len(key.child.columns) - len(own)
-        return others[0] if len(own) == 2 and len(others) == 1 and plain <= 2 and self.name(key.child) is None else None
+        links = self.name(key.child) is None and (plain <= 2 or not self.is_noun(key.child))
+        return others[0] if len(own) == 2 and len(others) == 1 and links else None
 
 
 def _key(child: Table, key: ForeignKey, parent: Table) -> Key:

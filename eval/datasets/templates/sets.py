@@ -107,7 +107,11 @@ _NONE_SUCH = (
 
 def sets(author: Author) -> Iterator[Asked]:
     """Questions over each foreign key, and on the averages within each table."""
-    for key in author.labels.references():
+    for key in author.labels.references(named=False):
+        if not author.labels.is_noun(author.labels.other_side(key) or key.child) or not author.labels.is_noun(
+            key.parent
+        ):
+            continue
         yield from _members(author, key)
         yield from _averages(author, key)
         yield from _by_count(author, key)

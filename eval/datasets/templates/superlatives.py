@@ -148,7 +148,9 @@ def _ordered(
     parts = {**_words(author, table, name), "word": word, "label": author.labels.column(table, column.name)}
     ordered = f"SELECT {q(name.name)} FROM {q(table.name)} ORDER BY {q(column.name)} {direction}"
     if author.distinct_top(table, column.name, direction):
-        wordings = _ONE_PLAIN[:3] if plain and word in ("most", "fewest") else _ONE_PLAIN if plain else _ONE
+        wordings: Sequence[str] = (
+            _ONE_PLAIN[:3] if plain and word in ("most", "fewest") else _ONE_PLAIN if plain else _ONE
+        )
         yield Asked(author.worded(wordings, **parts), f"{ordered} LIMIT 1", table.name)
     count = author.rng.choice(tuple(_NUMBERS))
     if author.distinct_top(table, column.name, direction, count):

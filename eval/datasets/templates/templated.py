@@ -26,13 +26,9 @@ KINDS: Mapping[str, Callable[[Author], Template]] = {
 
 
 def templated(labels: Labels, shares: Mapping[str, float], rng: Random, tally: Tally) -> list[Item]:
-    """A share of what each kind's templates make of the database; nothing where there are no rows."""
-    return [
-        item
-        for kind, share in shares.items()
-        if labels.database.has_rows
-        for item in _of(kind, labels, share, rng, tally)
-    ]
+    """A share of what each kind's templates make of the database. Without rows there are `tables` and `sets`, which bind."""
+    kinds = [kind for kind in shares if labels.database.has_rows or kind in ("tables", "sets")]
+    return [item for kind in kinds for item in _of(kind, labels, shares[kind], rng, tally)]
 
 
 def _of(kind: str, labels: Labels, share: float, rng: Random, tally: Tally) -> Iterator[Item]:
@@ -54,6 +50,8 @@ def _of(kind: str, labels: Labels, share: float, rng: Random, tally: Tally) -> I
 def telling(asked: Asked, database: TrainingDatabase) -> Target:
     """The target. Raises GoldError if the result is empty, zero, or every row where only some are asked for."""
     tree = normalise(asked.sql, database.schema)
+    if not database.has_rows:
+        return own_target(tree, database)
     rows = run(sql_text(tree, "sqlite"), database.sqlite).rows
     if not rows or (len(rows) == 1 and all(cell in (None, 0, "") for cell in rows[0])):
         raise GoldError("the result is empty")

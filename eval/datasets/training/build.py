@@ -8,7 +8,7 @@ build can be continued. The same options and folder give the same bytes.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -18,68 +18,45 @@ from typing import Any
 from sqlglot import exp
 
 from agent.prompts.plan_format import parse_plan
-from agent.prompts.profiles.compact import PROMPT_VERSION
 from decoding.training.data.groups import Group
-from eval.datasets.golds.databases import TrainingDatabase, described_schema, empty_database, open_training
+from eval.datasets.golds.databases import (
+    TrainingDatabase,
+    described_schema,
+    empty_database,
+    open_training,
+    spoken_names,
+)
 from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.golds.sources import HELD_BACK, Question, load_dev, load_questions, synonym_questions, without_dev
 from eval.datasets.golds.verify import DIALECTS, Dialect
 from eval.datasets.official import DatasetError
-from eval.datasets.training.examples import PROFILE, Item, Placed, Setting, pairs
+from eval.datasets.templates.labels import Labels
+from eval.datasets.templates.templated import KINDS as TEMPLATES
+from eval.datasets.templates.templated import templated
+from eval.datasets.training.examples import Item, Placed, Setting, pairs
 from eval.datasets.training.items import items
-from eval.datasets.training.parts import HELD_BACK_FILE, TRAIN_FILE, Made, Maker, Record, join_parts, make_parts, summed
+from eval.datasets.training.options import CountTokens, Material, Options
+from eval.datasets.training.parts import (
+    HELD_BACK_FILE,
+    HELD_OUT,
+    TRAIN_FILE,
+    Made,
+    Maker,
+    Record,
+    join_parts,
+    make_parts,
+    summed,
+)
 from eval.datasets.training.tally import Tally
-from eval.datasets.variants.synonyms import Synonyms, read_synonyms
+from eval.datasets.variants.synonyms import read_synonyms
 from eval.datasets.variants.variants import distractors, draw, original
 from eval.datasets.wikisql.parts import invented, is_held_out, wikisql_parts
 from eval.datasets.wikisql.source import WikiTable
 from tools.databases.database import Database
 from tools.schema import ColumnRef, Schema, Table
 
-CountTokens = Callable[[str], int]
 Report = Callable[[str], None]
 SKELETONS = 200  # they cover about two thirds of all plans
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """variants: passes over the questions under new names, in addition to the original names; 0.5 is half of the questions.
-
-    per_schema: questions that share one new schema; about as many as fit in one pack of the trainer.
-    originals: share of questions, in each dialect, that are also asked under the original names.
-    queries: share of questions for which SQL is asked in addition to the plan, which is harder to learn.
-    refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
-    databases: only these databases; all if empty.
-    spider, spider_syn, bird: share of each source's questions. All held-back questions are kept, under the original names.
-    wikisql: passes over WikiSQL's questions, each on newly invented schemas. wikisql_queries: share that asks for SQL, too.
-    jobs: processes that build at the same time; the files are the same for any number.
-    """
-
-    seed: int = 0
-    variants: float = 3.0
-    per_schema: int = 8
-    originals: float = 1.0
-    spider: float = 1.0
-    spider_syn: float = 1.0
-    bird: float = 1.0
-    queries: float = 1.0
-    refine: float = 0.3
-    follow_ups: float = 0.3
-    wikisql: float = 1.0
-    wikisql_queries: float = 0.15
-    databases: tuple[str, ...] = ()
-    jobs: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Material:
-    """What the parts of all databases are made from."""
-
-    data: Path
-    options: Options
-    guests: tuple[Table, ...]
-    synonyms: Synonyms
-    count_tokens: CountTokens
 
 
 def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, report: Report) -> dict[str, Any]:
@@ -95,7 +72,7 @@ def build(data: Path, out: Path, options: Options, count_tokens: CountTokens, re
         **{name: partial(_of_database, own, material, name in HELD_BACK) for name, own in by_database.items()},
         **{name: partial(wikisql_groups, name, own, material) for name, own in tables.items()},
     }
-    made_with = {**asdict(options), "databases": None, "jobs": None, "prompt_version": PROMPT_VERSION}
+    made_with = {**asdict(options), "databases": None, "jobs": None}
     records = make_parts(makers, out / "parts", made_with, count_tokens, options.jobs, report)
     join_parts(out, records)
     (out / "skeletons.txt").write_text("".join(f"{line}\n" for line in _skeletons(out)), encoding="utf-8")
@@ -123,7 +100,27 @@ def _guests(data: Path, questions: Sequence[Question]) -> tuple[Table, ...]:
 
 def _of_database(questions: Sequence[Question], material: Material, held_back: bool, scratch: Path) -> Made:
     groups, tally = database_groups(questions, material, scratch, held_back=held_back)
-    return Made({HELD_BACK_FILE if held_back else TRAIN_FILE: groups}, tally, len(questions))
+    made = {HELD_BACK_FILE if held_back else TRAIN_FILE: groups}
+    if held_back:
+        made |= _templates_held_out(questions, material, scratch, tally)
+    return Made(made, tally, len(questions))
+
+
+def _templates_held_out(
+    questions: Sequence[Question], material: Material, scratch: Path, tally: Tally
+) -> dict[str, list[Group]]:
+    """All questions of the templates on a held-back database, under the original names, in a file for each kind."""
+    database = open_training(material.data, questions, scratch)
+    try:
+        chance = Random(f"templates/{database.db_id}")
+        labels = Labels(database, spoken_names(material.data, database.db_id))
+        return {
+            f"{HELD_OUT}/{kind}.jsonl": _grouped(_original(made, database, material, chance, tally, 1.0))
+            for kind in TEMPLATES
+            if (made := templated(labels, {kind: 1.0}, chance, tally))
+        }
+    finally:
+        database.close()
 
 
 def wikisql_groups(name: str, tables: Sequence[WikiTable], material: Material, scratch: Path) -> Made:
@@ -136,7 +133,7 @@ def wikisql_groups(name: str, tables: Sequence[WikiTable], material: Material, s
             dialect = chance.choice(DIALECTS)
             setting = Setting(database, original(database.schema), database.sqlite, dialect)
             groups += _grouped([placed for item in found for placed in _fitting(item, setting, sparse, chance, tally)])
-    file = "held_out/wikisql.jsonl" if is_held_out(name) else TRAIN_FILE
+    file = f"{HELD_OUT}/wikisql.jsonl" if is_held_out(name) else TRAIN_FILE
     return Made({file: groups}, tally, sum(len(table.questions) for table in tables))
 
 
@@ -145,12 +142,16 @@ def database_groups(
 ) -> tuple[list[Group], Tally]:
     """All groups of one database's questions. Held-back questions are asked only under the original names."""
     options, tally = material.options, Tally()
-    material = replace(material, options=replace(options, queries=1.0)) if held_back else material
+    material = replace(material, options=replace(options, queries=1.0, gold_hints=0.0)) if held_back else material
     database = open_training(material.data, questions, scratch)
     try:
         chance = Random(f"{options.seed}/{questions[0].source}/{database.db_id}")
         kept = questions if held_back else _kept(questions, options, chance)
         found = items(kept, database, options.follow_ups, chance, tally)
+        if not held_back:
+            shares = {kind: getattr(options, kind) for kind in TEMPLATES}
+            said = spoken_names(material.data, database.db_id) if questions[0].source != "bird" else {}
+            found += templated(Labels(database, said), shares, chance, tally)
         placed = list(_original(found, database, material, chance, tally, 1.0 if held_back else options.originals))
         for share in [] if held_back else _passes(options.variants):
             chosen = [item for item in found if chance.random() < share]
@@ -220,12 +221,12 @@ def _tables(tree: exp.Query, schema: Schema) -> Iterator[tuple[str, Table]]:
 def _fitting(item: Item, setting: Setting, material: Material, chance: Random, tally: Tally) -> list[Placed]:
     """The item's pairs; none if one of its answers is longer than the agent lets the model write."""
     try:
-        made = list(pairs(item, setting, material.options.refine, chance))
+        made = list(pairs(item, setting, material.manner, chance))
     except GoldError as error:
         tally.left_out[f"variant: {str(error).split(':')[0]}"] += 1
         return []
     for placed in made:
-        if material.count_tokens(placed.pair.answer) > PROFILE.max_new_tokens(placed.step):
+        if material.count_tokens(placed.pair.answer) > material.manner.profile.max_new_tokens(placed.step):
             tally.left_out[f"{placed.step} is too long"] += 1
             return []
     if chance.random() >= material.options.queries:
@@ -261,7 +262,7 @@ def _manifest(
     training = [record for record in records.values() if TRAIN_FILE in record["groups"]]
     apart = [record for record in records.values() if TRAIN_FILE not in record["groups"]]
     return {
-        "prompt_version": PROMPT_VERSION,
+        "prompt_version": options.prompt_version,
         "options": asdict(options),
         "questions": dict(Counter(question.source for question in questions)),
         "left_out_as_dev": list(out_of_dev),

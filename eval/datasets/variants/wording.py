@@ -1,5 +1,7 @@
 """Words that people use for the names in a schema: labels, singular and plural."""
 
+import re
+
 from tools.linking.word_forms import name_words, stem, word_set
 
 _IRREGULAR = {
@@ -11,17 +13,22 @@ _IRREGULAR = {
     "mouse": "mice",
     "goose": "geese",
 }
-_SAME = word_set(
-    "staff series species sheep fish aircraft information equipment music data news software percent from to in on by of at km"
-)
+_SAME = word_set("""
+    staff faculty series species sheep fish aircraft information equipment music data news software percent from to in on by of
+    at km
+""")
+_HEAD = re.compile(r"^(.+?)( (?:for|of|in|per|from|to) .+)$")
 
 
 def plural(word: str) -> str:
-    """The plural of the last word of a label or a name.
+    """The plural of the last word of a label or a name, or of the one before a preposition.
 
-    >>> plural("city"), plural("race"), plural("class"), plural("staff"), plural("key"), plural("home_town")
-    ('cities', 'races', 'classes', 'staff', 'keys', 'home_towns')
+    >>> plural("city"), plural("race"), plural("class"), plural("staff"), plural("key"), plural("home_town"), plural("head of state")
+    ('cities', 'races', 'classes', 'staff', 'keys', 'home_towns', 'heads of state')
     """
+    phrase = _HEAD.match(word)
+    if phrase is not None:
+        return plural(phrase[1]) + phrase[2]
     head, separator, last = word.rpartition("_") if "_" in word else word.rpartition(" ")
     return head + separator + _plural(last)
 
@@ -39,11 +46,14 @@ def _plural(word: str) -> str:
 
 
 def singular(word: str) -> str:
-    """The singular of the last word.
+    """The singular of the last word, or of the one before a preposition.
 
     >>> singular("cities"), singular("home towns"), singular("people"), singular("movies"), singular("status")
     ('city', 'home town', 'person', 'movie', 'status')
     """
+    phrase = _HEAD.match(word)
+    if phrase is not None:
+        return singular(phrase[1]) + phrase[2]
     head, separator, last = word.rpartition(" ")
     return head + separator + _PLURALS.get(last, last if last in _SAME else stem(last))
 

@@ -16,6 +16,7 @@ from eval.datasets.wikisql.canonical import cleaned, counts_distinct, number_of,
 from eval.datasets.wikisql.rows import Cells, Pool, fill
 from eval.datasets.wikisql.schemas import Composition, Invented, compose, together
 from eval.datasets.wikisql.source import WikiQuestion, WikiTable, load_wikisql
+from tools.databases.reading.choices import with_choices
 from tools.linking.match_values import ValueMatch, match_values
 from tools.schema import ColumnRef
 
@@ -47,7 +48,7 @@ def invented(
         file = empty_file(composition.schema, scratch)
         cells = fill(composition, pool, file, rng)
         bare = opened_file(file)
-        database = TrainingDatabase(group[0].id, bare.schema(), bare, None)
+        database = TrainingDatabase(group[0].id, with_choices(bare.schema(), bare), bare, None)
         yield database, list(_items(composition, database, cells, rng, tally))
         database.close()
         file.unlink()
