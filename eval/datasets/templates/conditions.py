@@ -17,6 +17,7 @@ _SEXES: Mapping[str, Sequence[str]] = {
     "f": ("female",),
     "female": ("female",),
 }
+_QUALITIES = ("ed", "able", "ible", "active", "current", "official")
 FEW = 8  # values of a column that classifies
 
 _YES_WORDED = {
@@ -138,11 +139,7 @@ def _flagged(author: Author, table: Table, column: Column) -> Iterator[Asked]:
     known = " ".join(author.labels.column(table, column.name).split())
     if column.primary_key or not plain or plain in ("gender", "sex") or not _is_flag(values):
         return
-    verb = (
-        "is"
-        if plain.endswith(("ed", "able", "ible", "active", "current", "retired")) or known.startswith("is ")
-        else "has"
-    )
+    verb = "is" if plain.split()[0].endswith("ed") or plain.endswith(_QUALITIES) or known.startswith("is ") else "has"
     name, words = author.labels.name(table), {**_words(author, table), "label": plain}
     for value in values:
         positive = str(value).casefold() in _YES

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.prompts.profiles.compact import PROMPT_VERSION
+from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
+from eval.datasets.training.examples import Manner
 from eval.datasets.variants.synonyms import Synonyms
 from tools.schema import Table
 

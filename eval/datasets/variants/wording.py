@@ -23,8 +23,8 @@ _HEAD = re.compile(r"^(.+?)( (?:for|of|in|per|from|to) .+)$")
 def plural(word: str) -> str:
     """The plural of the last word of a label or a name, or of the one before a preposition.
 
-    >>> plural("city"), plural("race"), plural("class"), plural("staff"), plural("key"), plural("home_town"), plural("head of state")
-    ('cities', 'races', 'classes', 'staff', 'keys', 'home_towns', 'heads of state')
+    >>> [plural(label) for label in ("city", "race", "class", "staff", "key", "home_town", "head of state")]
+    ['cities', 'races', 'classes', 'staff', 'keys', 'home_towns', 'heads of state']
     """
     phrase = _HEAD.match(word)
     if phrase is not None:
