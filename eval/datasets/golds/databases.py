@@ -71,11 +71,21 @@ def _with_notes(table: Table, noted: Table | None) -> Table:
 
 def empty_database(schema: Schema, scratch: Path) -> Database:
     """A database of this schema without rows; SQL binds, or fails to, as on the full database."""
+    return opened_file(empty_file(schema, scratch))
+
+
+def empty_file(schema: Schema, scratch: Path) -> Path:
+    """A new SQLite file with the tables of this schema."""
     file = scratch / f"{uuid4().hex}.sqlite"
     with closing(sqlite3.connect(file)) as connection:
         connection.executescript(
             "PRAGMA synchronous = OFF;\nBEGIN;\n" + "\n".join(map(_create, schema.tables)) + "\nCOMMIT;"
         )
+    return file
+
+
+def opened_file(file: Path) -> Database:
+    """A SQLite file in SQLite's dialect, its schema read."""
     opened = open_database(file, engine="sqlite")
     opened.schema()
     return opened
@@ -118,6 +128,17 @@ def described_schema(data: Path, db_id: str) -> Schema:
         tables.append(Table(name, listed, foreign))
     own_book = "sqlite_sequence"  # SQLite's own, for AUTOINCREMENT; tables.json lists it, databases do not
     return Schema(tuple(table for table in tables if table.name != own_book), "sqlite")
+
+
+def spoken_names(data: Path, db_id: str) -> dict[str | ColumnRef, str]:
+    """What tables.json calls a Spider database's tables, and its columns by (table, column), in words; empty for others."""
+    entry = _described(data / "spider" / "tables.json").get(db_id)
+    if entry is None:
+        return {}
+    tables: list[str] = entry["table_names_original"]
+    said: dict[str | ColumnRef, str] = dict(zip(tables, entry["table_names"], strict=True))
+    columns = zip(entry["column_names_original"], entry["column_names"], strict=True)
+    return {**said, **{(tables[number], name): words for (number, name), (_, words) in columns if number >= 0}}
 
 
 @cache

@@ -17,8 +17,9 @@ from eval.datasets.golds.databases import TrainingDatabase, open_training
 from eval.datasets.golds.gold_sql import normalise, parse, sql_text
 from eval.datasets.golds.sources import HELD_BACK, Question, load_dev, load_questions, without_dev
 from eval.datasets.registry import load_dataset
-from eval.datasets.training.build import Options, build
+from eval.datasets.training.build import build
 from eval.datasets.training.items import items
+from eval.datasets.training.options import Options
 from eval.datasets.training.plan_answers import plan_answer
 from eval.datasets.training.tally import Tally
 from eval.datasets.variants.rename import Naming, rename_sql

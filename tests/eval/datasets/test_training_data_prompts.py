@@ -16,10 +16,10 @@ from agent.graph.toolbox import AgentOptions, Toolbox
 from agent.prompts.profiles.compact import Compact
 from eval.datasets.golds.databases import TrainingDatabase, open_training
 from eval.datasets.golds.sources import load_questions
-from eval.datasets.training.build import original
 from eval.datasets.training.examples import Item, Manner, Setting, pairs
 from eval.datasets.training.items import items
 from eval.datasets.training.tally import Tally
+from eval.datasets.variants.variants import original
 
 Dialect = Literal["sqlite", "duckdb"]
 DIALECTS: tuple[Dialect, ...] = ("sqlite", "duckdb")
