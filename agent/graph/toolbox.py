@@ -17,6 +17,11 @@ from decoding.engine.recall import Recall
 from tools.databases.database import Database
 from tools.result import Limits, Result
 
+# columns: a plan's column goes to the table that owns it. bridges: the tables between a plan's tables are added.
+# members: IN compares columns that hold the same values. direction: ORDER BY follows the question's words.
+MENDS = ("columns", "bridges", "members", "direction")
+DEFAULT_MENDS = MENDS
+
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
@@ -30,6 +35,7 @@ class AgentOptions:
     values: show the cell values that the question names. hints: show the links, and cut large schemas to them.
     repair: repair SQL by rules before the model is asked again. Ablations switch these three off to measure their worth.
     adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
+    mends: names of `MENDS`, the rules that mend what model and grammar get wrong; each can be measured by leaving it out.
     node_options: the options of nodes that extensions added, by the node's name.
     clarify: end with an `unclear` event if a question without evidence is ambiguous; for askers who can choose.
     """
@@ -49,6 +55,7 @@ class AgentOptions:
     repair: bool = True
     adapt: bool = True
     clarify: bool = False
+    mends: tuple[str, ...] = DEFAULT_MENDS
     knowledge: Knowledge = field(default_factory=Knowledge)
     node_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -100,6 +100,7 @@ class Asking:
     hints: options.Hints = True
     repair: options.Repair = True
     refine_empty: options.RefineEmpty = True
+    without: options.Without = ""
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
     node_option: options.NodeOption = None
@@ -119,6 +120,7 @@ class Asking:
             values=self.values,
             hints=self.hints,
             repair=self.repair,
+            mends=options.without(self.without),
             knowledge=read_knowledge(self.knowledge) if self.knowledge else Knowledge(),
             node_options=options.node_options(self.node_option),
         )

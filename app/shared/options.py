@@ -101,6 +101,9 @@ Repair = Annotated[
 RefineEmpty = Annotated[
     bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that returns no rows.")
 ]
+Without = Annotated[
+    str, typer.Option("--without", metavar="MENDS", help="Rules to leave out, of columns,bridges,members,direction.")
+]
 KnowledgeFolder = Annotated[
     Path | None,
     typer.Option(
@@ -164,3 +167,14 @@ def named(text: str, option: str) -> tuple[str, str]:
         return name_and_value(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def without(text: str) -> tuple[str, ...]:
+    """The default mends but those named in a comma-separated text. Raises BadParameter for an unknown one."""
+    from agent.graph.toolbox import DEFAULT_MENDS, MENDS
+
+    left_out = names(text)
+    unknown = [name for name in left_out if name not in MENDS]
+    if unknown:
+        raise typer.BadParameter(f"--without: {unknown[0]} is none of {', '.join(MENDS)}")
+    return tuple(name for name in DEFAULT_MENDS if name not in left_out)
