@@ -125,7 +125,9 @@ def _call_options(
     options |= {
         "recall": _recall(toolbox, toolbox.model.decoder.tokenizer, name, slots),
         "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
-        "constraint": _constraint(toolbox, toolbox.model, name, slots, _said(slots, toolbox.options.mends) if bound else None),
+        "constraint": _constraint(
+            toolbox, toolbox.model, name, slots, _said(slots, toolbox.options.mends) if bound else None
+        ),
     }
     options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
     if temperature is not None:

@@ -101,8 +101,12 @@ Repair = Annotated[
 RefineEmpty = Annotated[
     bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that returns no rows.")
 ]
-Without = Annotated[
-    str, typer.Option("--without", metavar="MENDS", help="Rules to leave out, of columns,bridges,members,direction.")
+DEFAULT_MENDS = "bridges,members,direction"
+Mends = Annotated[
+    str,
+    typer.Option(
+        "--mends", help="Rules that mend the model's plans and SQL, of columns,bridges,members,direction; or none."
+    ),
 ]
 KnowledgeFolder = Annotated[
     Path | None,
@@ -169,12 +173,12 @@ def named(text: str, option: str) -> tuple[str, str]:
         raise typer.BadParameter(str(error), param_hint=option) from error
 
 
-def without(text: str) -> tuple[str, ...]:
-    """The default mends but those named in a comma-separated text. Raises BadParameter for an unknown one."""
-    from agent.graph.toolbox import DEFAULT_MENDS, MENDS
+def mends(text: str) -> tuple[str, ...]:
+    """The mends in a comma-separated text, in their own order. Raises BadParameter for an unknown one."""
+    from agent.graph.toolbox import MENDS
 
-    left_out = names(text)
-    unknown = [name for name in left_out if name not in MENDS]
+    wanted = names("" if text == "none" else text)
+    unknown = [name for name in wanted if name not in MENDS]
     if unknown:
-        raise typer.BadParameter(f"--without: {unknown[0]} is none of {', '.join(MENDS)}")
-    return tuple(name for name in DEFAULT_MENDS if name not in left_out)
+        raise typer.BadParameter(f"--mends: {unknown[0]} is none of {', '.join(MENDS)}; give none to leave out all")
+    return tuple(name for name in MENDS if name in wanted)
