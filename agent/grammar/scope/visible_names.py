@@ -54,7 +54,8 @@ def entry_qualifiers(scope: Scope) -> frozenset[str]:
     if facts is None or not facts.said.like_columns or wanted is None:
         return found
     alike = facts.joins.alike(wanted)
-    return frozenset(name for name in found if columns_of(scope, name) & alike) or found
+    tables = {relation.key: relation.columns for relation in scope.relations}
+    return frozenset(name for name in found if not alike.isdisjoint(tables.get(name, alike))) or found
 
 
 def columns_of(scope: Scope, qualifier: str) -> frozenset[str]:
