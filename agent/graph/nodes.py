@@ -20,6 +20,7 @@ from agent.graph.vote import Candidate, drawn_plans, elect, same_sql
 from agent.observe.audit import run_sql
 from agent.observe.events import Finished, Started, Unclear, Wrote
 from agent.observe.step_record import Step, tool_step
+from agent.prompts.mend_plan import mend_plan
 from agent.prompts.slots import Slots
 from agent.state import Attempt, DrawnPlan, State
 from tools.databases.reading.choices import with_choices
@@ -81,7 +82,7 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     toolbox, readings = runtime.context, state["readings"]
     first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
     reply = ask_model(toolbox, "plan", first, beside=others, **({} if others else _voting(toolbox)))
-    texts = map(toolbox.profile.read_plan, reply.texts)
+    texts = (_mended(toolbox, toolbox.profile.read_plan(text), first.schema) for text in reply.texts)
     if others:
         drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
         plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
@@ -89,6 +90,11 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
         plans = drawn_plans(texts, reply.log_likelihoods, readings[0])
     update = {"plan": plans[0]["text"], "plans": plans} | recorded(state, runtime, reply.step)
     return Command(update=update, goto="generate")
+
+
+def _mended(toolbox: Toolbox, plan: str, schema: Schema) -> str:
+    mends = toolbox.options.mends
+    return mend_plan(plan, schema, columns="columns" in mends, bridges="bridges" in mends)
 
 
 def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
@@ -116,7 +122,7 @@ def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"
     """Choose the reading whose SQL covers the question better."""
     start, toolbox, plans = begin(runtime, "choose"), runtime.context, state["plans"]
     written = [toolbox.profile.read_sql(text) for text in reply.texts]
-    checked = [_checked(toolbox, sql, values_of(state)) for sql in written]
+    checked = [_checked(toolbox, sql, values_of(state), asked(state)) for sql in written]
     chosen = choose_reading(state, toolbox.database.schema(), checked)
     runtime.stream_writer(Wrote("choose", reply.texts[chosen], reply.rounds[chosen]))
     reading = plans[chosen]["reading"]
@@ -131,7 +137,7 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
     """
     start, toolbox = begin(runtime, "check"), runtime.context
     sql = state["candidate"]
-    fixed, error = _checked(toolbox, sql, values_of(state))
+    fixed, error = _checked(toolbox, sql, values_of(state), asked(state))
     if error is None:
         detail = "repaired" if fixed != sql else "fine"
         if repeats_a_turn(state, fixed, toolbox.database.dialect):
@@ -241,13 +247,14 @@ def values_of(state: State) -> tuple[ValueMatch, ...]:
     return tuple(ValueMatch(**each) for each in state["values"])
 
 
-def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch]) -> tuple[str, QueryError | None]:
+def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch], question: str) -> tuple[str, QueryError | None]:
     """The SQL, repaired if the options allow it, and the error that is left, if any."""
     if not sql:
         return sql, QueryError("syntax", "the model wrote no SQL")
     if not toolbox.options.repair:
         return sql, toolbox.database.explain(sql, toolbox.limits)
-    return repair_query(sql, toolbox.database, values, toolbox.limits)
+    words = question if "direction" in toolbox.options.mends else ""
+    return repair_query(sql, toolbox.database, values, toolbox.limits, words)
 
 
 def _outcome(result: Result | QueryError) -> str:
@@ -265,13 +272,11 @@ def _voting(toolbox: Toolbox) -> dict[str, Any]:
 def candidates_of(state: State, toolbox: Toolbox, reply: Reply, plans: Sequence[DrawnPlan]) -> list[Candidate]:
     """A candidate for each text of the reply, repaired and run."""
     written = zip(plans, reply.texts, reply.log_likelihoods, strict=True)
-    return [_candidate(toolbox, values_of(state), *each) for each in written]
+    return [_candidate(toolbox, state, *each) for each in written]
 
 
-def _candidate(
-    toolbox: Toolbox, values: Sequence[ValueMatch], plan: DrawnPlan, text: str, log_likelihood: float
-) -> Candidate:
-    sql, error = _checked(toolbox, toolbox.profile.read_sql(text), values)
+def _candidate(toolbox: Toolbox, state: State, plan: DrawnPlan, text: str, log_likelihood: float) -> Candidate:
+    sql, error = _checked(toolbox, toolbox.profile.read_sql(text), values_of(state), asked(state))
     outcome = error or run_sql(toolbox.trail, toolbox.database, sql, toolbox.limits)
     return Candidate(sql, outcome, plan["log_likelihood"] + log_likelihood, plan["drawn"], plan=plan["text"])
 

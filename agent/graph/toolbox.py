@@ -18,6 +18,11 @@ from decoding.engine.recall import Recall
 from tools.databases.database import Database
 from tools.result import Limits, Result
 
+# columns: a plan's column goes to the table that owns it. bridges: the tables between a plan's tables are added.
+# members: IN compares columns that hold the same values. direction: ORDER BY follows the question's words.
+MENDS = ("columns", "bridges", "members", "direction")
+DEFAULT_MENDS = ("bridges", "members", "direction")  # columns: 1 answer won, 3 lost of 200
+
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
@@ -33,14 +38,15 @@ class AgentOptions:
     deadline_s: seconds that a question may take in all; None: no limit.
     present: make results explain themselves, with further queries where columns or names are missing.
     adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
+    mends: names of `MENDS`, the rules that mend what model and grammar get wrong; each can be measured by leaving it out.
     node_options: the options of nodes that extensions added, by the node's name.
     clarify: end with an `unclear` event if a question without evidence is ambiguous; for askers who can choose.
     """
 
-    max_attempts: int = 3
+    max_attempts: int = 2
     samples: int = 1
     vote_temperature: float = 0.7
-    refine_empty: bool = True
+    refine_empty: bool = False
     schema_budget: int = 200
     preview_rows: int = 5
     seed: int = 0
@@ -54,6 +60,7 @@ class AgentOptions:
     present: bool = True
     deadline_s: float | None = None
     clarify: bool = False
+    mends: tuple[str, ...] = DEFAULT_MENDS
     knowledge: Knowledge = field(default_factory=Knowledge)
     node_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

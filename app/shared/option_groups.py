@@ -98,13 +98,14 @@ class Asking:
     """Options for how the agent answers a question."""
 
     samples: options.Samples = 1
-    attempts: options.Attempts = 3
+    attempts: options.Attempts = 2
     constrain: options.Constrain = True
     foretell: options.Foretell = True
     values: options.Values = True
     hints: options.Hints = True
     repair: options.Repair = True
-    refine_empty: options.RefineEmpty = True
+    refine_empty: options.RefineEmpty = False
+    mends: options.Mends = options.DEFAULT_MENDS
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
     node_option: options.NodeOption = None
@@ -129,6 +130,7 @@ class Asking:
             values=self.values,
             hints=self.hints,
             repair=self.repair,
+            mends=options.mends(self.mends),
             knowledge=read_knowledge(self.knowledge) if self.knowledge else Knowledge(),
             node_options=options.node_options(self.node_option),
         )

@@ -110,6 +110,13 @@ Repair = Annotated[
 RefineEmpty = Annotated[
     bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that returns no rows.")
 ]
+DEFAULT_MENDS = "bridges,members,direction"
+Mends = Annotated[
+    str,
+    typer.Option(
+        "--mends", help="Rules that mend the model's plans and SQL, of columns,bridges,members,direction; or none."
+    ),
+]
 KnowledgeFolder = Annotated[
     Path | None,
     typer.Option(
@@ -179,3 +186,14 @@ def named(text: str, option: str) -> tuple[str, str]:
         return name_and_value(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def mends(text: str) -> tuple[str, ...]:
+    """The mends in a comma-separated text, in their own order. Raises BadParameter for an unknown one."""
+    from agent.graph.toolbox import MENDS
+
+    wanted = names("" if text == "none" else text)
+    unknown = [name for name in wanted if name not in MENDS]
+    if unknown:
+        raise typer.BadParameter(f"--mends: {unknown[0]} is none of {', '.join(MENDS)}; give none to leave out all")
+    return tuple(name for name in MENDS if name in wanted)

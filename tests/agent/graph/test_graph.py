@@ -104,9 +104,11 @@ def test_an_empty_result_is_reconsidered_once(talk: Talk) -> None:
         COUNT.replace("COUNT(*)", "name").replace("France", "french"),
         "SELECT name FROM singer WHERE age > 40",
     )
-    answer = talk(PLAN, empty, right).ask("Who is older than 40?")
+    answer = talk(PLAN, empty, right, refine_empty=True).ask("Who is older than 40?")
     assert answer.rows == [["Bo"]]
-    stubborn = talk(PLAN, empty, "SELECT name FROM singer WHERE age > 99").ask("Who is older than 99?")
+    stubborn = talk(PLAN, empty, "SELECT name FROM singer WHERE age > 99", refine_empty=True).ask(
+        "Who is older than 99?"
+    )
     assert (stubborn.rows, stubborn.sql, stubborn.error) == ([], empty, None)
     assert "No rows" in stubborn.answer
     content = talk(PLAN, empty, refine_empty=False).ask("Who is older than 99?")
