@@ -173,7 +173,7 @@ def test_masks_equal_the_reference(dialect: str, tokenizer: Tokenizer) -> None:
         for _ in range(30):
             mask = constraint.allowed(state)
             assert mask.equal(reference(constraint, state, tokenizer)), tokenizer.decode(state.recent)
-            tokens = [token for token in mask.nonzero().flatten().tolist() if token not in STOP]
+            tokens = [token for token in mask.nonzero()[0].tolist() if token not in STOP]
             if not tokens:
                 break
             state = constraint.step(state, dice.choice(tokens))
@@ -193,7 +193,7 @@ def test_nothing_but_the_end_behind_the_end(tokenizer: Tokenizer) -> None:
     state = constraint.step(state, tokenizer.encode("'")[0])
     assert constraint.allowed(state)[[2, newline]].all()
     state = constraint.step(state, newline)
-    assert constraint.allowed(state).nonzero().flatten().tolist() == sorted([2, newline])
+    assert constraint.allowed(state).nonzero()[0].tolist() == sorted([2, newline])
     assert constraint.forced(state) == ()
 
 

@@ -160,7 +160,7 @@ def test_masks_equal_the_reference_and_lead_nowhere_dead(kind: str, tokenizer: T
             assert mask.any()
             reference = torch.tensor([constraint.admits(state, token) for token in range(tokenizer.vocab_size)])
             assert mask.equal(reference), tokenizer.decode(state.recent)
-            tokens = [token for token in mask.nonzero().flatten().tolist() if token not in STOP]
+            tokens = [token for token in mask.nonzero()[0].tolist() if token not in STOP]
             if not tokens:
                 break
             state = constraint.step(state, dice.choice(tokens))

@@ -34,7 +34,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def run(target: FastTarget) -> Iterator[Tensor]:
     sequence = target.open(PROMPT, Sampler(), (0, 1, 2))
     (scores,) = target.score([Work(sequence, PROMPT, Draft.chain([5, 6, 7]))])
-    yield scores.logits
+    yield torch.as_tensor(scores.logits)
     assert scores.hidden is not None
     yield scores.hidden
 
