@@ -78,7 +78,7 @@ def _target(
     if dtype == "int8" and (device != "cpu" or kind == "hf"):
         raise UnsupportedModel("int8 weights run on a processor, in our own forward: --device cpu")
     if kind != "hf" and _known(path, must=kind == "fast" or dtype == "int8"):
-        weights: "Iterable[tuple[str, Tensor]]" = merged_weights(read_weights(path), adapter)
+        weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
         if dtype == "int8" and kind == "auto" and runtime_of(dtype, device) == "kernels":
             return _cpu_target(path, weights, adapter, cache_bytes, progress)
         return _fast_target(path, weights, dtype, device, adapter, cache_bytes)
