@@ -131,13 +131,15 @@ def described_schema(data: Path, db_id: str) -> Schema:
 
 
 def spoken_names(data: Path, db_id: str) -> dict[str | ColumnRef, str]:
-    """What tables.json calls a Spider database's tables, and its columns by (table, column), in words; empty for others."""
+    """What tables.json calls a Spider database's tables, and its columns by (table, column), in words, or by
+    their own names where it gives no others; empty for other databases."""
     entry = _described(data / "spider" / "tables.json").get(db_id)
     if entry is None:
         return {}
     tables: list[str] = entry["table_names_original"]
-    said: dict[str | ColumnRef, str] = dict(zip(tables, entry["table_names"], strict=True))
-    columns = zip(entry["column_names_original"], entry["column_names"], strict=True)
+    said: dict[str | ColumnRef, str] = dict(zip(tables, entry.get("table_names", tables), strict=True))
+    originals = entry["column_names_original"]
+    columns = zip(originals, entry.get("column_names", originals), strict=True)
     return {**said, **{(tables[number], name): words for (number, name), (_, words) in columns if number >= 0}}
 
 

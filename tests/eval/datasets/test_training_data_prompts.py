@@ -55,7 +55,8 @@ def _setting(database: TrainingDatabase, dialect: Dialect) -> Setting:
 def _asked(setting: Setting, item: Item, lines: Sequence[str]) -> list[str]:
     """What a conversation asks its model, which says `lines`, about the item's last question."""
     model = Listener(responses=list(lines))
-    talk = Conversation(Toolbox(setting.bare, model, Compact(), AgentOptions(constrain=False)))
+    options = AgentOptions(constrain=False, refine_empty=True, max_attempts=3)
+    talk = Conversation(Toolbox(setting.bare, model, Compact(), options))
     talk.ask(item.text, item.evidence)
     return model.asked
 
