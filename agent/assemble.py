@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from agent.graph.toolbox import AgentOptions, Toolbox
 from agent.prompts.profiles import load_profile
 from agent.prompts.profiles.compact import PROMPT_VERSION
@@ -111,14 +109,14 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
 
 def tuned_key(choice: ModelChoice) -> str:
     """The key under which `sqlagent tune` stores its result. Raises ValueError for an unknown dtype."""
-    return would_run_as(f"{choice.model} {choice.adapter}", choice.dtype, choice.device)
+    return would_run_as(choice.model, choice.dtype, choice.device, choice.adapter)
 
 
 def with_tuned_decoder(choice: ModelChoice) -> ModelChoice:
     """The choice with the decoder that was tuned for this machine, if none is named. Only in fp32 and int8, where the
     decoder cannot change the text. Raises ValueError for an unknown dtype.
     """
-    is_exact = chosen_dtype(choice.dtype, choice.device, choice.model)[0] in (torch.float32, torch.int8)
+    is_exact = chosen_dtype(choice.dtype, choice.device, choice.model)[0] in ("fp32", "int8")
     tuned = load_tuned(tuned_key(choice)) if is_exact and not (choice.decoder or choice.decoder_options) else None
     return replace(choice, decoder=tuned.decoder, decoder_options=tuned.options) if tuned else choice
 

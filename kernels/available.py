@@ -1,16 +1,33 @@
 """Whether our kernels can run on a device, or on this processor."""
 
+import ctypes
+import importlib
+import sys
 from functools import cache
 from importlib.util import find_spec
-
-import torch
+from pathlib import Path
 
 _HAS_TRITON = find_spec("triton") is not None  # torch has CUDA on systems for which there is no Triton
 
 
-def runs_kernels(device: torch.device | str) -> bool:
-    """True on CUDA where Triton is installed."""
-    return _HAS_TRITON and torch.device(device).type == "cuda"
+def runs_kernels(device: object) -> bool:
+    """True on CUDA (a torch device, or its name) where Triton is installed."""
+    return _HAS_TRITON and str(device).startswith("cuda")
+
+
+@cache
+def has_gpu() -> bool:
+    """Whether torch can compute on a GPU here. torch is asked only where a driver is: importing it takes a second."""
+    return _has_gpu_driver() and importlib.import_module("torch").cuda.is_available()
+
+
+def _has_gpu_driver() -> bool:
+    """CUDA's library, or the device of AMD's driver."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return Path("/dev/kfd").exists()
+    return True
 
 
 @cache

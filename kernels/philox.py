@@ -12,9 +12,6 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _MASK = 0xFFFFFFFF
 _ROUNDS = 10
 
-GUMBEL_MIN = -2.8530  # -log(-log(u)) at the smallest uniform, 2^-25: -2.85236
-GUMBEL_MAX = 17.3288  # at the largest, 1 - 2^-25: 17.32868
-
 
 def philox4x32(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:
     """Four random 32-bit words per counter. Counter words and results: int64 tensors of one shape, in [0, 2^32)."""
@@ -40,7 +37,7 @@ def gumbel(seed: int, position: int | Tensor, tokens: Tensor) -> Tensor:
     broadcast; key = seed.
 
     Uniforms are (w + 1/2) / 2^24 for the top 24 bits w of the first word; the logarithms are taken in fp64 and rounded, so
-    that platforms agree. Every value is in [GUMBEL_MIN, GUMBEL_MAX].
+    that platforms agree. Every value is in [GUMBEL_MIN, GUMBEL_MAX] of `kernels.gumbel`.
     """
     zeros = torch.zeros_like(tokens)
     counter = (tokens, zeros + position, zeros, zeros)

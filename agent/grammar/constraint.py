@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-import torch
-from torch import Tensor
-
 from agent.grammar.lexer import MAX_DIGITS, MAX_SPACES, Reading, accepts_any_text, feed
 from agent.grammar.machine import Position, beginning
 from agent.grammar.rules.plan_rules import plan_catalog
@@ -54,7 +51,7 @@ class GrammarConstraint:
             self._position = beginning(self._catalog)
         return State(Reading(self._position))
 
-    def allowed(self, state: State) -> Tensor:
+    def allowed(self, state: State) -> Mask:
         """Mask [vocab] of the tokens that may come next. It is shared, so callers must not write to it."""
         return self._mask(None if state.ended else state.reading)
 
@@ -100,7 +97,7 @@ class GrammarConstraint:
             reading = feed(reading, character)
         return reading
 
-    def _compute(self, reading: Reading | None) -> Tensor:
+    def _compute(self, reading: Reading | None) -> Mask:
         mask = (
             union(_masks(self._vocabulary, reading), self._vocabulary.size)
             if reading
@@ -111,7 +108,7 @@ class GrammarConstraint:
         position = reading.settled() if reading else None
         if reading is None or (position is not None and position.complete):
             mask[self._ends] = True
-        return torch.from_numpy(mask)
+        return mask
 
 
 @lru_cache(maxsize=16)

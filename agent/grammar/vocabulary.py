@@ -23,6 +23,8 @@ _MASKS = 1024
 _ALPHABET = byte_alphabet()
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _LOWER = {byte: chr(byte).lower() if byte < 128 else OTHER for byte in range(256)}
+_LOWER_OF_CHARACTER = {ord(character): _LOWER[byte] for character, byte in _ALPHABET.items()}
+_CHARACTERS = frozenset(_ALPHABET)
 _INNER = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _making = Lock()
 
@@ -151,9 +153,9 @@ def _made(tokenizer: Tokenizer, size: int) -> Vocabulary:
 
 def spellings(tokenizer: Tokenizer, size: int) -> list[str]:
     """What each token spells, in lower case, with `OTHER` for each byte above 127; empty for special and unknown tokens."""
-    to_bytes = _spelled_bytes if isinstance(tokenizer.detokenizer(), ByteLevel) else _spelled_pieces
+    spelled = _spelled_bytes if isinstance(tokenizer.detokenizer(), ByteLevel) else _spelled_pieces
     known = range(min(size, tokenizer.vocab_size))
-    found = ["" if tokenizer.is_special(number) else _lowered(to_bytes(tokenizer.token(number))) for number in known]
+    found = ["" if tokenizer.is_special(number) else spelled(tokenizer.token(number)) for number in known]
     return found + [""] * (size - len(found))
 
 
@@ -161,19 +163,17 @@ def _lowered(spelled: bytes) -> str:
     return spelled.decode("latin-1").translate(_LOWER)
 
 
-def _spelled_bytes(token: str) -> bytes:
-    known = [_ALPHABET.get(character) for character in token]
-    return token.encode() if None in known else bytes(byte for byte in known if byte is not None)
+def _spelled_bytes(token: str) -> str:
+    """One translation of a string: a loop over the characters of a whole vocabulary takes half a second."""
+    return token.translate(_LOWER_OF_CHARACTER) if _CHARACTERS.issuperset(token) else _lowered(token.encode())
 
 
-def _spelled_pieces(token: str) -> bytes:
+def _spelled_pieces(token: str) -> str:
     byte = _BYTE_TOKEN.fullmatch(token)
-    return bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode()
+    return _lowered(bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode())
 
 
-def _is_word(text: str) -> bool:
-    body = text.removeprefix(" ")
-    return bool(body) and _INNER.issuperset(body)
+_is_word = re.compile(r" ?[a-z0-9_]+").fullmatch
 
 
 def _is_mixed(text: str) -> bool:

@@ -76,7 +76,7 @@ def _decoding() -> dict[str, Any]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return {
         "device": device,
-        "dtype": str(auto_dtype(device, "embedded")).removeprefix("torch."),
+        "dtype": auto_dtype(device, "embedded"),
         "default_decoder": DEFAULT_DECODER,
         "tuned": _tuned(),
         "target": _target(),

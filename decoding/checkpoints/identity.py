@@ -1,13 +1,17 @@
 """The identity of a set of weights (its SHA-256), and the small file in which a conversion records where they came from."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 _FILE = "base.json"
 CONVERSION = 1  # increased when the converted files change, so that older ones are converted again
@@ -26,6 +30,8 @@ class Origin:
 
 def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 over name, dtype, shape and little-endian bytes of every tensor, in order of their names."""
+    import torch
+
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].contiguous().cpu()

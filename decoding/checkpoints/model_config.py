@@ -4,10 +4,14 @@ It reads both the older layout (`rope_theta`, `rope_scaling`) and that of transf
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
 
 from decoding.errors import ModelUnavailable, UnsupportedModel
 
@@ -26,6 +30,22 @@ class Rope:
     low_freq_factor: float = 1.0  # this and the following: llama3
     high_freq_factor: float = 4.0
     original_max_positions: int = 8192
+
+    def frequencies(self, head_dim: int) -> npt.NDArray[np.float32]:
+        """Radians per position [head_dim / 2], scaling included: in fp32, as transformers computes them."""
+        exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+        plain = np.float32(1.0) / (self.theta ** exponents.astype(np.float64)).astype(np.float32)
+        if self.kind == "linear":
+            return plain / np.float32(self.factor)
+        return self._stretched(plain) if self.kind == "llama3" else plain
+
+    def _stretched(self, plain: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Llama 3.1's scaling: long waves are stretched by `factor`, short ones kept, those between interpolated."""
+        turns = self.original_max_positions * plain / (2 * math.pi)
+        smooth = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        smooth = np.clip(smooth, 0.0, 1.0)
+        scaled: npt.NDArray[np.float32] = (1 - smooth) * plain / self.factor + smooth * plain
+        return scaled
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from decoding.checkpoints.embedded import EMBEDDED_NAMES, ensure_embedded
 from decoding.checkpoints.fetch import hub
 from decoding.checkpoints.fetch.cache_folder import exclusive, models_folder, sha256_of
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
-from decoding.checkpoints.gguf.convert import convert_gguf
 from decoding.checkpoints.identity import is_whole
 from decoding.checkpoints.model_config import ModelConfig, Rope, load_config, read_json
 from decoding.checkpoints.weight_files import base_sha256, read_weights, weight_files
@@ -39,6 +38,8 @@ def resolve(name: str = "embedded", progress: Progress = on_stderr, *, revision:
 
 def _converted(path: Path, progress: Progress) -> Path:
     """The hub-layout folder of a GGUF file in the cache, keyed by the file's SHA-256; converts the file first if necessary."""
+    from decoding.checkpoints.gguf.convert import convert_gguf  # imports torch
+
     if path.suffix != ".gguf":
         raise ModelUnavailable(f"{path} is no model: give a folder in hub layout or a .gguf file")
     digest = sha256_of(path, progress, f"checking {path.name}")

@@ -1,16 +1,20 @@
 """Reads the tensors of a checkpoint folder, as stored, from (sharded) safetensors or pickles."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import TYPE_CHECKING
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from decoding.checkpoints.identity import recorded, weights_sha256
 from decoding.checkpoints.model_config import read_json
 from decoding.errors import ModelUnavailable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def weight_files(path: Path) -> tuple[Path, ...]:
@@ -55,6 +59,8 @@ def _read_safetensors(file: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _read_pickle(file: Path) -> Iterator[tuple[str, Tensor]]:
+    import torch
+
     yield from torch.load(file, map_location="cpu", weights_only=True).items()
 
 

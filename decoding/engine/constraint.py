@@ -3,7 +3,10 @@
 from collections.abc import Hashable
 from typing import Protocol, TypeVar, runtime_checkable
 
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
+
+Mask = npt.NDArray[np.bool_]
 
 State = TypeVar("State", bound=Hashable)
 
@@ -20,7 +23,7 @@ class Constraint(Protocol[State]):
         """The state before the first generated token."""
         ...
 
-    def allowed(self, state: State) -> Tensor:
+    def allowed(self, state: State) -> Mask:
         """Boolean mask [vocab] of the tokens that may follow, stop tokens included. Never all false."""
         ...
 

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from torch import Tensor
-
-from decoding.engine.constraint import Constraint
+from decoding.engine.constraint import Constraint, Mask
 
 
 class ConstraintCursor:
@@ -43,7 +41,7 @@ class ConstraintCursor:
             found = self._after[token] = self._next(token)
         return found
 
-    def allowed(self) -> Tensor:
+    def allowed(self) -> Mask:
         """Boolean mask [vocab] of the tokens that may follow where none is forced. Shared: do not write to it."""
         return self._constraint.allowed(self._state)
 

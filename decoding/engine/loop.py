@@ -11,6 +11,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
+import numpy as np
+
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintError
 from decoding.engine.constraint_cursor import ConstraintCursor
@@ -177,8 +179,8 @@ class Decoding:
         if not mask.any():
             raise ConstraintError("the constraint allows no token here")
         (logits,) = scores.after([node])
-        logits = logits.masked_fill(~mask.to(logits.device), float("-inf"))
-        return self._request.sampler.pick(logits, len(self._tokens) + draft.depth(node))
+        allowed = np.where(mask, logits, np.float32(-np.inf))
+        return self._request.sampler.pick(allowed, len(self._tokens) + draft.depth(node))
 
     def _cursor(self) -> ConstraintCursor | None:
         """The cursor after the last committed token; None without a constraint."""
@@ -243,5 +245,7 @@ class Decoding:
 def _log_prob(scores: Scores, draft: Draft, verdict: Verdict) -> float:
     """The target's log probability of what it committed."""
     tokens = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
-    rows = scores.after([ROOT, *verdict.path]).float().log_softmax(-1)
-    return float(sum(row[token] for row, token in zip(rows, tokens, strict=True)))
+    rows = scores.after([ROOT, *verdict.path]).astype(np.float64)
+    rows -= rows.max(-1, keepdims=True)
+    chosen = rows[range(len(tokens)), tokens]
+    return float((chosen - np.log(np.exp(rows).sum(-1))).sum())

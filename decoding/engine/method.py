@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from torch import Tensor
-
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 
 if TYPE_CHECKING:
@@ -25,8 +23,8 @@ class Context:
     """
 
     sampler: Sampler
-    embedding: Tensor  # the target's [vocab, hidden]
-    lm_head: Tensor  # the target's [vocab, hidden]
+    embedding: Array  # the target's [vocab, hidden]
+    lm_head: Array  # the target's [vocab, hidden]
     recall: Recall
     identity: "Callable[[], TargetIdentity] | None" = None  # the target's identity, if known
     cursor: Callable[[], ConstraintCursor | None] = lambda: (
@@ -41,7 +39,7 @@ class Method(ABC):
     taps: tuple[int, ...] = ()  # hidden layers whose states it needs (see `Target`); empty for most
 
     @abstractmethod
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         """Forget everything; a new sequence starts with `prompt`.
 
         `hidden` [cached, taps, hidden]: states of the prompt's first tokens, as far as the prefix cache has them. The

@@ -8,29 +8,48 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
-import torch
-from torch import Tensor
-
 from decoding.engine.draft import ROOT, Draft
+from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
+
+
+class Array(Protocol):
+    """What targets, methods and heads hand to each other: numpy arrays on our own kernels, tensors on torch's operators.
+
+    The engine passes arrays on and selects rows of them. What it computes with itself, it gets as `Floats`.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+    def __setitem__(self, key: Any, value: Any, /) -> None: ...
+
+    def swapaxes(self, first: int, second: int, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
     """What one forward says about one sequence's pending tokens and draft."""
 
-    after: Callable[[Sequence[int]], Tensor]  # nodes (or ROOT) -> logits [nodes, vocab], which may be computed only now
-    hidden: Tensor | None  # [pending + nodes, taps, hidden] in the order fed; None when nothing is tapped
+    after: Callable[[Sequence[int]], Floats]  # nodes (or ROOT) -> logits [nodes, vocab], which may be computed only now
+    hidden: Array | None  # [pending + nodes, taps, hidden] in the order fed; None when nothing is tapped
     choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
     nodes: int  # of the draft
 
     @classmethod
-    def of(cls, logits: Tensor, hidden: Tensor | None, choice: Callable[[int], int]) -> Self:
+    def of(cls, logits: Floats, hidden: Array | None, choice: Callable[[int], int]) -> Self:
         """With logits that are there already [1 + nodes, vocab]: row 0 is the root's, row 1 + i that of node i."""
         return cls(lambda nodes: logits[[node + 1 for node in nodes]], hidden, choice, len(logits) - 1)
 
     @property
-    def logits(self) -> Tensor:
+    def logits(self) -> Floats:
         """[1 + nodes, vocab] of all rows; a target may have to compute them."""
         return self.after(range(ROOT, self.nodes))
 
@@ -47,7 +66,7 @@ class TargetSequence(Protocol):
         ...
 
     @property
-    def hidden(self) -> Tensor | None:
+    def hidden(self) -> Array | None:
         """Tapped hidden states of the cached tokens [cached, taps, hidden]; None when nothing is tapped."""
         ...
 
@@ -78,18 +97,18 @@ class Target(Protocol[Opened]):
         ...
 
     @property
-    def embedding(self) -> Tensor:
+    def embedding(self) -> Array:
         """Input embedding [vocab, hidden]."""
         ...
 
     @property
-    def lm_head(self) -> Tensor:
+    def lm_head(self) -> Array:
         """Output projection [vocab, hidden]."""
         ...
 
     @property
-    def weight_dtype(self) -> torch.dtype:
-        """The type of the weight matrices; a target with int8 matrices has its embedding in fp32."""
+    def weight_dtype(self) -> str:
+        """The type of the weight matrices, "int8", "fp32", "bf16" or another; with int8 matrices the embedding is in fp32."""
         ...
 
     @property

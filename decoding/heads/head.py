@@ -20,10 +20,11 @@ from torch import Tensor, nn
 
 from decoding.checkpoints.model_config import read_json
 from decoding.checkpoints.target_identity import TargetIdentity
-from decoding.engine.method import Context, UnknownMethod
+from decoding.engine.method import UnknownMethod
 from decoding.errors import ModelError, ModelUnavailable
 from decoding.heads.int4 import packed, unpacked
 from decoding.heads.kinds import KINDS, imported
+from decoding.heads.tensor_context import TensorContext
 from decoding.targets.own_thread import in_own_thread
 
 FORMAT = 1
@@ -165,7 +166,7 @@ def _loaded(folder: Path, changed_ns: int) -> Head:
     return in_own_thread(lambda: load_head(folder))
 
 
-def to_target(head: Head, context: Context) -> Head:
+def to_target(head: Head, context: TensorContext) -> Head:
     """The head on the target's device and in its type; a no-op if it is already there. Warns once if it was trained on another
     target.
 

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
-from torch import Tensor
-
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method, UnknownMethod
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.name_value import name_and_value
 from decoding.methods.registry import load_method, option_value
@@ -31,7 +29,7 @@ class Cascade(Method):
         self._methods = [_method(each) for each in (first, second)]
         self.taps = tuple(sorted({tap for method in self._methods for tap in method.taps}))
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         for method in self._methods:
             method.begin(prompt, self._tapped(method, hidden), context)
 
@@ -52,11 +50,12 @@ class Cascade(Method):
         for method in self._methods:
             method.observe(draft, replace(scores, hidden=self._tapped(method, scores.hidden)), verdict)
 
-    def _tapped(self, method: Method, hidden: Tensor | None) -> Tensor | None:
+    def _tapped(self, method: Method, hidden: Array | None) -> Array | None:
         """The states [tokens, taps, hidden] of this method's taps, from the states of all methods' taps."""
         if hidden is None or not method.taps:
             return None
-        return hidden[:, [self.taps.index(tap) for tap in method.taps]]
+        states: Array = hidden[:, [self.taps.index(tap) for tap in method.taps]]
+        return states
 
 
 def _method(wanted: Method | str) -> Method:

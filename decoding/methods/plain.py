@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 
 
 class Plain(Method):
     """One token per forward."""
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         """Nothing to remember."""
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:

@@ -6,11 +6,9 @@ several matches share one tree. The longer the match, the more is copied, as in 
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.drafting.ngram_pool import NgramPool, different
 
@@ -33,7 +31,7 @@ class PromptLookup(Method):
         self._lengths = range(max_ngram, min_ngram - 1, -1)
         self._draft_tokens, self._per_matched, self._matches = draft_tokens, per_matched, matches
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._pool = NgramPool(0, context.recall.sequences)
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from decoding.engine.method import Method, UnknownMethod
-from decoding.heads.head import find_head
 from decoding.heads.kinds import imported
 from decoding.methods.table import METHODS as METHODS  # re-exported for callers that load methods
 
@@ -31,6 +30,8 @@ def _is_ready(name: str, target: "TargetIdentity | None") -> bool:
     kind = method_class(name).kind
     if kind is None:
         return True
+    from decoding.heads.head import find_head  # imports torch
+
     try:
         trained_on = find_head(kind).identity
     except UnknownMethod:

@@ -3,10 +3,7 @@
 from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, get_args
 
 from decoding.checkpoints.adapters.adapter import Adapter, check_base, merged_weights
 from decoding.checkpoints.adapters.adapter_files import read_adapter
@@ -17,15 +14,17 @@ from decoding.checkpoints.target_identity import TargetIdentity, adapter_sha256,
 from decoding.engine.target import AnyTarget
 from decoding.errors import UnsupportedModel
 from decoding.serving.text_decoder import TextDecoder
-from decoding.targets.fast_ops import computes_bf16
-from decoding.targets.int8.quantize import has_fbgemm, kept, rounded_model
 from decoding.targets.own_thread import in_own_thread
 from decoding.tokenizer.tokenizer import Tokenizer
-from kernels.available import runs_cpu_kernels, runs_kernels
+from kernels.available import has_gpu, runs_cpu_kernels, runs_kernels
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 Kind = Literal["auto", "fast", "hf"]
 SHIPPED_ADAPTER = Path(__file__).parents[1] / "weights" / "sqlagent-135m"
-DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+Dtype = Literal["fp32", "bf16", "int8"]
 
 
 def load_text_decoder(
@@ -69,32 +68,23 @@ def chosen_adapter(
 
 def _target(
     path: Path,
-    dtype: torch.dtype,
+    dtype: Dtype,
     device: str,
     kind: Kind,
     adapter: Adapter | None,
     cache_bytes: int,
     progress: Progress,
 ) -> AnyTarget:
-    if dtype == torch.int8 and (device != "cpu" or kind == "hf"):
+    if dtype == "int8" and (device != "cpu" or kind == "hf"):
         raise UnsupportedModel("int8 weights run on a processor, in our own forward: --device cpu")
-    if kind != "hf" and _known(path, must=kind == "fast" or dtype == torch.int8):
-        from decoding.targets.fast_model import FastModel
-        from decoding.targets.fast_target import FastTarget
-
+    if kind != "hf" and _known(path, must=kind == "fast" or dtype == "int8"):
         weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
-        if dtype == torch.int8 and kind == "auto" and runtime_of(dtype, device) == "kernels":
+        if dtype == "int8" and kind == "auto" and runtime_of(dtype, device) == "kernels":
             return _cpu_target(path, weights, adapter, cache_bytes, progress)
-        if runs_kernels(device):
-            from decoding.targets.cuda.cuda_model import CudaModel
-
-            return FastTarget(CudaModel(load_config(path), weights, dtype, device), cache_bytes)
-        if dtype == torch.int8:
-            weights = _rounded(path, weights, adapter)
-        return FastTarget(FastModel(load_config(path), weights, dtype, device), cache_bytes)
+        return _fast_target(path, weights, dtype, device, adapter, cache_bytes)
     from decoding.targets.hf_target import HfTarget
 
-    target = HfTarget.load(path, dtype=dtype, device=device, keep_prefixes=cache_bytes > 0)
+    target = HfTarget.load(path, dtype=tensor_dtype(dtype), device=device, keep_prefixes=cache_bytes > 0)
     if adapter:
         weights = merged_weights(read_weights(path), adapter)
         changed = {name: tensor for name, tensor in weights if name.removesuffix(".weight") in adapter.factors}
@@ -102,16 +92,42 @@ def _target(
     return target
 
 
+def _fast_target(
+    path: Path,
+    weights: "Iterable[tuple[str, Tensor]]",
+    dtype: Dtype,
+    device: str,
+    adapter: Adapter | None,
+    cache_bytes: int,
+) -> AnyTarget:
+    from decoding.targets.fast_model import FastModel
+    from decoding.targets.fast_target import FastTarget
+
+    if runs_kernels(device):
+        from decoding.targets.cuda.cuda_model import CudaModel
+
+        return FastTarget(CudaModel(load_config(path), weights, tensor_dtype(dtype), device), cache_bytes)
+    if dtype == "int8":
+        weights = _rounded(path, weights, adapter)
+    return FastTarget(FastModel(load_config(path), weights, tensor_dtype(dtype), device), cache_bytes)
+
+
 def _cpu_target(
-    path: Path, weights: Iterable[tuple[str, Tensor]], adapter: Adapter | None, cache_bytes: int, progress: Progress
+    path: Path, weights: "Iterable[tuple[str, Tensor]]", adapter: Adapter | None, cache_bytes: int, progress: Progress
 ) -> AnyTarget:
     from decoding.targets.int8.compiled import is_compiled
     from decoding.targets.int8.cpu_model import CpuModel
     from decoding.targets.int8.cpu_target import CpuTarget
-    from decoding.targets.int8.packed_model import kept_packed, packed_model
+    from decoding.targets.int8.packed_model import Arrays, kept_packed
 
-    config, key = load_config(path), adapter_sha256(adapter) if adapter else None
-    arrays = kept_packed(weight_files(path), key, lambda: packed_model(config, weights))
+    config = load_config(path)
+
+    def packed() -> Arrays:
+        from decoding.targets.int8.packing import packed_model  # imports torch
+
+        return in_own_thread(lambda: packed_model(config, weights))
+
+    arrays = kept_packed((*weight_files(path), *(adapter.files if adapter else ())), packed)
     if not is_compiled():
         progress("compiling the forward for this processor", 0, 0)
     model = CpuModel(config, arrays)
@@ -120,9 +136,11 @@ def _cpu_target(
 
 
 def _rounded(
-    path: Path, weights: Iterable[tuple[str, Tensor]], adapter: Adapter | None
-) -> Iterable[tuple[str, Tensor]]:
+    path: Path, weights: "Iterable[tuple[str, Tensor]]", adapter: Adapter | None
+) -> "Iterable[tuple[str, Tensor]]":
     """The weights in 8 bits, from the cache if they are there."""
+    from decoding.targets.int8.quantize import kept, rounded_model
+
     key = adapter_sha256(adapter) if adapter else None
     return kept(weight_files(path), key, lambda: rounded_model(load_config(path), weights)).items()
 
@@ -142,23 +160,45 @@ def _identity(path: Path, adapter: Adapter | None) -> TargetIdentity:
     return target_identity(base_sha256(path), adapter)
 
 
-def chosen_dtype(dtype: str, device: str, model: str = "") -> tuple[torch.dtype, str]:
+def chosen_dtype(dtype: str, device: str, model: str = "") -> tuple[Dtype, str]:
     """The weights' type and the device that these names mean on this machine. Raises ValueError for an unknown dtype."""
-    if dtype not in DTYPES:
-        raise ValueError(f"unknown dtype {dtype!r}; choose one of: {', '.join(DTYPES)}")
-    where = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    return DTYPES[dtype] or auto_dtype(where, model), where
+    where = device if device != "auto" else "cuda" if has_gpu() else "cpu"
+    if dtype == "auto":
+        return auto_dtype(where, model), where
+    for known in get_args(Dtype):
+        if dtype == known:
+            return known, where
+    raise ValueError(f"unknown dtype {dtype!r}; choose one of: auto, {', '.join(get_args(Dtype))}")
 
 
-def runtime_of(dtype: torch.dtype, device: str) -> str:
+def tensor_dtype(dtype: Dtype) -> "torch.dtype":
+    """torch's type of this name."""
+    import torch
+
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}[dtype]
+
+
+def runtime_of(dtype: Dtype, device: str) -> str:
     """`Target.runtime` of what target "auto" takes."""
-    return "kernels" if dtype == torch.int8 and runs_cpu_kernels() else torch.device(device).type
+    return "kernels" if dtype == "int8" and runs_cpu_kernels() else device.partition(":")[0]
 
 
-def auto_dtype(device: str, model: str = "") -> torch.dtype:
+def auto_dtype(device: str, model: str = "") -> Dtype:
     """bf16 on CUDA. On a CPU, int8 for the embedded model, whose accuracy in int8 was measured; for other models bf16 if the
     CPU computes it natively (AVX-512 bf16, AMX), else fp32.
     """
-    if device == "cpu" and model in EMBEDDED_NAMES and (has_fbgemm() or runs_cpu_kernels()):
-        return torch.int8
-    return torch.bfloat16 if device != "cpu" or computes_bf16() else torch.float32
+    if device == "cpu" and model in EMBEDDED_NAMES and (runs_cpu_kernels() or _has_fbgemm()):
+        return "int8"
+    return "bf16" if device != "cpu" or _computes_bf16() else "fp32"
+
+
+def _has_fbgemm() -> bool:
+    from decoding.targets.int8.quantize import has_fbgemm
+
+    return has_fbgemm()
+
+
+def _computes_bf16() -> bool:
+    from decoding.targets.fast_ops import computes_bf16
+
+    return computes_bf16()

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from decoding.targets.fast_ops import attend, attention_bias, rotate
-from decoding.targets.int8.rotation import rotated
+from decoding.targets.int8.quantize import rotated
 from decoding.targets.llama_model import Layer, LlamaModel
 from kernels.ragged import SequenceRows
 

@@ -3,7 +3,6 @@
 What is chosen where, and why, was measured; see the functions. Plain torch, no compiler needed, nothing slow to import.
 """
 
-import math
 import os
 from collections.abc import Callable
 
@@ -81,7 +80,7 @@ class RopeTable:
     """Cosines and signed sines of positions, computed when first needed; the numbers are those of transformers."""
 
     def __init__(self, rope: Rope, head_dim: int, dtype: torch.dtype, device: torch.device) -> None:
-        self._frequencies = inverse_frequencies(rope, head_dim).to(device)
+        self._frequencies = torch.from_numpy(rope.frequencies(head_dim)).to(device)
         self._dtype = dtype
         self._table = self._computed(512)
 
@@ -97,20 +96,3 @@ class RopeTable:
         cos, sin = angles.cos(), angles.sin()
         both = torch.stack([torch.stack([cos, cos], 1), torch.stack([-sin, sin], 1)])
         return both[:, :, None].to(self._dtype)
-
-
-def inverse_frequencies(rope: Rope, head_dim: int) -> Tensor:
-    """Radians per position [head_dim / 2], scaling included."""
-    frequencies: Tensor = 1.0 / (rope.theta ** (torch.arange(0, head_dim, 2).float() / head_dim))
-    if rope.kind == "linear":
-        return frequencies / rope.factor
-    if rope.kind == "llama3":
-        return _llama3(frequencies, rope)
-    return frequencies
-
-
-def _llama3(frequencies: Tensor, rope: Rope) -> Tensor:
-    """Llama 3.1's scaling: long waves are stretched by `factor`, short ones kept, those between interpolated."""
-    turns = rope.original_max_positions * frequencies / (2 * math.pi)
-    smooth = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0.0, 1.0)
-    return (1 - smooth) * frequencies / rope.factor + smooth * frequencies

@@ -5,7 +5,6 @@ Equal to `hf_target` within rounding. In fp32, logits differ by less than 2e-5 o
 """
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -16,29 +15,32 @@ from torch import Tensor
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.target import Scores
 from decoding.targets.cache import cached_target
 from decoding.targets.cache.cached_target import CachedSequence, CachedTarget, Scored
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.fast_model import FastModel
 from decoding.targets.llama_model import LlamaModel
+from decoding.targets.tensor_scores import dtype_name, tensor_scores
 from kernels.ragged import SequenceRows
 
 CHUNK_ROWS = 128  # attention goes chunk by chunk, so a prompt's first rows do not meet the keys of its last ones
-FastSequence = CachedSequence[TokenTable]
-Chunk = cached_target.Chunk[TokenTable]
+Table = TokenTable[Tensor]
+FastSequence = CachedSequence[Table]
+Chunk = cached_target.Chunk[Table]
 
 
-class FastTarget(CachedTarget[TokenTable, Tensor]):
+class FastTarget(CachedTarget[Table, Tensor]):
     """A target whose sequences each own a table of keys and values, a plane per layer.
 
     cache_bytes: memory for the prefixes of closed sequences, and a quarter more for their buffers; 0 keeps nothing.
     """
 
+    mode = torch.inference_mode
+
     def __init__(self, model: LlamaModel, cache_bytes: int = cached_target.CACHE_BYTES) -> None:
         super().__init__(cache_bytes)
         self.model: LlamaModel = model
-        self._idle: list[TokenTable] = []  # buffers of closed sequences that wait for new ones
+        self._idle: list[Table] = []  # buffers of closed sequences that wait for new ones
         self._idle_bytes = cache_bytes // 4
 
     @classmethod
@@ -53,31 +55,31 @@ class FastTarget(CachedTarget[TokenTable, Tensor]):
         return cls(FastModel(load_config(path), read_weights(path), dtype, device), cache_bytes)
 
     @property
-    def weight_dtype(self) -> torch.dtype:
-        return self.model.weight_dtype
+    def weight_dtype(self) -> str:
+        return dtype_name(self.model.weight_dtype)
 
     @property
     def runtime(self) -> str:
-        return self.lm_head.device.type
+        return self.model.device.type
 
     @property
     def _chunk_rows(self) -> int:
         return CHUNK_ROWS
 
-    def _new_cache(self, source: Tensor | None, count: int) -> TokenTable:
+    def _new_cache(self, source: Tensor | None, count: int) -> Table:
         table = self._idle.pop() if self._idle else self.model.new_table()
         if source is not None:
             table.copy_from(source[:, :count])
         return table
 
-    def _view(self, cache: TokenTable, count: int) -> Tensor:
+    def _view(self, cache: Table, count: int) -> Tensor:
         return cache.data[:, :count]
 
-    def _kept(self, cache: TokenTable, count: int) -> tuple[Tensor, int]:
-        copy = cache.data[:, :count].clone()
+    def _kept(self, cache: Table, count: int) -> tuple[Tensor, int]:
+        copy = cache.copied(0, count)
         return copy, copy.nbytes
 
-    def _released(self, cache: TokenTable) -> None:
+    def _released(self, cache: Table) -> None:
         if sum(table.data.nbytes for table in (*self._idle, cache)) <= self._idle_bytes:
             self._idle.append(cache)
 
@@ -87,12 +89,13 @@ class FastTarget(CachedTarget[TokenTable, Tensor]):
         logits, hidden = self.model.forward([_rows(chunk) for chunk in chunks], taps, heads)
         last = [chunk for chunk in chunks if chunk.is_last]
         parts = torch.split(logits, [1 + len(chunk.draft) for chunk in last])
-        return [partial(_scores, chunk, part) for chunk, part in zip(last, parts, strict=True)], hidden
-
-
-def _scores(chunk: Chunk, logits: Tensor, hidden: Tensor | None) -> Scores:
-    choose = chunk.sequence.sampler.chooser(logits, chunk.choice_positions.__getitem__)
-    return Scores.of(logits, hidden, lambda node: choose(node + 1))
+        scored: list[Scored] = [
+            lambda hidden, chunk=chunk, part=part: tensor_scores(
+                chunk.sequence.sampler, part, hidden, chunk.choice_positions.__getitem__
+            )
+            for chunk, part in zip(last, parts, strict=True)
+        ]
+        return scored, hidden
 
 
 def _rows(chunk: Chunk) -> SequenceRows:

@@ -15,6 +15,7 @@ from torch import Tensor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores, Work
+from decoding.targets.tensor_scores import dtype_name, tensor_scores
 
 _PREFIXES = 4
 
@@ -75,8 +76,8 @@ class HfTarget:
         return weight
 
     @property
-    def weight_dtype(self) -> torch.dtype:
-        return self.lm_head.dtype
+    def weight_dtype(self) -> str:
+        return dtype_name(self.lm_head.dtype)
 
     @property
     def runtime(self) -> str:
@@ -113,8 +114,7 @@ class HfTarget:
         hidden = torch.stack([out.hidden_states[tap][0] for tap in sequence.taps], 1) if sequence.taps else None
         sequence.staged = (list(pending), draft, hidden)
         root = past + len(pending)
-        choose = sequence.sampler.chooser(logits, lambda row: root + draft.depth(row - 1))
-        return Scores.of(logits, hidden, lambda node: choose(node + 1))
+        return tensor_scores(sequence.sampler, logits, hidden, lambda row: root + draft.depth(row - 1))
 
     def commit(self, sequence: HfSequence, path: Sequence[int]) -> None:
         if sequence.staged is None:

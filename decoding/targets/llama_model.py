@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
-from decoding.targets.cache.kv_cache import TokenTable
+from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.fast_ops import Projection, RopeTable, projection
 from decoding.targets.int8.linear import Int8Layers
 from decoding.targets.int8.quantize import HEAD, Rounded, rounded_model
@@ -57,7 +57,7 @@ class LlamaModel(ABC):
         small = dtype == torch.int8
         plain: Packer = Int8Layers().projection if small else projection
         rotating: Packer = partial(plain, rotates=True) if small else plain
-        self.rotation = stream_rotation(config.hidden_size) if small else None
+        self.rotation = torch.from_numpy(stream_rotation(config.hidden_size)) if small else None
         stored = _Weights(_rounded(config, dict(weights)) if small else dict(weights), self.dtype, self.device)
         hidden, vocab = config.hidden_size, config.vocab_size
         self.embedding = stored.take("model.embed_tokens.weight", vocab, hidden)
@@ -73,18 +73,18 @@ class LlamaModel(ABC):
         """The LM head, packed when it is first asked for: a drafter that has rows of its own never does."""
         return self._pack_head()
 
-    def new_table(self) -> TokenTable:
+    def new_table(self) -> TensorTable:
         """An empty table for the keys and values of one sequence: a plane for each layer, of the two, and head.
 
         So the rows that attention reads together lie together: 1.5 ms of 20 against rows that hold all heads.
         """
-        return TokenTable(
+        return TensorTable(
             self.config.layers * 2 * self.config.kv_heads, (self.config.head_dim,), self.dtype, self.device
         )
 
-    def new_states(self, taps: int) -> TokenTable:
+    def new_states(self, taps: int) -> TensorTable:
         """An empty table for the hidden states of one sequence: a plane per tap."""
-        return TokenTable(taps, (self.config.hidden_size,), self.dtype, self.device)
+        return TensorTable(taps, (self.config.hidden_size,), self.dtype, self.device)
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """RMS norm of x [rows, hidden]."""

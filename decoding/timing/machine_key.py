@@ -3,8 +3,6 @@
 import os
 import platform
 
-import torch
-
 from decoding.serving.load import chosen_dtype, runtime_of
 from decoding.serving.text_decoder import TextDecoder
 
@@ -15,12 +13,21 @@ def running_as(decoder: TextDecoder) -> str:
     return _key(decoder.name, target.weight_dtype, target.runtime)
 
 
-def would_run_as(model: str, dtype: str = "auto", device: str = "auto") -> str:
+def would_run_as(model: str, dtype: str = "auto", device: str = "auto", adapter: str = "") -> str:
     """The same key before anything is loaded, from the names that `load_text_decoder` takes. Raises ValueError."""
     weights, where = chosen_dtype(dtype, device, model)
-    return _key(model, weights, runtime_of(weights, where))
+    return _key(f"{model} {adapter}".rstrip(), weights, runtime_of(weights, where))
 
 
-def _key(model: str, dtype: torch.dtype, runtime: str) -> str:
-    parts = (model.replace(os.sep, "_"), str(dtype).removeprefix("torch."), runtime, str(torch.get_num_threads()))
-    return "-".join((*parts, platform.node()))
+def _key(model: str, dtype: str, runtime: str) -> str:
+    return "-".join((model.replace(os.sep, "_"), dtype, runtime, str(_threads(runtime)), platform.node()))
+
+
+def _threads(runtime: str) -> int:
+    if runtime == "kernels":
+        from kernels.cpu.threads import thread_count
+
+        return thread_count()
+    import torch
+
+    return torch.get_num_threads()

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from decoding.checkpoints.adapters.adapter import About
-from decoding.serving.load import DTYPES, auto_dtype
+from decoding.serving.load import chosen_dtype, tensor_dtype
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.data.packing import Pack, pack_order
 from decoding.training.model.base import Base
@@ -70,7 +70,7 @@ def train(
     try:
         about = About(base.name, base.sha256, prompt_version, dict(notes or {}))
         learnt = objective(config, base, data, held_out)
-        dtype = DTYPES[config.dtype] or auto_dtype(device.type)
+        dtype = tensor_dtype(chosen_dtype(config.dtype, device.type)[0])
         run = _Run(config, base, learnt, subject(config, base, about, dtype, device), out, world, validator)
         run.begin(resume)
         while not run.finished and not world.agree(stopped()):

@@ -5,15 +5,18 @@ An adapter adds scale * B A to some weights W [out, in], with A [rank, in] and B
 It is merged when weights are loaded, so decoding costs no more than without it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any
-
-import torch
-from torch import Tensor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from decoding.errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class AdapterMismatch(ModelError):
@@ -47,6 +50,7 @@ class Adapter:
     alpha: float
     about: About
     rank_stabilised: bool = False  # rsLoRA, arXiv 2312.03732
+    files: tuple[Path, ...] = ()  # from which it was read
 
     @property
     def scale(self) -> float:
@@ -101,6 +105,8 @@ def factorise(differences: Mapping[str, Tensor], rank: int) -> dict[str, Factors
 
 
 def _factors(difference: Tensor, rank: int) -> Factors:
+    import torch
+
     if difference.shape[0] < difference.shape[1]:
         transposed = _factors(difference.T, rank)
         return Factors(transposed.b.T.contiguous(), transposed.a.T.contiguous())

@@ -8,21 +8,25 @@ peft's has `adapter_config.json` and `adapter_model.safetensors` in fp32. Our de
 `about.json`, which peft ignores.
 """
 
+from __future__ import annotations
+
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
 
 from decoding.checkpoints.adapters.adapter import About, Adapter, Factors
 from decoding.checkpoints.model_config import read_json
 from decoding.errors import ModelUnavailable, UnsupportedModel
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = 1
 _OURS, _PEFTS = "adapter.json", "adapter_config.json"
@@ -32,8 +36,37 @@ _PREFIX = "base_model.model."
 _UNSUPPORTED = {"use_dora": False, "bias": "none", "modules_to_save": None, "fan_in_fan_out": False}
 
 
+class _StoredFactors(Mapping[str, Factors]):
+    """The factors of a file, read when the first is asked for: an adapter that is merged already is only named.
+
+    Raises ModelUnavailable then, where the file has gone or is damaged.
+    """
+
+    def __init__(
+        self, file: Path, modules: list[str], restored: Callable[[Mapping[str, Tensor], str], Factors]
+    ) -> None:
+        self._file, self._modules, self._restored = file, modules, restored
+
+    def __getitem__(self, module: str) -> Factors:
+        return self._factors[module]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    @cached_property
+    def _factors(self) -> dict[str, Factors]:
+        from safetensors.torch import load_file
+
+        with _reading(self._file):
+            stored = load_file(self._file)
+        return {module: self._restored(stored, module) for module in self._modules}
+
+
 def read_adapter(folder: Path) -> Adapter:
-    """An adapter of either format. Raises ModelUnavailable or UnsupportedModel."""
+    """An adapter of either format, whose factors are read when needed. Raises ModelUnavailable or UnsupportedModel."""
     if (folder / _OURS).exists():
         return _read_ours(folder)
     if (folder / _PEFTS).exists():
@@ -60,6 +93,8 @@ def write_adapter(adapter: Adapter, folder: Path) -> int:
 
 def _quantised(rows: Tensor) -> tuple[Tensor, Tensor]:
     """int8 rows, rounded to nearest, and their scales; a row of zeros has scale 0."""
+    import torch
+
     rows = rows.detach().float().cpu()
     scale = rows.abs().amax(1) / 127
     steps = rows / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
@@ -70,16 +105,23 @@ def _read_ours(folder: Path) -> Adapter:
     values = read_json(folder / _OURS)
     if values.get("format") != FORMAT:
         raise UnsupportedModel(f"{folder} is an adapter of format {values.get('format')}; this version reads {FORMAT}")
-    stored = _tensors(folder / _OUR_TENSORS)
+    file = folder / _OUR_TENSORS
+    names = _names(file)
+    modules = sorted({name.rsplit(".", 1)[0] for name in names})
+    wanted = {f"{module}.{part}" for module in modules for part in ("a", "a_scale", "b", "b_scale")}
+    if missing := sorted(wanted - names):
+        raise ModelUnavailable(f"{folder} is damaged: it lacks {missing[0]!r}")
     try:
-        factors = {
-            module: Factors(_restored(stored, f"{module}.a"), _restored(stored, f"{module}.b").T.contiguous())
-            for module in sorted({name.rsplit(".", 1)[0] for name in stored})
-        }
         about = About(values["base"], values["base_sha256"], values["prompt_version"], values["notes"])
-        return Adapter(factors, int(values["rank"]), float(values["alpha"]), about, bool(values["rank_stabilised"]))
+        sizes = int(values["rank"]), float(values["alpha"])
+        stabilised = bool(values["rank_stabilised"])
     except KeyError as error:
         raise ModelUnavailable(f"{folder} is damaged: it lacks {error}") from error
+    return Adapter(_StoredFactors(file, modules, _our_factors), *sizes, about, stabilised, (folder / _OURS, file))
+
+
+def _our_factors(stored: Mapping[str, Tensor], module: str) -> Factors:
+    return Factors(_restored(stored, f"{module}.a"), _restored(stored, f"{module}.b").T.contiguous())
 
 
 def _restored(stored: Mapping[str, Tensor], name: str) -> Tensor:
@@ -119,16 +161,16 @@ def _read_peft(folder: Path) -> Adapter:
         raise UnsupportedModel(
             f"{folder}: only LoRA adapters with one rank and one alpha for all modules are supported"
         )
-    stored = _tensors(folder / _PEFT_TENSORS)
+    file = folder / _PEFT_TENSORS
     about = About(str(config.get("base_model_name_or_path") or "an unnamed model"), "unknown")
     try:
         if (folder / _ABOUT).exists():
             about = About(**read_json(folder / _ABOUT))
-        factors = {module: _peft_factors(stored, module) for module in _peft_modules(stored, folder)}
+        factors = _StoredFactors(file, list(_peft_modules(_names(file), folder)), _peft_factors)
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
     except (KeyError, TypeError) as error:
         raise ModelUnavailable(f"{folder} is damaged: {error}") from error
-    return Adapter(factors, rank, alpha, about, bool(config.get("use_rslora", False)))
+    return Adapter(factors, rank, alpha, about, bool(config.get("use_rslora", False)), (folder / _PEFTS, file))
 
 
 def _peft_factors(stored: Mapping[str, Tensor], module: str) -> Factors:
@@ -136,24 +178,35 @@ def _peft_factors(stored: Mapping[str, Tensor], module: str) -> Factors:
     return Factors(a, b)
 
 
-def _peft_modules(stored: Mapping[str, Tensor], folder: Path) -> Iterator[str]:
-    for name in sorted(stored):
+def _peft_modules(names: set[str], folder: Path) -> Iterator[str]:
+    for name in sorted(names):
         module, found, part = name.removeprefix(_PREFIX).rpartition(".lora_")
         if not found or part not in ("A.weight", "B.weight"):
             raise UnsupportedModel(f"{folder}: the tensor {name} is not one of a LoRA adapter on linear layers")
         if part == "A.weight":
+            if f"{_PREFIX}{module}.lora_B.weight" not in names:
+                raise ModelUnavailable(f"{folder} is damaged: {_PREFIX}{module}.lora_B.weight is missing")
             yield module
 
 
-def _tensors(file: Path) -> dict[str, Tensor]:
+def _names(file: Path) -> set[str]:
+    """Of the tensors in a file, whose data are not read."""
+    with _reading(file), safe_open(file, framework="numpy") as stored:
+        return set(stored.keys())
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
     try:
-        return load_file(file)
+        yield
     except (SafetensorError, OSError) as error:
         raise ModelUnavailable(f"{file} is missing or damaged ({error}); fetch the adapter again") from error
 
 
 def _write(folder: Path, file: str, tensors: Mapping[str, Tensor], documents: Mapping[str, Mapping[str, Any]]) -> None:
     """Write each file whole or not at all, and the configuration last, because readers look for it."""
+    from safetensors.torch import save_file
+
     folder.mkdir(parents=True, exist_ok=True)
     staging = folder / f"{file}.unfinished"
     save_file(dict(sorted(tensors.items())), staging, {"format": "pt"})

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from decoding.checkpoints.model_config import Rope
-from decoding.targets.fast_ops import inverse_frequencies
 
 KeysValues = tuple[Tensor, Tensor]  # [kv_heads, rows, head_dim] each, keys rotated
 
@@ -46,7 +45,7 @@ class LayerShape:
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines [..., rows, head_dim] of positions [..., rows]."""
-        frequencies = inverse_frequencies(Rope(self.rope_theta), self.head_dim).to(positions.device)
+        frequencies = torch.from_numpy(Rope(self.rope_theta).frequencies(self.head_dim)).to(positions.device)
         angles = positions[..., None].float() * frequencies
         angles = torch.cat([angles, angles], -1)
         return angles.cos().to(dtype), angles.sin().to(dtype)

@@ -14,15 +14,16 @@ from torch import Tensor
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
 from decoding.heads.modules.block import BlockHead
 from decoding.heads.modules.layer import KeysValues
+from decoding.heads.tensor_context import TensorContext
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
 from decoding.methods.drafting.trees import Level
-from decoding.targets.cache.kv_cache import TokenTable
+from decoding.targets.cache.tensor_table import TensorTable
 
 
 class BlockContext:
@@ -32,7 +33,7 @@ class BlockContext:
         self._head, weight = head, head.fc.weight
         self._shape = (head.size("layers"), 2, head.size("kv_heads"))
         planes = self._shape[0] * self._shape[1] * self._shape[2]
-        self._rows = TokenTable(planes, (head.size("head_dim"),), weight.dtype, weight.device)
+        self._rows = TensorTable(planes, (head.size("head_dim"),), weight.dtype, weight.device)
         self.count = 0  # tokens
         self.last: Tensor | None = None  # the newest token's tapped states [1, taps, hidden]
 
@@ -81,14 +82,15 @@ class BlockMethod(Method):
         self.taps = found.config.taps
 
     @torch.inference_mode()
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        to_target(self._head, context)
-        self._embedding = context.embedding
-        self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        tensors = TensorContext.of(context)
+        to_target(self._head, tensors)
+        self._embedding = tensors.embedding
+        self._vocabulary = DraftVocabulary.for_prompt(tensors, self._head.config.frequent, prompt)
         self._context = BlockContext(self._head)
         self._cursor = context.cursor
         if hidden is not None:
-            self._context.append(hidden)
+            self._context.append(torch.as_tensor(hidden))
 
     @torch.inference_mode()
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
@@ -106,7 +108,7 @@ class BlockMethod(Method):
 
     @torch.inference_mode()
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        self._context.append(committed_hidden(draft, scores, verdict))
+        self._context.append(torch.as_tensor(committed_hidden(draft, scores, verdict)))
 
     def levels(self, states: Tensor, tokens: Sequence[int], count: int) -> list[Level]:
         """The best `count` guesses for each position, independent of the other positions."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context
+from decoding.engine.target import Array
 from decoding.methods.blocks.domino_paths import PathMethod
 from decoding.methods.drafting.trees import Bounds
 from kernels.available import runs_kernels
@@ -24,7 +25,7 @@ class Domino(PathMethod):
     _loop: "DominoLoop | None"
 
     @torch.inference_mode()
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         super().begin(prompt, hidden, context)
         self._loop = None
 

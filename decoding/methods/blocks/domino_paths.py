@@ -9,6 +9,7 @@ from torch import Tensor
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context
+from decoding.engine.target import Array
 from decoding.heads.modules.block import BlockHead
 from decoding.heads.modules.domino import DominoHead
 from decoding.methods.blocks.block_method import BlockMethod
@@ -23,7 +24,7 @@ class PathMethod(BlockMethod):
     _head: DominoHead
 
     @torch.inference_mode()
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         super().begin(prompt, hidden, context)
         self._factor_rows = self._head.factor_rows(self._vocabulary.rows, self._vocabulary.ids)
 

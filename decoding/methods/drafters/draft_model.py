@@ -17,10 +17,11 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadMismatch, find_head, to_target
 from decoding.heads.modules.small_lm import SmallLm
+from decoding.heads.tensor_context import TensorContext
 from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
 from decoding.methods.drafting.trees import Level, admitted, offered
 from decoding.targets.fast_model import FastModel
@@ -44,15 +45,16 @@ class DraftModel(Method):
         self._source: Head | Path = Path(str(head)).expanduser() if checkpoint else find_head(self.kind, head)
 
     @torch.inference_mode()
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        tensors = TensorContext.of(context)
         if isinstance(self._source, SmallLm):
-            model = _small_model(to_target(self._source, context), context.embedding)
-            frequent, lm_head = self._source.config.frequent, context.lm_head
+            model = _small_model(to_target(self._source, tensors), tensors.embedding)
+            frequent, lm_head = self._source.config.frequent, tensors.lm_head
         else:
-            model = _other_model(self._source, context.embedding.dtype, context.embedding.device)
+            model = _other_model(self._source, tensors.embedding.dtype, tensors.embedding.device)
             frequent, lm_head = (), model.lm_head
             _check_vocabulary(model, context)
-        ranking = Context(context.sampler, context.embedding, lm_head[: len(context.lm_head)], context.recall)
+        ranking = TensorContext(context.sampler, tensors.embedding, lm_head[: len(context.lm_head)], context.recall)
         self._vocabulary = DraftVocabulary.for_prompt(ranking, frequent, prompt)
         self._reader, self._cursor = _Reader(model), context.cursor
 

@@ -13,10 +13,11 @@ from torch.nn import functional
 
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
 from decoding.heads.modules.eagle3 import Eagle3Head
+from decoding.heads.tensor_context import TensorContext
 from decoding.methods.drafters.branches import Branches, joined, no_rows
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
@@ -43,13 +44,14 @@ class Eagle3(Method):
         self.taps = found.config.taps
 
     @torch.inference_mode()
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        head = to_target(self._head, context)
-        self._embedding, self._cursor = context.embedding, context.cursor
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        tensors = TensorContext.of(context)
+        head = to_target(self._head, tensors)
+        self._embedding, self._cursor = tensors.embedding, context.cursor
         frequent = head.config.frequent
         own = head.size("own_lm_head") and frequent
         self._vocabulary = (
-            DraftVocabulary(context, frequent) if own else DraftVocabulary.for_prompt(context, frequent, prompt)
+            DraftVocabulary(tensors, frequent) if own else DraftVocabulary.for_prompt(tensors, frequent, prompt)
         )
         self._rows = no_rows(head.size("kv_heads"), head.size("head_dim"), self._head.fc.weight)
         self._features = self._head.fc.weight.new_empty(0, head.config.hidden)  # of tokens that have no pair yet
@@ -81,10 +83,10 @@ class Eagle3(Method):
         self._read(committed_hidden(draft, scores, verdict))
 
     @torch.inference_mode()
-    def _read(self, hidden: Tensor | None) -> None:
+    def _read(self, hidden: Array | None) -> None:
         """Take in the states [new, taps, hidden] of the next tokens."""
         if hidden is not None and len(hidden):
-            self._features = torch.cat([self._features, self._head.fused(hidden)])
+            self._features = torch.cat([self._features, self._head.fused(torch.as_tensor(hidden))])
 
     def _pair(self, tokens: Sequence[int]) -> None:
         """Feed each new feature, paired with the token after it, once."""

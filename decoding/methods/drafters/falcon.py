@@ -18,10 +18,11 @@ from torch.nn import functional
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
 from decoding.heads.modules.falcon import FalconHead, pairs_of, windows_of
+from decoding.heads.tensor_context import TensorContext
 from decoding.methods.drafters.branches import Branches, joined, no_rows
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
@@ -54,13 +55,14 @@ class Falcon(Method):
         self._width, self._passes, self._top_k = width, passes, top_k
         self.taps = found.config.taps
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        to_target(self._head, context)
-        self._embedding, self._cursor = context.embedding, context.cursor
-        self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        tensors = TensorContext.of(context)
+        to_target(self._head, tensors)
+        self._embedding, self._cursor = tensors.embedding, context.cursor
+        self._vocabulary = DraftVocabulary.for_prompt(tensors, self._head.config.frequent, prompt)
         self._text = _Text(self._head)
         if hidden is not None:
-            self._text.read(hidden[:, -1])
+            self._text.read(torch.as_tensor(hidden[:, -1]))
 
     @torch.inference_mode()
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
@@ -89,7 +91,7 @@ class Falcon(Method):
 
     @torch.inference_mode()
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        self._text.read(committed_hidden(draft, scores, verdict)[:, -1])
+        self._text.read(torch.as_tensor(committed_hidden(draft, scores, verdict)[:, -1]))
 
     def _pass(self, branches: Branches, line: Tensor, parents: Sequence[int], first: int) -> Tensor:
         """Features [glances, k, hidden] of the positions after each glance; parents: indices in the previous level."""

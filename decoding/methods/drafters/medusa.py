@@ -12,10 +12,11 @@ from torch import Tensor
 
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
 from decoding.heads.modules.medusa import MedusaHead
+from decoding.heads.tensor_context import TensorContext
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
 from decoding.methods.drafting.trees import LEAST, Bounds, best_first, offered
@@ -35,9 +36,10 @@ class Medusa(Method):
         self._head, self._bounds, self._top_k = found, Bounds(budget, least), top_k
         self.taps = found.config.taps
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
-        to_target(self._head, context)
-        self._vocabulary = DraftVocabulary.for_prompt(context, self._head.config.frequent, prompt)
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        tensors = TensorContext.of(context)
+        to_target(self._head, tensors)
+        self._vocabulary = DraftVocabulary.for_prompt(tensors, self._head.config.frequent, prompt)
         self._cursor = context.cursor
         self._seen = 0  # tokens whose states were read
         self._last: Tensor | None = None  # state [hidden] of the last of them
@@ -59,7 +61,7 @@ class Medusa(Method):
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._read(committed_hidden(draft, scores, verdict))
 
-    def _read(self, hidden: Tensor) -> None:
+    def _read(self, hidden: Array) -> None:
         """Take in the states [new, taps, hidden] of the next tokens."""
         if len(hidden):
-            self._seen, self._last = self._seen + len(hidden), hidden[-1, -1]
+            self._seen, self._last = self._seen + len(hidden), torch.as_tensor(hidden[-1, -1])

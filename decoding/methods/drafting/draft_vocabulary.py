@@ -10,10 +10,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from decoding.engine.method import Context
+from decoding.engine.sampling.tensor_choice import rank
+from decoding.heads.tensor_context import TensorContext
 from decoding.methods.drafting.trees import Level
-
-LIKELY = 256  # tokens per position whose noise is worth computing
 
 
 def log_probabilities(scores: Tensor) -> Tensor:
@@ -27,7 +26,7 @@ class DraftVocabulary:
     ids: [size] ascending; None drafts the target's whole vocabulary. Tensors [..., size] have one entry per id, in that order.
     """
 
-    def __init__(self, context: Context, ids: Iterable[int] | None = None) -> None:
+    def __init__(self, context: TensorContext, ids: Iterable[int] | None = None) -> None:
         self._sampler = context.sampler
         device = context.lm_head.device
         whole = ids is None
@@ -36,7 +35,7 @@ class DraftVocabulary:
         self.rows = context.lm_head if whole else context.lm_head[self.ids]  # [size, hidden]
 
     @classmethod
-    def for_prompt(cls, context: Context, frequent: Iterable[int], prompt: Iterable[int]) -> "DraftVocabulary":
+    def for_prompt(cls, context: TensorContext, frequent: Iterable[int], prompt: Iterable[int]) -> "DraftVocabulary":
         """The frequent tokens, the prompt's and the recall's; the whole vocabulary if `frequent` is empty."""
         always = set(frequent)
         if not always:
@@ -58,15 +57,7 @@ class DraftVocabulary:
 
     def noisy(self, logits: Tensor, positions: Tensor) -> Tensor:
         """`ranked` before normalisation; linear in the logits, with the factor `sharpness`."""
-        return self._sampler.rank(logits, positions[:, None], self.ids)
-
-    def likely(self, logits: Tensor, positions: Tensor, count: int) -> list[Level]:
-        """`levels` of `ranked` for a large vocabulary: noise is computed for each position's most likely tokens only."""
-        most = logits.topk(min(max(count, LIKELY), logits.shape[-1]), dim=-1)
-        ids = self.ids[most.indices]
-        scores = log_probabilities(self._sampler.rank(most.values, positions[:, None], ids))
-        best = scores.topk(min(count, scores.shape[-1]), dim=-1)
-        return _levels(ids.gather(-1, best.indices), best.values)
+        return rank(self._sampler, logits, positions[:, None], self.ids)
 
     @property
     def sharpness(self) -> float:
@@ -80,9 +71,5 @@ class DraftVocabulary:
 
     def levels(self, scores: Tensor, count: int) -> list[Level]:
         """`best` as one level of a tree per row."""
-        return _levels(*self.best(scores, count))
-
-
-def _levels(tokens: Tensor, scores: Tensor) -> list[Level]:
-    """One level of a tree per row."""
-    return [Level(row, values) for row, values in zip(tokens.tolist(), scores.tolist(), strict=True)]
+        rows = zip(*(part.tolist() for part in self.best(scores, count)), strict=True)
+        return [Level(tokens, values) for tokens, values in rows]

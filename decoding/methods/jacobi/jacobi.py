@@ -6,11 +6,9 @@ temperature: the answers are the target's keyed choices, and a guess keeps its a
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.jacobi.first_guess import FirstGuess, first_guesses, known
 from decoding.methods.jacobi.window import answers, block_range, next_state
@@ -32,7 +30,7 @@ class Jacobi(Method):
             raise ValueError(f"block_size must be 1 or more, not {block_size}")
         self._block_size, self._refill, self._first = block_size, refill, known(first_guess)
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._draws = first_guesses(self._first, prompt)
         self._prompt_length = self._start = len(prompt)  # start: absolute position of the first guess
         self._guess: list[int] = []

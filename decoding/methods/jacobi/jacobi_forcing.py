@@ -9,11 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from math import ceil
 
-from torch import Tensor
-
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.drafting.ngram_pool import NgramPool, different
 from decoding.methods.jacobi.first_guess import FirstGuess, first_guesses, known
@@ -63,7 +61,7 @@ class JacobiForcing(Method):
         self._candidate_tokens, self._per_matched = candidate_tokens, per_matched
         self._from_recall, self._from_prompt = from_recall, from_prompt
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._draws = first_guesses(self._first, prompt)
         self._pool = NgramPool(self._pool_size, context.recall.sequences if self._from_recall else ())
         self._prompt_length = len(prompt)

@@ -7,11 +7,9 @@ under the root, and column i of the higher levels hangs below node i of that cha
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.jacobi.first_guess import PromptDraws
 
@@ -28,7 +26,7 @@ class Lookahead(Method):
             raise ValueError("need window >= 1, ngram >= 2 and guesses >= 0")
         self._window, self._ngram, self._guesses, self._from_prompt = window, ngram, guesses, pool_from_prompt
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._draws = PromptDraws(prompt)
         self._columns: dict[int, list[int]] = {}  # position of level 0 -> tokens on level 0, 1, ... (a diagonal)
         self._pool = _NgramPool(self._guesses)

@@ -9,15 +9,12 @@ probable prefixes, together with copies of what followed the last tokens elsewhe
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
-from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
+from decoding.methods.drafting.likely import likely_levels
 from decoding.methods.drafting.ngram_pool import NgramPool, different
 from decoding.methods.drafting.trees import LEAST, Bounds, Level, best_first, offered
 from decoding.methods.jacobi.first_guess import mask_token
@@ -48,9 +45,9 @@ class MaskTokens(Method):
         self._copies, self._copied_tokens, self._per_matched = copies, copied_tokens, per_matched
         self._bounds, self._sure = Bounds(budget, least), sure
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._mask = mask_token(prompt)
-        self._vocabulary, self._cursor = DraftVocabulary(context), context.cursor
+        self._sampler, self._cursor = context.sampler, context.cursor
         self._pool = NgramPool(0, context.recall.sequences)
         self._length = 0  # of the text before the draft
         self._first = 0  # position of the first level
@@ -73,7 +70,6 @@ class MaskTokens(Method):
         drafted = Draft.trie([*paths, *(path + masks for path in masked)])
         return Draft(drafted.tokens, drafted.parents, context=len(drafted))
 
-    @torch.inference_mode()
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         node, children = verdict.path[-1] if verdict.path else ROOT, draft.children
         found: list[int] = []
@@ -81,9 +77,8 @@ class MaskTokens(Method):
             found.append(node)
         self._first, self._levels = self._length + len(verdict.path) + 1, []
         if found:
-            logits, count = scores.after(found), offered(self._top_k, self._cursor())
-            positions = torch.arange(self._first, self._first + len(found), device=logits.device)
-            self._levels = self._vocabulary.likely(logits, positions, count)
+            count = offered(self._top_k, self._cursor())
+            self._levels = likely_levels(self._sampler, scores.after(found), self._first, count)
 
 
 def _allowed_run(path: tuple[int, ...], cursor: ConstraintCursor | None) -> tuple[int, ...]:

@@ -4,19 +4,18 @@ A subclass brings a forward and a KV cache: `fast_target` tables, `int8.cpu_targ
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from itertools import accumulate, pairwise
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from weakref import WeakSet
-
-import torch
-from torch import Tensor
 
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Scores, Work
+from decoding.engine.target import Array, Scores, Work
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.cache.prefix_cache import Entry, PrefixCache, longest_prefix
 
@@ -41,10 +40,18 @@ class Model(Protocol):
     """What a target needs of its model beside the forward."""
 
     config: ModelConfig
-    embedding: Tensor
-    lm_head: Tensor
 
-    def new_states(self, taps: int) -> TokenTable:
+    @property
+    def embedding(self) -> Array:
+        """[vocab, hidden]."""
+        ...
+
+    @property
+    def lm_head(self) -> Array:
+        """[vocab, hidden]."""
+        ...
+
+    def new_states(self, taps: int) -> TokenTable[Any]:
         """An empty table for the hidden states of one sequence: a plane per tap."""
         ...
 
@@ -60,7 +67,7 @@ class CachedSequence(Generic[Cache]):
     sampler: Sampler
     taps: tuple[int, ...]
     cache: Cache
-    states: TokenTable  # hidden states, a plane per tap
+    states: TokenTable[Any]  # hidden states, a plane per tap
     tokens: list[int] = field(default_factory=list)
     staged: tuple[list[int], Draft] | None = None
 
@@ -69,8 +76,8 @@ class CachedSequence(Generic[Cache]):
         return len(self.tokens)
 
     @property
-    def hidden(self) -> Tensor | None:
-        return self.states.data[:, : self.cached].transpose(0, 1) if self.taps else None
+    def hidden(self) -> Array | None:
+        return self.states.data[:, : self.cached].swapaxes(0, 1) if self.taps else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +107,28 @@ class Chunk(Generic[Cache]):
         """Rows of the chunk whose logits are wanted: the root and the nodes."""
         return range(len(self.pending) - 1 if self.is_last else len(self), len(self))
 
-    def staged_states(self) -> Tensor | None:
+    def staged_states(self) -> Array | None:
         """[pending + nodes, taps, hidden] of all that the sequence fed, once its last chunk is through."""
         sequence, end = self.sequence, self.before + len(self)
-        return sequence.states.data[:, sequence.cached : end].transpose(0, 1).clone() if sequence.taps else None
+        return sequence.states.copied(sequence.cached, end).swapaxes(0, 1) if sequence.taps else None
+
+
+Given = ParamSpec("Given")
+Done = TypeVar("Done")
+Itself = TypeVar("Itself", bound="CachedTarget[Any, Any]")
+
+
+def _computing(
+    method: Callable[Concatenate[Itself, Given], Done],
+) -> Callable[Concatenate[Itself, Given], Done]:
+    """The method, in the target's mode of computing."""
+
+    @wraps(method)
+    def inside(self: Itself, /, *args: Given.args, **kwargs: Given.kwargs) -> Done:
+        with self.mode():
+            return method(self, *args, **kwargs)
+
+    return inside
 
 
 class CachedTarget(ABC, Generic[Cache, Kept]):
@@ -113,9 +138,10 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
     """
 
     model: Model
+    mode: Callable[[], AbstractContextManager[Any]] = nullcontext  # entered for all that computes
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
-        self._prefixes = PrefixCache[tuple[Kept, Tensor]](cache_bytes)
+        self._prefixes = PrefixCache[tuple[Kept, Array]](cache_bytes)
         self._live: WeakSet[CachedSequence[Cache]] = WeakSet()
 
     @abstractmethod
@@ -131,7 +157,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         """The first `count` rows of a closed sequence's cache, to stay, and their size in bytes."""
 
     @abstractmethod
-    def _run(self, chunks: Sequence[Chunk[Cache]], taps: Sequence[int]) -> tuple[Sequence["Scored"], Tensor | None]:
+    def _run(self, chunks: Sequence[Chunk[Cache]], taps: Sequence[int]) -> tuple[Sequence["Scored"], Array | None]:
         """One forward: what it says of each last chunk, and hidden states [taps, rows or more, hidden] (None without taps).
 
         Keys and values go into the sequences' caches.
@@ -155,14 +181,14 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         return min([config.max_positions, *(window for window in config.sliding_windows if window)])
 
     @property
-    def embedding(self) -> Tensor:
+    def embedding(self) -> Array:
         return self.model.embedding
 
     @property
-    def lm_head(self) -> Tensor:
+    def lm_head(self) -> Array:
         return self.model.lm_head
 
-    @torch.inference_mode()
+    @_computing
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> CachedSequence[Cache]:
         if not all(0 <= tap <= self.model.config.layers for tap in taps):
             raise ValueError(f"taps must lie between 0 and {self.model.config.layers}, not {taps}")
@@ -172,12 +198,12 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
             self._prefixes.used(found[0])
         return self._new(sampler, taps, *found or ())
 
-    @torch.inference_mode()
+    @_computing
     def score(self, work: Sequence[Work[CachedSequence[Cache]]]) -> list[Scores]:
         chunks = [chunk for each in work for chunk in self._staged(each)]
         return [scores for batch in _batches(chunks) for scores in self._forward(batch)]
 
-    @torch.inference_mode()
+    @_computing
     def commit(self, sequence: CachedSequence[Cache], path: Sequence[int]) -> None:
         if sequence.staged is None:
             raise RuntimeError("commit() without score()")
@@ -187,20 +213,20 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         sequence.tokens += [*pending, *(draft.tokens[node] for node in path)]
         sequence.staged = None
 
-    @torch.inference_mode()
+    @_computing
     def fork(self, sequence: CachedSequence[Cache], sampler: Sampler) -> CachedSequence[Cache]:
         if sequence.staged is not None:
             raise RuntimeError("fork() between score() and commit()")
         return self._new(sampler, sequence.taps, sequence, sequence.cached)
 
-    @torch.inference_mode()
+    @_computing
     def close(self, sequence: CachedSequence[Cache]) -> None:
         if sequence not in self._live:
             return
         self._live.remove(sequence)
         if sequence.cached and not self._prefixes.covers(sequence.tokens, sequence.taps):
             kept, size_bytes = self._kept(sequence.cache, sequence.cached)
-            states = sequence.states.data[:, : sequence.cached].clone()
+            states = sequence.states.copied(0, sequence.cached)
             entry = Entry(tuple(sequence.tokens), sequence.taps, (kept, states), size_bytes + states.nbytes)
             self._prefixes.add(entry)
         self._released(sequence.cache)
@@ -209,7 +235,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         self,
         sampler: Sampler,
         taps: tuple[int, ...],
-        source: CachedSequence[Cache] | Entry[tuple[Kept, Tensor]] | None = None,
+        source: CachedSequence[Cache] | Entry[tuple[Kept, Array]] | None = None,
         count: int = 0,
     ) -> CachedSequence[Cache]:
         """A sequence with nothing cached, or with the first `count` tokens of `source`."""
@@ -224,9 +250,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         self._live.add(sequence)
         return sequence
 
-    def _remembered(
-        self, source: CachedSequence[Cache] | Entry[tuple[Kept, Tensor]], count: int
-    ) -> tuple[Kept, Tensor]:
+    def _remembered(self, source: CachedSequence[Cache] | Entry[tuple[Kept, Array]], count: int) -> tuple[Kept, Array]:
         if isinstance(source, Entry):
             return source.kept
         return self._view(source.cache, count), source.states.data
@@ -265,7 +289,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
 class Scored(Protocol):
     """What a forward says of a sequence, but for its hidden states."""
 
-    def __call__(self, hidden: Tensor | None) -> Scores: ...
+    def __call__(self, hidden: Array | None) -> Scores: ...
 
 
 def _batches(chunks: Iterable[Chunk[Cache]]) -> Iterator[list[Chunk[Cache]]]:

@@ -4,19 +4,24 @@ A step writes its rows directly after the committed ones. Committing a chain mov
 and of a tree path only the accepted rows that lie out of place are moved.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
-import torch
-from torch import Tensor
+from decoding.engine.target import Array
 
 _SMALLEST = 256  # rows
+Rows = TypeVar("Rows", bound=Array)
 
 
-class TokenTable:
-    """A growing table of rows, one per token, in `planes` (layers, or taps). How many are valid is for the owner to know."""
+class TokenTable(Generic[Rows]):
+    """A growing table of rows, one per token, in `planes` (layers, or taps). How many are valid is for the owner to know.
 
-    def __init__(self, planes: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
-        self.data = torch.empty(planes, 0, *shape, dtype=dtype, device=device)  # [planes, capacity, *shape]
+    empty: makes an array of a shape, whose numbers may be anything.
+    """
+
+    def __init__(self, planes: int, shape: tuple[int, ...], empty: Callable[[tuple[int, ...]], Rows]) -> None:
+        self._empty = empty
+        self.data = empty((planes, 0, *shape))  # [planes, capacity, *shape]
 
     def reserve(self, needed: int, keep: int) -> None:
         """Room for `needed` rows; the first `keep` survive. Capacity doubles, so a token is copied once on average."""
@@ -24,7 +29,7 @@ class TokenTable:
         if needed <= capacity:
             return
         grown = max(_SMALLEST, 1 << (needed - 1).bit_length())
-        old, self.data = self.data, self.data.new_empty(planes, grown, *shape)
+        old, self.data = self.data, self._empty((planes, grown, *shape))
         self.data[:, :keep] = old[:, :keep]
 
     def compact(self, start: int, rows: Sequence[int]) -> None:
@@ -32,11 +37,17 @@ class TokenTable:
         placed = next((i for i, row in enumerate(rows) if row != i), len(rows))
         if placed == len(rows):
             return
-        source = torch.tensor(rows[placed:], device=self.data.device) + start
-        self.data[:, start + placed : start + len(rows)] = self.data.index_select(1, source)
+        self.data[:, start + placed : start + len(rows)] = self.data[:, [start + row for row in rows[placed:]]]
 
-    def copy_from(self, prefix: Tensor) -> None:
+    def copy_from(self, prefix: Rows) -> None:
         """Begin with the rows of `prefix` [planes, count, *shape], with room for some more."""
         count = prefix.shape[1]
         self.reserve(count + _SMALLEST, 0)
         self.data[:, :count] = prefix
+
+    def copied(self, start: int, end: int) -> Rows:
+        """A copy of the rows from `start` to `end` [planes, rows, *shape]."""
+        planes, _, *shape = self.data.shape
+        copy = self._empty((planes, end - start, *shape))
+        copy[:] = self.data[:, start:end]
+        return copy

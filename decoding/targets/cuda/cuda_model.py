@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.targets.cache.kv_cache import TokenTable
+from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.fast_ops import RopeTable
 from decoding.targets.llama_model import Layer, LlamaModel
 from kernels.compaction import compact_rows
@@ -39,7 +39,7 @@ def _rounded(count: int) -> int | None:
     return next((size for size in SIZES if size >= count), None)
 
 
-class CudaTable(TokenTable):
+class CudaTable(TensorTable):
     """A table whose accepted rows are moved by one kernel."""
 
     def compact(self, start: int, rows: Sequence[int]) -> None:
@@ -70,11 +70,11 @@ class CudaModel(LlamaModel):
         cos, sin = (part.reshape(-1, config.head_dim).contiguous() for part in pair)
         return cos, sin
 
-    def new_table(self) -> TokenTable:
+    def new_table(self) -> TensorTable:
         planes = self.config.layers * 2 * self.config.kv_heads
         return CudaTable(planes, (self.config.head_dim,), self.dtype, self.device)
 
-    def new_states(self, taps: int) -> TokenTable:
+    def new_states(self, taps: int) -> TensorTable:
         return CudaTable(taps, (self.config.hidden_size,), self.dtype, self.device)
 
     def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> _Outcome:

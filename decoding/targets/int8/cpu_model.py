@@ -6,12 +6,10 @@ from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from decoding.checkpoints.model_config import ModelConfig
+from decoding.engine.sampling.numpy_choice import Floats
 from decoding.targets.cache.kv_cache import TokenTable
-from decoding.targets.fast_ops import inverse_frequencies
 from decoding.targets.int8.buffers import Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
 from decoding.targets.int8.compiled import compiled_forward
 from decoding.targets.int8.packed_model import Arrays, head_room, padded
@@ -27,9 +25,9 @@ class HeadRows:
 
     model: "CpuModel"
     bytes: npt.NDArray[np.uint8]  # [rows, hidden]
-    scales: npt.NDArray[np.float32]  # [rows]
+    scales: Floats  # [rows]
 
-    def logits(self, rows: Sequence[int]) -> Tensor:
+    def logits(self, rows: Sequence[int]) -> Floats:
         """[rows, vocab], fp32."""
         return self.model.logits(self.bytes[rows], self.scales[rows])
 
@@ -47,8 +45,8 @@ class CpuModel:
         self._cos = self._sin = np.zeros((0, self.dim // 2), np.float32)
         self._forward = compiled_forward()
 
-        self.embedding = torch.from_numpy(arrays["embedding"])
-        self.lm_head = self.embedding if config.tie_embeddings else torch.from_numpy(arrays["lm_head"])
+        self.embedding = arrays["embedding"]
+        self.lm_head = self.embedding if config.tie_embeddings else arrays["lm_head"]
 
     def warm_up(self) -> None:
         """Compile or load what a forward needs."""
@@ -60,13 +58,13 @@ class CpuModel:
         """The pages of a sequence with nothing cached."""
         return Pages(self.config.layers * self.config.kv_heads, self.dim)
 
-    def new_states(self, taps: int) -> TokenTable:
+    def new_states(self, taps: int) -> TokenTable[Floats]:
         """An empty table for the hidden states of one sequence: a plane per tap."""
-        return TokenTable(taps, (self.config.hidden_size,), torch.float32, torch.device("cpu"))
+        return TokenTable(taps, (self.config.hidden_size,), _empty)
 
     def forward(
         self, parts: Sequence[Part], keys: Keys, taps: Sequence[int]
-    ) -> tuple[list[int], HeadRows, Tensor | None]:
+    ) -> tuple[list[int], HeadRows, Floats | None]:
         """The choice after every wanted row, these rows, and hidden states [taps, rows, hidden] (None without taps).
 
         Writes the keys and values of the rows into their sequences' pages, which must have room for them.
@@ -102,21 +100,21 @@ class CpuModel:
         self._team.run(self._forward, self._model, job)
         return head.tokens[0].tolist(), HeadRows(self, head.bytes, head.scales), self._tapped(states, taps)
 
-    def logits(self, rows: npt.NDArray[np.uint8], scales: npt.NDArray[np.float32]) -> Tensor:
+    def logits(self, rows: npt.NDArray[np.uint8], scales: Floats) -> Floats:
         """[rows, vocab] of quantized rows before the LM head."""
         logits = np.empty((len(rows), self.config.vocab_size), np.float32)
         head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
         head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
         job = self._room.of(1, 1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
         self._team.run(self._forward, self._model, job)
-        return torch.from_numpy(logits)
+        return logits
 
     def _angles(self, positions: Longs) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Cosines and sines [rows, dim / 2], computed for all positions up to twice the last when first needed."""
         end = int(positions.max()) + 1
         if end > len(self._cos):
             half = self.config.head_dim // 2
-            frequencies = inverse_frequencies(self.config.rope, self.config.head_dim).numpy()
+            frequencies = self.config.rope.frequencies(self.config.head_dim)
             angles = np.arange(2 * end, dtype=np.float32)[:, None] * frequencies
             self._cos, self._sin = (np.zeros((2 * end, self.dim // 2), np.float32) for _ in range(2))
             self._cos[:, :half], self._sin[:, :half] = (
@@ -125,18 +123,21 @@ class CpuModel:
             )
         return self._cos[positions], self._sin[positions]
 
-    def _tapped(self, states: npt.NDArray[np.float32], taps: Sequence[int]) -> Tensor | None:
+    def _tapped(self, states: Floats, taps: Sequence[int]) -> Floats | None:
         """Hidden states rotated back, and normalised where the tap is after the final norm."""
         if not taps:
             return None
         hidden = self.config.hidden_size
-        rotation = stream_rotation(hidden).float().t()
-        out = rotated(torch.from_numpy(states)[..., :hidden], rotation)
+        out = rotated(states[..., :hidden], stream_rotation(hidden).astype(np.float32).T)
         if self.config.layers in taps:
-            weight = torch.from_numpy(np.asarray(self._arrays["final_norm"]))
-            last = list(taps).index(self.config.layers)
-            out[last] = torch.nn.functional.rms_norm(out[last], weight.shape, weight, self.config.rms_norm_eps)
+            last = out[list(taps).index(self.config.layers)]
+            last /= np.sqrt(np.square(last).mean(-1, keepdims=True) + np.float32(self.config.rms_norm_eps))
+            last *= self._arrays["final_norm"]
         return out
+
+
+def _empty(shape: tuple[int, ...]) -> Floats:
+    return np.empty(shape, np.float32)
 
 
 def _addresses(config: ModelConfig, arrays: Arrays) -> Longs:

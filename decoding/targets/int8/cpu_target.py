@@ -9,18 +9,13 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.targets.cache import cached_target
 from decoding.targets.cache.cached_target import CachedSequence, CachedTarget, Scored
 from decoding.targets.int8.buffers import Keys, Part
 from decoding.targets.int8.cpu_model import CpuModel, HeadRows
-from decoding.targets.int8.packed_model import packed_model
 from decoding.targets.int8.pages import Pages
 
 CpuSequence = CachedSequence[Pages]
@@ -37,12 +32,15 @@ class CpuTarget(CachedTarget[Pages, Pages]):
     @classmethod
     def load(cls, path: Path, cache_bytes: int = cached_target.CACHE_BYTES) -> "CpuTarget":
         """From a checkpoint folder, packed anew. Raises ModelUnavailable, UnsupportedModel."""
+        from decoding.checkpoints.weight_files import read_weights
+        from decoding.targets.int8.packing import packed_model
+
         config = load_config(path)
         return cls(CpuModel(config, packed_model(config, read_weights(path))), cache_bytes)
 
     @property
-    def weight_dtype(self) -> torch.dtype:
-        return torch.int8
+    def weight_dtype(self) -> str:
+        return "int8"
 
     @property
     def runtime(self) -> str:
@@ -57,7 +55,7 @@ class CpuTarget(CachedTarget[Pages, Pages]):
     def _kept(self, cache: Pages, count: int) -> tuple[Pages, int]:
         return cache, cache.size_bytes
 
-    def _run(self, chunks: Sequence[Chunk], taps: Sequence[int]) -> tuple[list[Scored], Tensor | None]:
+    def _run(self, chunks: Sequence[Chunk], taps: Sequence[int]) -> tuple[list[Scored], Array | None]:
         choices, head_rows, hidden = self.model.forward([_part(chunk) for chunk in chunks], _keys(chunks), taps)
         last = [chunk for chunk in chunks if chunk.is_last]
         roots = accumulate((1 + len(chunk.draft) for chunk in last), initial=1)
@@ -68,7 +66,7 @@ class CpuTarget(CachedTarget[Pages, Pages]):
         return scored, hidden
 
 
-def _scores(nodes: int, root: int, head_rows: HeadRows, choices: Sequence[int], hidden: Tensor | None) -> Scores:
+def _scores(nodes: int, root: int, head_rows: HeadRows, choices: Sequence[int], hidden: Array | None) -> Scores:
     """root: the wanted row of node 0; that of ROOT, which is -1, stands before it."""
     return Scores(
         lambda wanted: head_rows.logits([root + node for node in wanted]),

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from decoding.targets.fast_ops import Projection
-from decoding.targets.int8.quantize import Rounded, has_fbgemm
-from decoding.targets.int8.rotation import block_rotation, rotated
+from decoding.targets.int8.quantize import Rounded, has_fbgemm, rotated
+from decoding.targets.int8.rotation import block_rotation
 
 _MARGIN = 2  # columns that pin the range of the input
 _ROWS = 64  # of a buffer at least
@@ -31,7 +31,7 @@ class Int8Layers:
     def projection(self, weight: Rounded, bias: Tensor | None = None, rotates: bool = False) -> Projection:
         """As `fast_ops.projection`, for x in fp32. rotates: x is rotated first, as the weight was (`block_rotation`)."""
         inner = self._fbgemm(weight) if has_fbgemm() else _weight_only(weight)
-        rotation = block_rotation(weight.steps.shape[1]) if rotates else None
+        rotation = torch.from_numpy(block_rotation(weight.steps.shape[1])) if rotates else None
 
         def project(x: Tensor) -> Tensor:
             out = inner(x if rotation is None else rotated(x, rotation))

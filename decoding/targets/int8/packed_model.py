@@ -12,24 +12,19 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from decoding.checkpoints.fetch.cache_folder import cache_root, exclusive, whole_folder
 from decoding.checkpoints.fetch.checked_files import crc32_of, flush
 from decoding.checkpoints.model_config import ModelConfig
-from decoding.errors import ModelUnavailable, UnsupportedModel
-from decoding.targets.int8.quantize import HEAD, rounded
-from decoding.targets.int8.rotation import rotated, rotated_layers, stream_rotation
-from kernels.cpu.int8_products import BLOCK, pack
-from kernels.cpu.quantize import hadamard_reference
+from decoding.errors import ModelUnavailable
+from kernels.cpu.int8_products import BLOCK
 
 Arrays = dict[str, npt.NDArray[Any]]
 NAMES = (
@@ -46,8 +41,6 @@ NAMES = (
 _SUMS = "crc32.json"
 _FORMAT = 2  # raised when the numbers change, so that older folders are made anew
 _KEPT = 3  # models, and adapters on them
-_LEVELS = 127
-_HALF = BLOCK // 2
 
 
 def padded(count: int) -> int:
@@ -55,152 +48,18 @@ def padded(count: int) -> int:
     return -(-count // BLOCK) * BLOCK
 
 
-def packed_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Arrays:
-    """From weights with transformers' names. Raises UnsupportedModel where they do not match the configuration.
-
-    matrices: int8, one after the other: qkv, attention's output, gate and up, and down of each layer, then the LM
-    head; scales (fp32), offsets (int32: 128 times the sum of a row) and biases (fp32; empty where there are none) of
-    their outputs; rotated_embedding [vocab, padded hidden]; final_norm [hidden]; qk_norms [layers, 2, dim], empty where
-    there are none. As they are stored, for draft heads: embedding [vocab, hidden] and lm_head, which is empty where it
-    is the embedding.
-    """
-    try:
-        return _Packer(config, dict(rotated_layers(config, weights))).arrays()
-    except (KeyError, RuntimeError, ValueError) as error:
-        raise UnsupportedModel(f"the checkpoint's config.json and weights do not match: {error}") from error
-
-
-class _Packer:
-    def __init__(self, config: ModelConfig, stored: Mapping[str, Tensor]) -> None:
-        self._config, self._stored = config, stored
-        self._matrices: list[npt.NDArray[np.int8]] = []
-        self._scales: list[Tensor] = []
-        self._offsets: list[npt.NDArray[np.int32]] = []
-        self._biases: list[Tensor] = []
-
-    def arrays(self) -> Arrays:
-        config = self._config
-        for layer in range(config.layers):
-            self._layer(f"model.layers.{layer}.")
-        embedding = self._take("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
-        final_norm = self._take("model.norm.weight", config.hidden_size)
-        head = embedding if config.tie_embeddings else self._take(HEAD, config.vocab_size, config.hidden_size)
-        rotation = stream_rotation(config.hidden_size).float()
-        self._add(
-            _padded_to(rotated(head * final_norm, rotation), padded(config.vocab_size), padded(config.hidden_size)),
-            None,
-        )
-        has_biases = any(bias.any() for bias in self._biases)
-        return {
-            "matrices": np.concatenate([matrix.reshape(-1) for matrix in self._matrices]),
-            "scales": torch.cat(self._scales).numpy(),
-            "offsets": np.concatenate(self._offsets),
-            "biases": torch.cat(self._biases).numpy() if has_biases else np.zeros(0, np.float32),
-            "rotated_embedding": _padded_to(
-                rotated(embedding, rotation), config.vocab_size, padded(config.hidden_size)
-            ).numpy(),
-            "embedding": embedding.numpy(),
-            "lm_head": np.zeros((0, 0), np.float32) if config.tie_embeddings else head.numpy(),
-            "final_norm": final_norm.numpy(),
-            "qk_norms": self._qk_norms(),
-        }
-
-    def _layer(self, prefix: str) -> None:
-        config, hidden = self._config, self._config.hidden_size
-        stream, inner, dim = padded(hidden), padded(config.intermediate_size), head_room(config)
-        query, key = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        q, k, v = (
-            self._linear(f"{prefix}self_attn.{name}_proj", rows, hidden)
-            for name, rows in (("q", query), ("k", key), ("v", key))
-        )
-        weight, bias = (
-            torch.cat([_halves_apart(q[i], config), _halves_apart(k[i], config), _heads(v[i], config)]) for i in (0, 1)
-        )
-        self._add(_padded_to(weight, len(weight), stream), bias[:, 0])
-        out, bias = self._linear(f"{prefix}self_attn.o_proj", hidden, query)
-        self._add(_padded_to(_heads(out.t(), config).t(), stream, config.heads * dim), bias[:, 0])
-        gates, ups = (
-            self._linear(f"{prefix}mlp.{name}_proj", config.intermediate_size, hidden) for name in ("gate", "up")
-        )
-        weight, bias = (_alternating(_padded_to(gates[i], inner), _padded_to(ups[i], inner)) for i in (0, 1))
-        self._add(_padded_to(weight, len(weight), stream), bias[:, 0])
-        down, bias = self._linear(f"{prefix}mlp.down_proj", hidden, config.intermediate_size)
-        down = torch.from_numpy(hadamard_reference(_padded_to(down, stream, inner).numpy()))
-        self._add(down, bias[:, 0])
-
-    def _linear(self, name: str, outputs: int, inputs: int) -> tuple[Tensor, Tensor]:
-        """Weight, and bias as a column; zeros where there is none."""
-        bias = self._take(f"{name}.bias", outputs) if f"{name}.bias" in self._stored else torch.zeros(outputs)
-        return self._take(f"{name}.weight", outputs, inputs), bias[:, None]
-
-    def _take(self, name: str, *shape: int) -> Tensor:
-        tensor = self._stored[name]
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} has shape {list(tensor.shape)}, not {list(shape)}")
-        return tensor.float()
-
-    def _add(self, weight: Tensor, bias: Tensor | None) -> None:
-        """The next matrix, with its outputs padded."""
-        outputs = padded(len(weight))
-        steps, scale = rounded(_padded_to(weight, outputs), _LEVELS)
-        self._matrices.append(pack(steps.numpy()))
-        self._scales.append(scale)
-        self._offsets.append(128 * steps.numpy().sum(1, dtype=np.int32))
-        self._biases.append(torch.zeros(outputs) if bias is None else _padded_to(bias[:, None], outputs)[:, 0])
-
-    def _qk_norms(self) -> npt.NDArray[np.float32]:
-        config = self._config
-        if not config.qk_norm:
-            return np.zeros(0, np.float32)
-        names = [f"model.layers.{i}.self_attn.{kind}_norm.weight" for i in range(config.layers) for kind in "qk"]
-        rows = [_halves_apart(self._take(name, config.head_dim)[:, None], config)[:, 0] for name in names]
-        return torch.stack(rows).numpy()
-
-
 def head_room(config: ModelConfig) -> int:
     """Numbers of a padded head."""
     return padded(config.head_dim)
 
 
-def _padded_to(tensor: Tensor, rows: int, columns: int | None = None) -> Tensor:
-    """The tensor with zeros at the end."""
-    out = tensor.new_zeros(rows, tensor.shape[1] if columns is None else columns)
-    out[: tensor.shape[0], : tensor.shape[1]] = tensor
-    return out.contiguous()
-
-
-def _heads(tensor: Tensor, config: ModelConfig) -> Tensor:
-    """[heads * head_dim, ...] with every head padded at its end."""
-    split = tensor.reshape(-1, config.head_dim, tensor.shape[1])
-    out = split.new_zeros(len(split), head_room(config), split.shape[2])
-    out[:, : config.head_dim] = split
-    return out.reshape(-1, tensor.shape[1])
-
-
-def _halves_apart(tensor: Tensor, config: ModelConfig) -> Tensor:
-    """[heads * head_dim, ...] with each half of every head padded at its end, so that a rotation's pairs stay half a head
-    apart.
-    """
-    half, room = config.head_dim // 2, head_room(config) // 2
-    split = tensor.reshape(-1, half, tensor.shape[1])
-    out = split.new_zeros(len(split), room, split.shape[2])
-    out[:, :half] = split
-    return out.reshape(-1, tensor.shape[1])
-
-
-def _alternating(gates: Tensor, ups: Tensor) -> Tensor:
-    """Half a block of gates, then half a block of ups, and so on."""
-    both = torch.stack([gates.view(-1, _HALF, gates.shape[1]), ups.view(-1, _HALF, ups.shape[1])], 1)
-    return both.reshape(-1, gates.shape[1])
-
-
-def kept_packed(files: Iterable[Path], adapter_sha256: str | None, make: Callable[[], Arrays]) -> Arrays:
-    """The packed model of these files with this adapter, mapped from the cache.
+def kept_packed(files: Iterable[Path], make: Callable[[], Arrays]) -> Arrays:
+    """The packed model of these files, those of an adapter included, mapped from the cache.
 
     It is made first where it is not there or damaged. Where the cache cannot be written, a line on stderr says so, and the
     model stays in memory.
     """
-    folder = cache_root() / "packed" / _key(files, adapter_sha256)
+    folder = cache_root() / "packed" / _key(files)
     if (found := _mapped(folder)) is not None:
         return found
     made = make()
@@ -230,7 +89,9 @@ def _mapped(folder: Path) -> Arrays | None:
         sums = json.loads((folder / _SUMS).read_text())
         if any(sums[f"{name}.npy"] != crc32_of(folder / f"{name}.npy") for name in NAMES):
             return None
-        found = {name: np.load(folder / f"{name}.npy", mmap_mode="c") for name in NAMES}  # "c": torch takes no others
+        found = {
+            name: np.load(folder / f"{name}.npy", mmap_mode="c") for name in NAMES
+        }  # "c": torch, for heads, takes no others
     except (OSError, ValueError, KeyError):
         return None
     with suppress(OSError):  # a cache that may only be read
@@ -245,6 +106,6 @@ def keep_newest(parent: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _key(files: Iterable[Path], adapter_sha256: str | None) -> str:
+def _key(files: Iterable[Path]) -> str:
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr((_FORMAT, stats, adapter_sha256)).encode()).hexdigest()[:32]
+    return hashlib.sha256(repr((_FORMAT, stats)).encode()).hexdigest()[:32]

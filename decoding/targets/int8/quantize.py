@@ -16,11 +16,15 @@ from decoding.checkpoints.fetch.cache_folder import cache_root
 from decoding.checkpoints.fetch.checked_files import CheckedFiles
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
-from decoding.targets.int8.rotation import block_rotation, rotated, rotated_layers
+from decoding.targets.int8.rotation import block_rotation, cosines, stream_rotation
 
 HEAD = "lm_head.weight"
 _FORMAT = 1  # raised when the integers change, so that older files are made anew
 _KEPT = 3  # files: models, and adapters on them
+
+_NORM_BEFORE = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "input_layernorm") | dict.fromkeys(
+    ("gate_proj", "up_proj"), "post_attention_layernorm"
+)
 
 
 class Rounded(NamedTuple):
@@ -74,7 +78,7 @@ def _rounded(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iter
 
 
 def _rotated_blocks(weight: Tensor) -> Tensor:
-    return rotated(weight, block_rotation(weight.shape[1]))
+    return rotated(weight, torch.from_numpy(block_rotation(weight.shape[1])))
 
 
 def _named(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -113,3 +117,39 @@ def _loaded(path: Path | None) -> Mapping[str, Tensor] | None:
 def _key(files: Iterable[Path], adapter_sha256: str | None) -> str:
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(repr((_FORMAT, levels(), stats, adapter_sha256)).encode()).hexdigest()[:32]
+
+
+def rotated(x: Tensor, rotation: Tensor) -> Tensor:
+    """x [..., columns], every `len(rotation)` columns multiplied by `rotation`, in its type: in fp64 a row's result, once
+    rounded to x's type, does not depend on the other rows.
+    """
+    return (x.reshape(-1, len(rotation)).to(rotation.dtype) @ rotation).to(x.dtype).view_as(x)
+
+
+def rotated_layers(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """`weights` with transformers' names, those of the layers in fp32 and rotated; norms whose weights were folded are ones."""
+    stored, stream, values = (
+        dict(weights),
+        torch.from_numpy(stream_rotation(config.hidden_size)).float(),
+        torch.from_numpy(cosines(config.head_dim)).float(),
+    )
+    for name, tensor in stored.items():
+        *before, module, kind = name.split(".")
+        if before[:2] != ["model", "layers"]:
+            yield name, tensor
+            continue
+        tensor = tensor.float()
+        if (norm := _NORM_BEFORE.get(module)) and kind == "weight":
+            tensor = rotated(tensor * stored[".".join([*before[:3], norm, kind])].float(), stream)
+        if module == "v_proj":
+            tensor = _rows_rotated(tensor, values)
+        elif module == "o_proj" and kind == "weight":
+            tensor = rotated(tensor, values)
+        if module in ("o_proj", "down_proj"):
+            tensor = _rows_rotated(tensor, stream)
+        yield name, torch.ones_like(tensor) if module in _NORM_BEFORE.values() else tensor
+
+
+def _rows_rotated(tensor: Tensor, rotation: Tensor) -> Tensor:
+    """A weight [out, in] or a bias [out] whose output is rotated."""
+    return (rotation.t() @ tensor.view(-1, len(rotation), tensor[0].numel())).view_as(tensor)

@@ -10,7 +10,7 @@ from decoding.checkpoints.target_identity import target_identity
 from decoding.checkpoints.weight_files import read_weights
 from decoding.heads.head import Head
 from decoding.heads.taps import all_taps
-from decoding.serving.load import DTYPES, auto_dtype
+from decoding.serving.load import chosen_dtype, tensor_dtype
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.heads.features import Features, Origin, digest_of, packs_of, write_features
 from decoding.training.heads.objective import HeadObjective
@@ -53,7 +53,8 @@ def make_features(
     origin = Origin(target, wanted, config.hidden_size, config.vocab_size, pack_tokens, seed, digest_of(packs))
     weights = merged_weights(read_weights(base.folder), adapter)
     _, where = join(device)
-    model = TrainModel(config, weights, {}, None, DTYPES[dtype] or auto_dtype(where.type), where)
+    chosen, _ = chosen_dtype(dtype, where.type)
+    model = TrainModel(config, weights, {}, None, tensor_dtype(chosen), where)
     return write_features(model, packs, origin, folder, report, stopped)
 
 

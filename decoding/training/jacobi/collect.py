@@ -7,13 +7,11 @@ sweep of the data are those of decoding. The answers are the model's own; those 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request
 from decoding.engine.method import Context, Method
 from decoding.engine.records.rounds import Round
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.jacobi.first_guess import FirstGuess
 from decoding.methods.jacobi.window import block_range
@@ -49,7 +47,7 @@ class Recorder(Method):
         self._inner, self._n, self.taps = inner, block_size, inner.taps
         self.states: dict[int, list[State]] = {}
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._prompt_length, self.states = len(prompt), {}
         self._inner.begin(prompt, hidden, context)
 

@@ -36,15 +36,14 @@ class Floor:
 
 def measure_floor(decoder: TextDecoder) -> Floor:
     """Measure the floor as the best of several runs, since that is when nothing else disturbs the machine."""
-    head = decoder.target.lm_head
+    head = torch.as_tensor(decoder.target.lm_head)
     layers = _layer_parameters(decoder.name)
     read = torch.zeros(_READ_BYTES // 4, device=head.device)
     left, right = torch.zeros(2, _MATRIX, _MATRIX, dtype=head.dtype, device=head.device)
-    dtype = decoder.target.weight_dtype
-    is_small = dtype == torch.int8
+    is_small = decoder.target.weight_dtype == "int8"
     multiply = Int8Layers().projection(rounded(right, levels())) if is_small else lambda x: x @ right
     return Floor(
-        weight_bytes=(layers + head.numel()) * dtype.itemsize,
+        weight_bytes=(layers + head.numel()) * (1 if is_small else head.itemsize),
         multiplications=layers + head.numel(),
         bytes_per_s=_READ_BYTES / _best_s(lambda: read.sum()),
         flops_per_s=2 * _MATRIX**3 / _best_s(lambda: multiply(left)),

@@ -7,8 +7,6 @@ tokens almost equally.
 
 from itertools import zip_longest
 
-import torch
-
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget, Work
@@ -34,7 +32,6 @@ def parting_gap(decoder: TextDecoder, prompt: str, plain: Generation, other: Gen
     return decoder.alone(lambda target: _gap(target, before, places, sampler))
 
 
-@torch.inference_mode()
 def _gap(target: AnyTarget, before: list[int], places: list[list[int]], sampler: Sampler) -> float:
     """The gap between the best tokens of the two sets in `places`, each as a continuation of `before`."""
     sequence = target.open(before, Sampler())

@@ -99,7 +99,7 @@ def peers_of(decoder: TextDecoder, folder: Path, limit: int) -> Iterator[list[Pe
 
 def peer_model(decoder: TextDecoder, limit: int, gguf: Path | None = None) -> PeerModel:
     """The decoder's own model; peers get 8-bit matrices as fp32."""
-    weight = decoder.target.lm_head
+    weight = torch.as_tensor(decoder.target.lm_head)
     return PeerModel(
         checkpoint=resolve(decoder.name),
         adapter=decoder.adapter,

@@ -94,7 +94,7 @@ def _beside_peers(
 
 
 def _circumstances(decoder: TextDecoder, choice: ModelChoice) -> dict[str, Any]:
-    weight = decoder.target.lm_head
+    weight = torch.as_tensor(decoder.target.lm_head)
     return {
         "model": choice.model,
         "target": type(decoder.target).__name__,

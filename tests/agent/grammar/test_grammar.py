@@ -4,6 +4,7 @@ import random
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from agent.grammar.lexer import Reading, feed
 from agent.grammar.machine import beginning
 from agent.grammar.scope.callable_functions import FUNCTIONS
 from agent.grammar.scope.scope import catalog_of
+from agent.grammar.vocabulary import Mask
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampling.sampler import Sampler
 from decoding.methods.registry import METHODS
@@ -172,15 +174,15 @@ def test_masks_equal_the_reference(dialect: str, tokenizer: Tokenizer) -> None:
         state = constraint.start()
         for _ in range(30):
             mask = constraint.allowed(state)
-            assert mask.equal(reference(constraint, state, tokenizer)), tokenizer.decode(state.recent)
-            tokens = [token for token in mask.nonzero().flatten().tolist() if token not in STOP]
+            assert np.array_equal(mask, reference(constraint, state, tokenizer)), tokenizer.decode(state.recent)
+            tokens = [token for token in mask.nonzero()[0].tolist() if token not in STOP]
             if not tokens:
                 break
             state = constraint.step(state, dice.choice(tokens))
 
 
-def reference(constraint: GrammarConstraint, state: State, tokenizer: Tokenizer) -> torch.Tensor:
-    return torch.tensor([constraint.admits(state, token) for token in range(tokenizer.vocab_size)])
+def reference(constraint: GrammarConstraint, state: State, tokenizer: Tokenizer) -> Mask:
+    return np.array([constraint.admits(state, token) for token in range(tokenizer.vocab_size)])
 
 
 def test_nothing_but_the_end_behind_the_end(tokenizer: Tokenizer) -> None:
@@ -193,7 +195,7 @@ def test_nothing_but_the_end_behind_the_end(tokenizer: Tokenizer) -> None:
     state = constraint.step(state, tokenizer.encode("'")[0])
     assert constraint.allowed(state)[[2, newline]].all()
     state = constraint.step(state, newline)
-    assert constraint.allowed(state).nonzero().flatten().tolist() == sorted([2, newline])
+    assert constraint.allowed(state).nonzero()[0].tolist() == sorted([2, newline])
     assert constraint.forced(state) == ()
 
 

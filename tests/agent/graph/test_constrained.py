@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from langchain_core.messages import BaseMessage
-from torch import Tensor, zeros
 
 import agent.graph.ask_model
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.conversation.conversation import Conversation
 from agent.graph.toolbox import AgentOptions
+from decoding.engine.constraint import Mask
 from decoding.serving.chat_model import FastChatModel
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
@@ -44,8 +45,8 @@ def test_a_dead_end_of_the_grammar_is_decoded_without_it(
         def start(self) -> int:
             return 0
 
-        def allowed(self, state: int) -> Tensor:
-            return zeros(loaded.decoder.target.vocab_size, dtype=bool)  # type: ignore[call-overload, no-any-return]
+        def allowed(self, state: int) -> Mask:
+            return np.zeros(loaded.decoder.target.vocab_size, bool)
 
         def admits(self, state: int, token: int) -> bool:
             return False

@@ -3,15 +3,16 @@
 import pytest
 import torch
 
-from decoding.engine.sampling.numpy_choice import argmax_rows, first_words
-from decoding.engine.sampling.sampler import Sampler, reference_pick
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampling.tensor_choice import argmax_rows, chooser, rank, reference_pick
+from kernels import gumbel as numpy_noise
 from kernels.philox import gumbel, gumbel_of, philox4x32
 
 
 def test_pick_follows_the_softmax() -> None:
     logits = torch.tensor([1.0, 0.2, -0.5, 0.0])
     want = torch.softmax(logits / 0.8, 0)
-    picks = torch.tensor([Sampler(0.8, seed).pick(logits, 17) for seed in range(6000)])
+    picks = torch.tensor([Sampler(0.8, seed).pick(logits.numpy(), 17) for seed in range(6000)])
     assert (picks.bincount(minlength=4) / 6000 - want).abs().max() < 0.025
 
 
@@ -22,26 +23,28 @@ def test_leaving_out_hopeless_tokens_is_exact(spread: float) -> None:
         logits = spread * torch.randn(3000, generator=generator)
         sampler = Sampler(0.7, seed=9)
         whole = logits / 0.7 + gumbel(9, position, torch.arange(3000))
-        assert sampler.pick(logits, position) == int(whole.argmax()) == int(sampler.rank(logits, position).argmax())
+        best = int(whole.argmax())
+        assert sampler.pick(logits.numpy(), position) == best == int(sampler.rank(logits.numpy(), position).argmax())
+        assert torch.equal(torch.from_numpy(sampler.rank(logits.numpy(), position)), rank(sampler, logits, position))
 
 
 def test_greedy_takes_the_first_of_equals_whatever_the_seed() -> None:
     logits = torch.tensor([0.0, 3.0, 3.0, 1.0])
-    assert {Sampler(0.0, seed).pick(logits, seed) for seed in range(5)} == {1}
+    assert {Sampler(0.0, seed).pick(logits.numpy(), seed) for seed in range(5)} == {1}
 
 
 def test_masked_tokens_never_win() -> None:
     logits = torch.full((50,), float("-inf"))
     logits[7] = -100.0
-    assert {Sampler(1.3, seed).pick(logits, 3) for seed in range(50)} == {7}
+    assert {Sampler(1.3, seed).pick(logits.numpy(), 3) for seed in range(50)} == {7}
 
 
 def test_chooser_is_pick_row_by_row() -> None:
     logits = torch.randn(4, 30, generator=torch.Generator().manual_seed(0))
     for sampler in (Sampler(), Sampler(1.0, 3)):
-        choose = sampler.chooser(logits, lambda row: 10 + row)
+        choose = chooser(sampler, logits, lambda row: 10 + row)
         assert [choose(row) for row in (2, 0, 3, 1, 2)] == [
-            sampler.pick(logits[row], 10 + row) for row in (2, 0, 3, 1, 2)
+            sampler.pick(logits[row].numpy(), 10 + row) for row in (2, 0, 3, 1, 2)
         ]
 
 
@@ -71,15 +74,17 @@ def test_the_fast_choice_is_the_plain_one(dtype: torch.dtype) -> None:
         logits, seed = logits.to(dtype), number * 7919 + (number << 33)
         for temperature in (0.3, 1.0):
             want = reference_pick(logits, temperature, seed, number)
-            assert Sampler(temperature, seed).pick(logits, number) == want
+            assert Sampler(temperature, seed).pick(logits.float().numpy(), number) == want
 
 
 def test_the_fast_words_are_philox() -> None:
     tokens, zeros = torch.arange(5000), torch.zeros(5000, dtype=torch.long)
     for seed, position in ((5, 17), ((1 << 40) + 3, 900), ((1 << 64) - 1, 0)):
         words = philox4x32((tokens, zeros + position, zeros, zeros), (seed & 0xFFFFFFFF, seed >> 32))[0] >> 8
-        fast = torch.from_numpy(first_words(seed, position, tokens.numpy()).astype("int64"))
+        found = numpy_noise.first_words(seed, position, tokens.numpy())
+        fast = torch.from_numpy(found.astype("int64"))
         assert torch.equal(words, fast) and torch.equal(gumbel_of(fast), gumbel(seed, position, tokens))
+        assert torch.equal(torch.from_numpy(numpy_noise.gumbel_of(found)), gumbel_of(fast))
 
 
 def test_the_bound_that_leaves_tokens_out_holds_for_every_word() -> None:

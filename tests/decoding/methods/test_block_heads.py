@@ -1,7 +1,5 @@
 """Block heads: cached results equal recomputed ones, their drafts are lossless, and guesses depend on the path."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.nn.functional import silu
@@ -13,7 +11,8 @@ from decoding.heads.head import Head, HeadUnavailable, find_head
 from decoding.heads.modules.last_state import LastState
 from decoding.heads.modules.layer import attend_all, attend_shared
 from decoding.methods.blocks.block_method import BlockContext, BlockMethod
-from decoding.methods.drafting.draft_vocabulary import LIKELY, DraftVocabulary
+from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
+from decoding.methods.drafting.likely import LIKELY, likely_levels
 from decoding.methods.registry import METHODS, load_method, method_class
 from tests.decoding.models.block_data import HIDDEN, block_head, context_of, states_of, text_of
 from tests.decoding.models.doubles import NoAscent
@@ -146,16 +145,15 @@ def test_guesses_are_ranked_with_the_targets_own_noise() -> None:
         tokens, _ = (vocabulary := DraftVocabulary(context_of(sampler))).best(
             vocabulary.ranked(logits, torch.arange(40, 46)), 1
         )
-        assert tokens[:, 0].tolist() == [sampler.pick(row, 40 + i) for i, row in enumerate(logits)]
+        assert tokens[:, 0].tolist() == [sampler.pick(row.numpy(), 40 + i) for i, row in enumerate(logits)]
 
 
 def test_noise_for_the_likeliest_alone_finds_the_targets_choice_as_well() -> None:
     """In a vocabulary many times as large: what is sampled is nearly always among the likeliest."""
     size = 12 * LIKELY
-    logits = 5 * torch.randn(40, size, generator=torch.Generator().manual_seed(3))
+    logits = 5 * torch.randn(40, size, generator=torch.Generator().manual_seed(3)).numpy()
     for sampler in (Sampler(), Sampler(0.7, 1), Sampler(1.0, 2)):
-        context = replace(context_of(sampler), lm_head=torch.zeros(size, 1))
-        levels = DraftVocabulary(context).likely(logits, torch.arange(40, 80), 2)
+        levels = likely_levels(sampler, logits, 40, 2)
         wanted = [sampler.pick(row, 40 + i) for i, row in enumerate(logits)]
         assert sum(level.tokens[0] == token for level, token in zip(levels, wanted, strict=True)) >= 38
         assert all(level.scores[0] > level.scores[1] for level in levels)

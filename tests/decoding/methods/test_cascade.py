@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -45,7 +46,7 @@ def test_a_cascade_takes_the_first_draft_that_is_not_empty() -> None:
     cascade.begin((1,), None, context_of())
     assert cascade.propose([1], 5) == Draft.chain((4, 5))
     hidden = torch.arange(4.0).view(2, 2, 1)
-    cascade.observe(Draft(), Scores.of(torch.zeros(1, 3), hidden, lambda node: 0), Verdict((), 0))
+    cascade.observe(Draft(), Scores.of(np.zeros((1, 3), np.float32), hidden, lambda node: 0), Verdict((), 0))
     assert (first.states, second.states) == ([[1.0], [3.0]], [[0.0], [2.0]]), "each gets its own column"
     first.guess = (6,)
     assert cascade.propose([1], 5) == Draft.chain((6,))

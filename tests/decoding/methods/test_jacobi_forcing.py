@@ -6,10 +6,12 @@ from itertools import product
 from math import ceil
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from decoding.engine.constraint import Mask
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Context, Method
@@ -78,8 +80,8 @@ class OneOfTwo(NoAscent):
     def start(self) -> int:
         return len(PROMPT)
 
-    def allowed(self, state: int) -> Tensor:
-        return (torch.arange(VOCAB) == state % VOCAB) | (torch.arange(VOCAB) == (state + 5) % VOCAB)
+    def allowed(self, state: int) -> Mask:
+        return (np.arange(VOCAB) == state % VOCAB) | (np.arange(VOCAB) == (state + 5) % VOCAB)
 
     def step(self, state: int, token: int) -> int:
         assert self.allowed(state)[token], "stepped over a forbidden token"
@@ -216,7 +218,7 @@ def test_candidates_differ_from_each_other() -> None:
 def test_answers_go_on_where_the_accepted_branch_ends() -> None:
     """Own guess 0 1 2 3 (nodes 0 to 3), candidate 7 8 (nodes 4 and 5), of which 7 is accepted: node 5, then 2 and 3."""
     draft = Draft.trie([(0, 1, 2, 3), (7, 8)])
-    scores = Scores.of(torch.empty(0), None, lambda node: 100 + node)
+    scores = Scores.of(np.empty(0, np.float32), None, lambda node: 100 + node)
     assert answers(draft, scores, Verdict((4,), 9)) == [105, 102, 103]
     assert answers(draft, scores, Verdict((4, 5), 9)) == [102, 103]
     assert answers(draft, scores, Verdict((0, 1), 9)) == [102, 103]

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from decoding.engine.loop import Request, decode
-from decoding.engine.method import Context
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
 from decoding.heads.modules.block import BlockHead
+from decoding.heads.tensor_context import TensorContext
 from tests.decoding.models.random_heads import TAPS, small_head
 from tests.decoding.models.toy import ToyTarget
 
@@ -19,9 +19,9 @@ def states_of(tokens: int, seed: int = 0) -> Tensor:
     return torch.randn(tokens, len(TAPS), HIDDEN, generator=torch.Generator().manual_seed(seed))
 
 
-def context_of(sampler: Sampler = Sampler(), recall: Recall | None = None) -> Context:
+def context_of(sampler: Sampler = Sampler(), recall: Recall | None = None) -> TensorContext:
     matrix = torch.randn(20, HIDDEN, generator=torch.Generator().manual_seed(1))
-    return Context(sampler, matrix, matrix, recall or Recall())
+    return TensorContext(sampler, matrix, matrix, recall or Recall())
 
 
 def block_head(kind: str = "dflash") -> BlockHead:

@@ -3,12 +3,13 @@
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from torch import Tensor
 
+from decoding.engine.constraint import Mask
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from tests.decoding.models.toy import VOCAB
 
@@ -16,7 +17,7 @@ from tests.decoding.models.toy import VOCAB
 class Blank(Method):
     """Draws nothing; the base of the doubles."""
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self.context = context
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
@@ -60,9 +61,9 @@ class TappedHead(Blank):
 
     taps = (1, 2)
 
-    def begin(self, prompt: Sequence[int], hidden: Tensor | None, context: Context) -> None:
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         super().begin(prompt, hidden, context)
-        self.features = hidden if hidden is not None else torch.empty(0, len(self.taps), VOCAB)
+        self.features = torch.empty(0, len(self.taps), VOCAB) if hidden is None else torch.as_tensor(hidden)
         self.drafted_rounds = 0
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
@@ -74,7 +75,8 @@ class TappedHead(Blank):
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         assert scores.hidden is not None
         pending = len(scores.hidden) - len(draft)
-        self.features = torch.cat([self.features, scores.hidden[:pending], scores.hidden[pending:][list(verdict.path)]])
+        new = torch.as_tensor(scores.hidden)
+        self.features = torch.cat([self.features, new[:pending], new[pending:][list(verdict.path)]])
 
 
 class NoAscent:
@@ -88,10 +90,10 @@ class NoAscent:
     def start(self) -> int:
         return 5
 
-    def allowed(self, state: int) -> Tensor:
-        mask = torch.arange(VOCAB) <= state + 4
+    def allowed(self, state: int) -> Mask:
+        mask = np.arange(VOCAB) <= state + 4
         if must := self.forced(state):
-            mask = torch.arange(VOCAB) == must[0]
+            mask = np.arange(VOCAB) == must[0]
         mask[self.STOP] = not self.forced(state)
         return mask
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores
+from decoding.targets.tensor_scores import tensor_scores
 
 VOCAB = 12
 
@@ -56,7 +57,7 @@ def toy_hidden(tokens: Sequence[int], taps: int) -> Tensor:
 class ToyTarget:
     vocab_size, max_length = VOCAB, 10_000
     embedding = lm_head = torch.eye(VOCAB)
-    weight_dtype, runtime = embedding.dtype, "cpu"
+    weight_dtype, runtime = "fp32", "cpu"
 
     def __init__(self, logits: Callable[[Sequence[int]], Tensor] = toy_logits) -> None:
         self.logits, self.forwards = logits, 0
@@ -77,10 +78,9 @@ class ToyTarget:
         text = [*sequence.tokens, *pending]
         texts = [text, *([*text, *(draft.tokens[j] for j in draft.path(i))] for i in range(len(draft)))]
         logits = torch.stack([self.logits(t) for t in texts])
-        choose = sequence.sampler.chooser(logits, lambda row: len(text) + draft.depth(row - 1))
         fed = [*pending, *draft.tokens]
         hidden = toy_hidden(fed, len(sequence.taps)) if sequence.taps else None
-        return Scores.of(logits, hidden, lambda node: choose(node + 1))
+        return tensor_scores(sequence.sampler, logits, hidden, lambda row: len(text) + draft.depth(row - 1))
 
     def commit(self, sequence: ToySequence, path: Sequence[int]) -> None:
         assert sequence.staged is not None, "commit() without score()"

@@ -20,6 +20,7 @@ from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampling.tensor_choice import chooser
 from decoding.engine.target import Scores, Work
 from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
@@ -28,7 +29,7 @@ from decoding.serving.load import load_text_decoder
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8.cpu_model import CpuModel
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
-from decoding.targets.int8.packed_model import packed_model
+from decoding.targets.int8.packing import packed_model
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.random_heads import ready_method
@@ -92,9 +93,9 @@ def test_logits_are_near_those_of_fp32(family: Family) -> None:
     exact = FastTarget.load(checkpoint(family), cache_bytes=0)
     (want,) = exact.score([Work(exact.open(LONG, Sampler()), LONG, TREE)])
     _, found = fed(fresh(family), LONG, TREE)
-    similar = torch.nn.functional.cosine_similarity(found.logits, want.logits)
+    similar = torch.nn.functional.cosine_similarity(torch.as_tensor(found.logits), torch.as_tensor(want.logits))
     assert similar.min() > 0.98
-    assert not torch.equal(found.logits, want.logits)
+    assert not torch.equal(torch.as_tensor(found.logits), torch.as_tensor(want.logits))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -104,12 +105,12 @@ def test_a_nodes_logits_are_the_same_to_the_bit_in_a_tree_and_alone(family: Fami
     for node in range(len(TREE)):
         path = tuple(TREE.tokens[i] for i in TREE.path(node))
         alone, scores = fed(target, (*LONG, *path))
-        assert torch.equal(tree.after([node])[0], scores.logits[0])
+        assert torch.equal(torch.as_tensor(tree.after([node])[0]), torch.as_tensor(scores.logits)[0])
         target.close(alone)
     target.commit(sequence, [3, 5])
     (after,) = target.score([Work(sequence, (4, 2), Draft())])
     _, want = fed(fresh(family, cache_bytes=0), (*LONG, 8, 6, 4, 2))
-    assert torch.equal(after.logits, want.logits)
+    assert torch.equal(torch.as_tensor(after.logits), torch.as_tensor(want.logits))
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 89])
@@ -123,7 +124,7 @@ def test_a_cached_prefix_changes_no_bit(count: int) -> None:
             warm.close(first)
         second, scores = fed(warm, LONG, TREE)
         assert second.cached == count
-        assert torch.equal(scores.logits, want.logits)
+        assert torch.equal(torch.as_tensor(scores.logits), torch.as_tensor(want.logits))
         warm.close(second)
 
 
@@ -137,7 +138,9 @@ def test_a_batch_changes_no_bit_and_a_long_prompt_goes_in_parts() -> None:
         ]
     )
     for tokens, draft, scores in zip((PROMPT, long, LONG), (TREE, Draft(), TREE), together, strict=True):
-        assert torch.equal(fed(fresh(cache_bytes=0), tokens, draft)[1].logits, scores.logits)
+        assert torch.equal(
+            torch.as_tensor(fed(fresh(cache_bytes=0), tokens, draft)[1].logits), torch.as_tensor(scores.logits)
+        )
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:
@@ -148,8 +151,8 @@ def test_the_number_of_threads_changes_no_bit() -> None:
         for seed in range(3):
             sequence = target.open((*LONG, 5), Sampler(1.0, seed))
             (scores,) = target.score([Work(sequence, LONG[sequence.cached :], TREE)])
-            assert torch.equal(scores.logits, want.logits)
-            same = sequence.sampler.chooser(want.logits, lambda row: len(LONG) + TREE.depth(row - 1))
+            assert torch.equal(torch.as_tensor(scores.logits), torch.as_tensor(want.logits))
+            same = chooser(sequence.sampler, torch.as_tensor(want.logits), lambda row: len(LONG) + TREE.depth(row - 1))
             assert [scores.choice(node) for node in range(-1, len(TREE))] == [same(row) for row in range(1 + len(TREE))]
             target.close(sequence)
 
@@ -160,7 +163,7 @@ from pathlib import Path
 from kernels.cpu.processor import variant
 from tests.decoding.targets.test_cpu_target import LONG, TREE, CpuTarget, fed
 _, scores = fed(CpuTarget.load(Path(sys.argv[1])), LONG, TREE)
-print(variant(), hashlib.sha256(scores.logits.numpy().tobytes()).hexdigest())
+print(variant(), hashlib.sha256(scores.logits.tobytes()).hexdigest())
 """
 
 
@@ -175,7 +178,7 @@ def test_older_processors_compute_the_same_bits(tmp_path: Path) -> None:
     kernels, found = done.stdout.split()
     _, scores = fed(fresh(cache_bytes=0), LONG, TREE)
     assert kernels == "avx2" != variant()
-    assert found == hashlib.sha256(scores.logits.numpy().tobytes()).hexdigest()
+    assert found == hashlib.sha256(scores.logits.tobytes()).hexdigest()
 
 
 def test_the_choice_is_the_samplers_choice_of_the_logits() -> None:
@@ -183,9 +186,9 @@ def test_the_choice_is_the_samplers_choice_of_the_logits() -> None:
     for sampler in SAMPLERS:
         sequence = target.open(PROMPT, sampler)
         (scores,) = target.score([Work(sequence, PROMPT[sequence.cached :], TREE)])
-        want = sampler.chooser(scores.logits, lambda row: len(PROMPT) + TREE.depth(row - 1))
+        want = chooser(sampler, torch.as_tensor(scores.logits), lambda row: len(PROMPT) + TREE.depth(row - 1))
         assert [scores.choice(node) for node in range(-1, len(TREE))] == [want(row) for row in range(1 + len(TREE))]
-        assert torch.equal(scores.after([2, -1]), scores.logits[[3, 0]])
+        assert torch.equal(torch.as_tensor(scores.after([2, -1])), torch.as_tensor(scores.logits)[[3, 0]])
         target.close(sequence)
 
 
@@ -196,7 +199,7 @@ def test_hidden_states_are_near_those_of_fp32_and_survive_the_cache() -> None:
         assert scores.hidden is not None
         target.commit(sequence, [3, 5])  # type: ignore[arg-type]
         target.close(sequence)  # type: ignore[arg-type]
-        return scores.hidden
+        return torch.as_tensor(scores.hidden)
 
     target = fresh("qwen3")
     found, want = states(target), states(FastTarget.load(checkpoint("qwen3")))
@@ -205,7 +208,7 @@ def test_hidden_states_are_near_those_of_fp32_and_survive_the_cache() -> None:
     torch.testing.assert_close(found[:, 0], want[:, 0], atol=1e-5, rtol=1e-5)
     again = target.open((*PROMPT, 8, 6, 1), Sampler(), taps=(2,))
     assert again.hidden is not None
-    assert torch.equal(again.hidden, found[[*range(20), 23, 25], 2:])
+    assert torch.equal(torch.as_tensor(again.hidden), found[[*range(20), 23, 25], 2:])
     assert target.open((*PROMPT, 8, 6, 1), Sampler()).hidden is None
 
 
@@ -274,7 +277,7 @@ def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
     for _ in range(2):
         target = load_text_decoder(folder, dtype="int8").target
         assert isinstance(target, CpuTarget)
-        assert torch.equal(fed(target, LONG, TREE)[1].logits, want.logits)
+        assert torch.equal(torch.as_tensor(fed(target, LONG, TREE)[1].logits), torch.as_tensor(want.logits))
         assert target.model.embedding.shape == (320, 32)
     (packed,) = (tmp_path / "packed").iterdir()
     whole = (packed / "matrices.npy").read_bytes()
@@ -284,7 +287,7 @@ def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
         (packed / "matrices.npy").write_bytes(damaged)
         again = load_text_decoder(folder, dtype="int8").target
         assert isinstance(again, CpuTarget)
-        assert torch.equal(fed(again, LONG, TREE)[1].logits, want.logits)
+        assert torch.equal(torch.as_tensor(fed(again, LONG, TREE)[1].logits), torch.as_tensor(want.logits))
         assert (packed / "matrices.npy").read_bytes() == whole
     monkeypatch.setattr(load, "runs_cpu_kernels", lambda: False)
     assert isinstance(load_text_decoder(folder, dtype="int8").target, FastTarget)

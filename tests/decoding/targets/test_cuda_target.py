@@ -51,8 +51,8 @@ def walked(target: FastTarget, long: int) -> list[torch.Tensor]:
     target.commit(two, (0,))
     scores += target.score([Work(one, tokens(2, 3), TREE)])
     assert one.hidden is not None
-    parts = [part for each in scores for part in (each.logits, each.hidden) if part is not None]
-    return [part.cpu() for part in (*parts, one.hidden)]
+    parts = [torch.as_tensor(part) for each in scores for part in (each.logits, each.hidden) if part is not None]
+    return [part.cpu() for part in (*parts, torch.as_tensor(one.hidden))]
 
 
 def same(folder: Path, family: Family, long: int) -> None:
@@ -113,6 +113,6 @@ def test_the_choice_is_the_samplers() -> None:
     torch.manual_seed(0)
     logits = torch.randn(4, 1500)
     for sampler in (Sampler(0.9, 7).derive("vote", 2), Sampler(1.0, -1), Sampler(1.0, 2**64 - 5)):
-        want = [sampler.pick(row, 40 + place) for place, row in enumerate(logits)]
+        want = [sampler.pick(row.float().cpu().numpy(), 40 + place) for place, row in enumerate(logits)]
         got = chosen_tokens(logits.to(DEVICE), sampler.temperature, sampler.seed, range(40, 44))
         assert got == want

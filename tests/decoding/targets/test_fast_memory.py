@@ -8,8 +8,8 @@ import torch
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Work
-from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.cache.prefix_cache import Entry, PrefixCache, common_length, longest_prefix
+from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.fast_target import FastSequence, FastTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
@@ -19,8 +19,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("llama"))
 
 
-def rows(*values: int) -> TokenTable:
-    table = TokenTable(2, (1,), torch.float32, torch.device("cpu"))
+def rows(*values: int) -> TensorTable:
+    table = TensorTable(2, (1,), torch.float32, torch.device("cpu"))
     table.copy_from(torch.tensor([values, values], dtype=torch.float32)[..., None])
     return table
 

@@ -88,12 +88,12 @@ def close(ours: Tensor, theirs: Tensor) -> None:
 def compare(says: Reference, tokens: Sequence[int], fed: int, draft: Draft, scores: Scores) -> None:
     """Scores of `tokens`, of which the last `fed` were pending, against each node's path alone."""
     logits, hidden = says(tokens)
-    close(scores.logits[0], logits[-1])
+    close(torch.as_tensor(scores.logits)[0], logits[-1])
     assert scores.hidden is not None
     close(scores.hidden[:fed], hidden[-fed:])
     for node in range(len(draft)):
         logits, hidden = says([*tokens, *(draft.tokens[i] for i in draft.path(node))])
-        close(scores.logits[1 + node], logits[-1])
+        close(torch.as_tensor(scores.logits)[1 + node], logits[-1])
         close(scores.hidden[fed + node], hidden[-1])
         assert scores.choice(node) == int(logits[-1].argmax())
 
@@ -163,7 +163,7 @@ def test_logits_and_hidden_states_are_those_of_transformers(variant: Path) -> No
     target = FastTarget.load(variant)
     sequence = target.open(tokens, Sampler(), TAPS)
     (scores,) = target.score([Work(sequence, tokens[:150], Draft.chain(tokens[150:]))])
-    close(scores.logits, logits[149:])
+    close(torch.as_tensor(scores.logits), logits[149:])
     close(scores.hidden, hidden)  # type: ignore[arg-type]
 
 
@@ -184,7 +184,9 @@ def test_a_node_knows_nothing_of_its_siblings(checkpoint: Path) -> None:
     path = crowded.path(5)
     chain = Draft.chain(crowded.tokens[node] for node in path)
     want, got = target.score([Work(alone, tokens, chain), Work(crowd, tokens, crowded)])
-    torch.testing.assert_close(got.logits[[0, *(1 + node for node in path)]], want.logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        torch.as_tensor(got.logits)[[0, *(1 + node for node in path)]], torch.as_tensor(want.logits), atol=1e-5, rtol=0
+    )
 
 
 # --- seeded bugs: each must make the walk fail ---------------------------------------------------------------------------

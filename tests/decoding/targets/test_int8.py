@@ -63,7 +63,7 @@ def logits_of(target: FastTarget, draft: Draft) -> Tensor:
     target.commit(sequence, [])
     (scores,) = target.score([Work(sequence, TOKENS[-1:], draft)])
     target.close(sequence)
-    return scores.logits
+    return torch.as_tensor(scores.logits)
 
 
 @pytest.mark.parametrize("most", [95, 127])

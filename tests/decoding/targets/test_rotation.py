@@ -15,7 +15,8 @@ from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_target import FastTarget
-from decoding.targets.int8.rotation import cosines, rotated, rotated_layers, stream_rotation
+from decoding.targets.int8.quantize import rotated, rotated_layers
+from decoding.targets.int8.rotation import cosines, stream_rotation
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = list(range(10, 30))
@@ -34,9 +35,9 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def run(target: FastTarget) -> Iterator[Tensor]:
     sequence = target.open(PROMPT, Sampler(), (0, 1, 2))
     (scores,) = target.score([Work(sequence, PROMPT, Draft.chain([5, 6, 7]))])
-    yield scores.logits
+    yield torch.as_tensor(scores.logits)
     assert scores.hidden is not None
-    yield scores.hidden
+    yield torch.as_tensor(scores.hidden)
 
 
 def test_logits_and_hidden_states_are_those_of_the_model(checkpoint: Path) -> None:
@@ -48,7 +49,7 @@ def test_logits_and_hidden_states_are_those_of_the_model(checkpoint: Path) -> No
     config = load_config(checkpoint)
     want = list(run(FastTarget(FastModel(config, weights.items()))))
     model = FastModel(config, rotated_layers(config, weights.items()))
-    model.rotation = stream_rotation(config.hidden_size)
+    model.rotation = torch.from_numpy(stream_rotation(config.hidden_size))
     got = list(run(FastTarget(model)))
     for one, other in zip(want, got, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
@@ -56,7 +57,7 @@ def test_logits_and_hidden_states_are_those_of_the_model(checkpoint: Path) -> No
 
 @pytest.mark.parametrize("size", [1, 2, 9, 64, 192])
 def test_the_matrix_is_orthogonal_and_flat(size: int) -> None:
-    matrix = cosines(size)
+    matrix = torch.from_numpy(cosines(size))
     torch.testing.assert_close(matrix @ matrix.t(), torch.eye(size, dtype=torch.float64))
     assert matrix.abs().max() <= (2 / size) ** 0.5 + 1e-12
 
@@ -67,7 +68,7 @@ def test_a_block_divides_the_width(hidden: int, block: int) -> None:
 
 
 def test_one_large_number_is_shared_out_and_comes_back() -> None:
-    x, turn = torch.zeros(1, 3, 576), stream_rotation(576)
+    x, turn = torch.zeros(1, 3, 576), torch.from_numpy(stream_rotation(576))
     x[..., 100] = 1000.0
     spread = rotated(x, turn)
     assert spread.abs().max() < 110
@@ -75,7 +76,10 @@ def test_one_large_number_is_shared_out_and_comes_back() -> None:
 
 
 def test_a_row_is_turned_alike_in_any_company() -> None:
-    draw, turn = partial(torch.randn, generator=torch.Generator().manual_seed(0)), stream_rotation(576)
+    draw, turn = (
+        partial(torch.randn, generator=torch.Generator().manual_seed(0)),
+        torch.from_numpy(stream_rotation(576)),
+    )
     x = draw(1, 576)
     for count in (1, 7, 16, 200):
         assert torch.equal(rotated(torch.cat([x, draw(count, 576)]), turn)[:1], rotated(x, turn))

@@ -94,14 +94,16 @@ def test_tree_logits_equal_those_of_each_path_alone(kind: str) -> None:
         path = [draft.tokens[i] for i in draft.path(node)]
         alone = target.open((*PROMPT, *path), Sampler())
         (scores,) = target.score([Work(alone, (*PROMPT, *path)[alone.cached :], Draft())])
-        torch.testing.assert_close(tree.logits[node + 1], scores.logits[0], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            torch.as_tensor(tree.logits)[node + 1], torch.as_tensor(scores.logits)[0], atol=2e-5, rtol=1e-4
+        )
     kept = (*PROMPT, 8, 6)
     assert sequence.cached == len(kept)
     (after,) = target.score([Work(sequence, (4, 2), Draft())])
     fresh = TARGETS[kind](checkpoint("llama"))
     cold = fresh.open((*kept, 4, 2), Sampler())
     (want,) = fresh.score([Work(cold, (*kept, 4, 2), Draft())])
-    torch.testing.assert_close(after.logits, want.logits, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.as_tensor(after.logits), torch.as_tensor(want.logits), atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", TARGETS)
@@ -145,7 +147,7 @@ def test_a_fork_goes_its_own_way(kind: str) -> None:
     (scores,) = target.score([Work(two, (9,), Draft())])
     fresh = TARGETS[kind](checkpoint("llama"))
     (want,) = fresh.score([Work(fresh.open(PROMPT, Sampler()), (*PROMPT, 9), Draft())])
-    torch.testing.assert_close(scores.logits, want.logits, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.as_tensor(scores.logits), torch.as_tensor(want.logits), atol=2e-5, rtol=1e-4)
     assert (one.cached, two.cached) == (len(PROMPT) + 1, len(PROMPT))
 
 

@@ -1,0 +1,32 @@
+"""The border between targets on torch's operators and the engine: their logits become numpy arrays where it reads them."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampling.tensor_choice import chooser
+from decoding.engine.target import Scores
+
+_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int8: "int8"}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The short name of a type, as `Target.weight_dtype` has it."""
+    return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+def tensor_scores(sampler: Sampler, logits: Tensor, hidden: Tensor | None, positions: Callable[[int], int]) -> Scores:
+    """logits [1 + nodes, vocab] on any device: row 0 is the root's, row 1 + i that of node i. hidden: see `Scores`.
+
+    `positions(row)` is the position of the token that the row predicts.
+    """
+
+    def after(nodes: Sequence[int]) -> Floats:
+        rows: Floats = logits[[node + 1 for node in nodes]].detach().float().cpu().numpy()
+        return rows
+
+    choose = chooser(sampler, logits, positions)
+    return Scores(after, hidden, lambda node: choose(node + 1), len(logits) - 1)
