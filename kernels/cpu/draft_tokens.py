@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import add_floats, get, get_int, get_long, kernel, largest, put, put_long
-from kernels.cpu.linear import Matrix, linear
+from kernels.cpu.linear import Matrix, linear, linear_scratch
 from kernels.cpu.lm_head import noise_word
 from kernels.cpu.recurrent import gru_cell, sigmoid
 from kernels.cpu.row_phases import copy
@@ -108,13 +108,13 @@ def best_of(logits, size, ids, count, tokens, scores, spare):  # type: ignore[no
 
 @kernel
 def corrected(  # type: ignore[no-untyped-def]
-    corrector, vocabulary, parents, nodes, rows, before, after, place, base, corrects, count, tokens, scores, scratch
+    corrector, vocabulary, parents, nodes, rows, before, after, place, base, count, tokens, scores, scratch
 ):
     """The best `count` tokens after every node of a frontier, whose guesses a Domino head corrects.
 
     parents, int32 [rows]: of the encoder's states `before` [.., width], to which it adds the tokens `nodes`, int64
-    [rows], giving `after` [rows, width]. place [rank]: what the position's state adds to the left factor; base
-    [outputs]: the position's logits from `ranked`. corrects: whether there is a correction; see `corrected_scratch`.
+    [rows], giving `after` [rows, width]. place [rank]: what the position's state adds to the left factor, 0
+    where there is no correction; base [outputs]: the position's logits from `ranked`. scratch: see `corrected_scratch`.
     """
     width, rank, outputs = corrector.recurrent.inputs, corrector.mixed.outputs, vocabulary.matrix.outputs
     cold = _ONE / np.float32(vocabulary.heat) if vocabulary.heat > 0.0 else _ONE
@@ -134,7 +134,7 @@ def corrected(  # type: ignore[no-untyped-def]
     for row in range(rows):
         state = after + 4 * row * width
         gru_cell(inputs + 12 * row * width, recurrent + 12 * row * width, state, width, state)
-    if corrects:
+    if place != 0:
         linear(corrector.mixed, 0, rank, after, 4 * width, rows, factor, 4 * rank, False, rest)
         for row in range(rows):
             _finish_factor(factor + 4 * row * rank, place, rank)
@@ -142,7 +142,7 @@ def corrected(  # type: ignore[no-untyped-def]
     for row in range(rows):
         mine = logits + 4 * row * outputs
         for i in range(vocabulary.size):
-            put(mine, i, get(base, i) + (get(mine, i) * cold if corrects else np.float32(0.0)))
+            put(mine, i, get(base, i) + (get(mine, i) * cold if place != 0 else np.float32(0.0)))
         best_of(
             mine,
             vocabulary.size,
@@ -152,6 +152,14 @@ def corrected(  # type: ignore[no-untyped-def]
             scores + 4 * row * count,
             logits + 4 * rows * outputs,
         )
+
+
+def corrected_scratch(corrector: Corrector, vocabulary: Vocabulary, rows: int) -> int:
+    """Bytes that `corrected` needs for a frontier of so many nodes."""
+    inputs, width = corrector.inputs.inputs, corrector.recurrent.inputs
+    rank, outputs = corrector.mixed.outputs, vocabulary.matrix.outputs
+    tables = 4 * (rows * (inputs + 6 * width + rank) + (rows + 1) * outputs)
+    return tables + linear_scratch(rows, max(inputs, width, rank))
 
 
 @kernel

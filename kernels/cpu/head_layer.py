@@ -39,18 +39,18 @@ class Layer(NamedTuple):
 class Rows(NamedTuple):
     """What a layer is fed. Row i goes to slot `slots[i]` of the pages and sees the `before` first ones and `own[i]`."""
 
-    count: int
-    inputs: int  # fp32 [count, parts * inputs of qkv]
-    x: int  # fp32 [count, hidden]: the stream, to which the layer adds
-    cos: int  # fp32 [count, dim / 2]
+    fed: int
+    inputs: int  # fp32 [fed, parts * inputs of qkv]
+    x: int  # fp32 [fed, hidden]: the stream, to which the layer adds
+    cos: int  # fp32 [fed, dim / 2]
     sin: int
-    slots: int  # int32 [count]
+    slots: int  # int32 [fed]
     pages: int  # int64: addresses of the pages
     before: int
     first: int  # rows of `own` and `counts` that precede the first
-    own: int  # int32 [first + count, ...]: the rows that each sees, ascending, counted from `before` on; 0: a chain
+    own: int  # int32 [first + fed, ...]: the rows that each sees, ascending, counted from `before` on; 0: a chain
     own_stride: int  # bytes
-    counts: int  # int32 [first + count]: how many those are
+    counts: int  # int32 [first + fed]: how many those are
     scratch: int  # see `layer_scratch`
     score_stride: int  # bytes
 
@@ -60,9 +60,11 @@ def context_rows(layer, rows):  # type: ignore[no-untyped-def]
     """Keys and values of rows that are nothing else: those of a block head's context."""
     width = 2 * layer.kv_heads * layer.dim
     stride = 4 * layer.qkv.inputs * layer.qkv.parts
-    rest = rows.scratch + 4 * rows.count * width
-    linear(layer.qkv, layer.heads * layer.dim, width, rows.inputs, stride, rows.count, rows.scratch, 4 * width, False, rest)
-    for row in range(rows.count):
+    rest = rows.scratch + 4 * rows.fed * width
+    linear(
+        layer.qkv, layer.heads * layer.dim, width, rows.inputs, stride, rows.fed, rows.scratch, 4 * width, False, rest
+    )
+    for row in range(rows.fed):
         _remember(layer, rows, row, rows.scratch + 4 * row * width)
 
 
@@ -70,25 +72,25 @@ def context_rows(layer, rows):  # type: ignore[no-untyped-def]
 def layer_rows(layer, rows):  # type: ignore[no-untyped-def]
     """A layer's forward: the rows' keys and values go to their slots, its output into the stream."""
     queries, width = layer.heads * layer.dim, (layer.heads + 2 * layer.kv_heads) * layer.dim
-    qkv, mixed = rows.scratch, rows.scratch + 4 * rows.count * width
-    rest = mixed + 4 * rows.count * max(queries, 2 * layer.down.inputs)
+    qkv, mixed = rows.scratch, rows.scratch + 4 * rows.fed * width
+    rest = mixed + 4 * rows.fed * max(queries, 2 * layer.down.inputs)
     stride, hidden = 4 * layer.qkv.inputs * layer.qkv.parts, layer.output.outputs
-    linear(layer.qkv, 0, width, rows.inputs, stride, rows.count, qkv, 4 * width, False, rest)
+    linear(layer.qkv, 0, width, rows.inputs, stride, rows.fed, qkv, 4 * width, False, rest)
     factor = np.float32(math.log2(math.e) / math.sqrt(layer.true_dim))
-    for row in range(rows.count):
+    for row in range(rows.fed):
         mine = qkv + 4 * row * width
         for head in range(layer.heads):
             _position(layer, rows, 0, row, mine + 4 * head * layer.dim, factor)
         _remember(layer, rows, row, mine + 4 * queries)
     for kv_head in range(layer.kv_heads):
         _attend(layer, rows, kv_head, qkv, width, mixed, rest)
-    linear(layer.output, 0, hidden, mixed, 4 * queries, rows.count, rows.x, 4 * hidden, True, rest)
+    linear(layer.output, 0, hidden, mixed, 4 * queries, rows.fed, rows.x, 4 * hidden, True, rest)
     inner, pair = layer.down.inputs, 8 * layer.down.inputs
-    linear(layer.gates, 0, 2 * inner, rows.x, 4 * hidden, rows.count, mixed, pair, False, rest)
-    for row in range(rows.count):
+    linear(layer.gates, 0, 2 * inner, rows.x, 4 * hidden, rows.fed, mixed, pair, False, rest)
+    for row in range(rows.fed):
         gates = mixed + row * pair
         swiglu(gates, gates + 4 * inner, inner, gates)
-    linear(layer.down, 0, hidden, mixed, pair, rows.count, rows.x, 4 * hidden, True, rest)
+    linear(layer.down, 0, hidden, mixed, pair, rows.fed, rows.x, 4 * hidden, True, rest)
 
 
 @kernel
@@ -118,12 +120,12 @@ def _remember(layer, rows, row, keys):  # type: ignore[no-untyped-def]
 def _attend(layer, rows, kv_head, qkv, width, out, scratch):  # type: ignore[no-untyped-def]
     """Attention of the query heads that share a head of keys, for all rows."""
     group = layer.heads // layer.kv_heads
-    some, stop = group * layer.dim, rows.first + rows.count
-    queries, mixed = scratch, scratch + 4 * rows.count * some
-    sums = mixed + 4 * rows.count * some
-    scores = sums + 4 * (rows.count * group + stop + BLOCK)
+    some, stop = group * layer.dim, rows.first + rows.fed
+    queries, mixed = scratch, scratch + 4 * rows.fed * some
+    sums = mixed + 4 * rows.fed * some
+    scores = sums + 4 * (rows.fed * group + stop + BLOCK)
     plane = layer.plane + 8 * kv_head * PAGE * layer.dim
-    for row in range(rows.count):
+    for row in range(rows.fed):
         copy(qkv + 4 * (row * width + kv_head * some), some, queries + 4 * row * some)
     attend(
         queries,
@@ -142,7 +144,7 @@ def _attend(layer, rows, kv_head, qkv, width, out, scratch):  # type: ignore[no-
         sums,
         mixed,
     )
-    for row in range(rows.count):
+    for row in range(rows.fed):
         copy(mixed + 4 * row * some, some, out + 4 * (row * layer.heads * layer.dim + kv_head * some))
 
 

@@ -96,13 +96,13 @@ def pack_rows(matrix, columns, ids, count, packed, scales, offsets, scratch):  #
     for place in range(count):
         token = get_long(ids, place)
         group, lane = packed + place // _LANES * _LANES * columns, place % _LANES
-        total = 0
+        total = np.int64(0)
         if token >= 0:
             put(scales, place, quantize(matrix + 4 * token * columns, columns, scratch))
         else:
             put(scales, place, _ONE)
         for i in range(columns):
-            value = np.int64(get_byte(scratch, i)) - 128 if token >= 0 else 0
+            value = np.int64(get_byte(scratch, i)) - 128 if token >= 0 else np.int64(0)
             total += value
             put_byte(group, i // _STEP * _LANES * _STEP + lane * _STEP + i % _STEP, np.uint8(value & 255))
         put_int(offsets, place, np.int32(128 * total))

@@ -1,13 +1,26 @@
 """Recurrent cells of draft heads: Domino's GRU and Falcon's LSTM, after their products. torch's definitions."""
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import get, kernel, put
+from kernels.cpu.linear import Matrix, linear
+from kernels.cpu.row_phases import copy
 from kernels.cpu.swiglu import exp2
 
 _LOG2E = np.float32(1.4426950408889634)
 _ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
+
+
+class Lstm(NamedTuple):
+    """Two layers; gates [4, width] of each: from its input, and from its state."""
+
+    inputs: Matrix
+    recurrent: Matrix
+    next_inputs: Matrix
+    next_recurrent: Matrix
 
 
 @kernel(inline="always")
@@ -43,6 +56,36 @@ def lstm_cell(gates, cell, size, out):  # type: ignore[no-untyped-def]
         moved = kept + sigmoid(get(gates, i)) * tanh(get(gates, 2 * size + i))
         put(cell, i, moved)
         put(out, i, sigmoid(get(gates, 3 * size + i)) * tanh(moved))
+
+
+@kernel
+def lstm_windows(lstm, gates, lines, length, memory, out, scratch):  # type: ignore[no-untyped-def]
+    """The second layer's output [lines * windows, width] after every window of `memory` rows of each line, from zeros.
+
+    gates [lines, length, 4, width]: the first layer's, from its inputs; a line has length - memory + 1 windows. scratch:
+    11 * width floats for each window, and what `linear` needs for them.
+    """
+    width, windows = lstm.recurrent.inputs, length - memory + 1
+    rows = lines * windows
+    size = 4 * width
+    first, cell = scratch, scratch + rows * size
+    next_cell, mine = cell + rows * size, cell + 2 * rows * size
+    own = mine + 4 * rows * size
+    rest = own + 4 * rows * size
+    for i in range(rows * width):
+        for table in (first, cell, next_cell, out):
+            put(table, i, np.float32(0.0))
+    for step in range(memory):
+        for row in range(rows):
+            source = gates + (row // windows * length + row % windows + step) * 4 * size
+            copy(source, 4 * width, mine + 4 * row * size)
+        linear(lstm.recurrent, 0, 4 * width, first, size, rows, mine, 4 * size, True, rest)
+        for row in range(rows):
+            lstm_cell(mine + 4 * row * size, cell + row * size, width, first + row * size)
+        linear(lstm.next_inputs, 0, 4 * width, first, size, rows, own, 4 * size, False, rest)
+        linear(lstm.next_recurrent, 0, 4 * width, out, size, rows, own, 4 * size, True, rest)
+        for row in range(rows):
+            lstm_cell(own + 4 * row * size, next_cell + row * size, width, out + row * size)
 
 
 Floats = npt.NDArray[np.float32]

@@ -31,14 +31,26 @@ class Weight:
         self.offsets = 128 * steps.sum(2, dtype=np.int32)
         self.scales = np.abs(random(parts, outputs, seed=3)) / np.float32(50)
         self.biases, self.norm = random(outputs, seed=4), random(inputs, seed=5)
-        known = {"parts": parts, "inputs": inputs, "outputs": outputs, "size": inputs, "turns": 0, "norm": 0, "eps": 1e-5}
+        known = {
+            "parts": parts,
+            "inputs": inputs,
+            "outputs": outputs,
+            "size": inputs,
+            "turns": 0,
+            "norm": 0,
+            "eps": 1e-5,
+        }
         addresses = {"weight": at(self.packed), "scales": at(self.scales), "offsets": at(self.offsets), "biases": 0}
         self.matrix = Matrix(**(known | addresses | more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rows", [1, 7, 25, 60])
-@pytest.mark.parametrize(("parts", "norms", "turns"), [(1, False, False), (3, False, True), (2, True, False), (1, True, True)])
-def test_linear_layers_norm_turn_and_quantize_each_part_of_a_row(rows: int, parts: int, norms: bool, turns: bool) -> None:
+@pytest.mark.parametrize(
+    ("parts", "norms", "turns"), [(1, False, False), (3, False, True), (2, True, False), (1, True, True)]
+)
+def test_linear_layers_norm_turn_and_quantize_each_part_of_a_row(
+    rows: int, parts: int, norms: bool, turns: bool
+) -> None:
     made = Weight(parts, 192, 128, turns=int(turns))
     matrix = made.matrix._replace(biases=at(made.biases), norm=at(made.norm) if norms else 0)
     x = random(rows, parts, 128, seed=rows) * np.logspace(0, 3, parts, dtype=np.float32)[:, None]
