@@ -109,7 +109,13 @@ class Decoding:
         self._rounds = 0
         self._draft_ms = 0.0
         context = Context(
-            request.sampler, target.embedding, target.lm_head, request.recall, request.identity, self._cursor
+            request.sampler,
+            target.embedding,
+            target.lm_head,
+            request.recall,
+            request.identity,
+            self._cursor,
+            target.runtime,
         )
         request.method.begin(request.prompt, self._sequence.hidden, context)
 

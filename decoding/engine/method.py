@@ -30,6 +30,7 @@ class Context:
     cursor: Callable[[], ConstraintCursor | None] = lambda: (
         None
     )  # the constraint's cursor after the text so far; None without a constraint
+    runtime: str = "cpu"  # what computes the target, see `Target.runtime`; heads run on the same
 
 
 class Method(ABC):

@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 from warnings import warn
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from decoding.checkpoints.model_config import read_json
 from decoding.checkpoints.target_identity import TargetIdentity
-from decoding.engine.method import UnknownMethod
+from decoding.engine.method import Context, UnknownMethod
+from decoding.engine.target import Array
 from decoding.errors import ModelError, ModelUnavailable
 from decoding.heads.int4 import packed, unpacked
 from decoding.heads.kinds import KINDS, imported
-from decoding.heads.tensor_context import TensorContext
 from decoding.targets.own_thread import in_own_thread
 
 FORMAT = 1
@@ -79,7 +78,7 @@ class Head(nn.Module):
         """A size of this head, or the kind's default."""
         return self.config.sizes.get(name, self.sizes[name])
 
-    def check_fits(self, embedding: Tensor) -> None:
+    def check_fits(self, embedding: Array) -> None:
         """Raise HeadMismatch unless the head's width and vocabulary are those of the target's embedding [vocab, hidden]."""
         mine, theirs = (self.config.vocab, self.config.hidden), tuple(embedding.shape)
         if mine != theirs:
@@ -166,18 +165,8 @@ def _loaded(folder: Path, changed_ns: int) -> Head:
     return in_own_thread(lambda: load_head(folder))
 
 
-def to_target(head: Head, context: TensorContext) -> Head:
-    """The head on the target's device and in its type; a no-op if it is already there. Warns once if it was trained on another
-    target.
-
-    Raises HeadMismatch.
-    """
-    embedding = context.embedding
-    head.check_fits(embedding)
+def check_target(head: Head, context: Context) -> None:
+    """Raise HeadMismatch where a head does not fit the context's target; warn once if it was trained on another one."""
+    head.check_fits(context.embedding)
     if context.identity and head.identity and (difference := head.identity.difference(context.identity())):
-        warn(OtherTarget(f"this {head.config.kind} head was trained on another target: {difference}"), stacklevel=2)
-    first = next(head.parameters(), None)
-    if first is not None and (first.device, first.dtype) != (embedding.device, embedding.dtype):
-        with torch.no_grad():
-            head.to(embedding.device, embedding.dtype)
-    return head
+        warn(OtherTarget(f"this {head.config.kind} head was trained on another target: {difference}"), stacklevel=3)

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from torch import Tensor
-
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.heads.head import Head
 from decoding.methods.blocks.block_method import BlockMethod
+from decoding.methods.drafting.head_runtimes import States
 from decoding.methods.drafting.trees import LEAST, Bounds, best_first, offered
 
 
@@ -21,5 +20,5 @@ class DDTree(BlockMethod):
         super().__init__(head, block_size)
         self._bounds = Bounds(budget, least)
 
-    def draft(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         return best_first(self.levels(states, tokens, offered(self._bounds.budget, cursor)), self._bounds, cursor)

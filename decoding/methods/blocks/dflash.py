@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from torch import Tensor
-
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.methods.blocks.block_method import BlockMethod
+from decoding.methods.drafting.head_runtimes import States
 from decoding.methods.drafting.trees import chain, offered
 
 
@@ -16,5 +15,5 @@ class DFlash(BlockMethod):
 
     kind: ClassVar[str] = "dflash"
 
-    def draft(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         return chain(self.levels(states, tokens, offered(1, cursor)), cursor)

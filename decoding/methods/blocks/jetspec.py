@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from torch import Tensor
-
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.heads.head import Head
 from decoding.methods.blocks.block_method import BlockMethod
+from decoding.methods.drafting.head_runtimes import States
 from decoding.methods.drafting.trees import LEAST, Bounds, fanned_out, offered
 
 
@@ -29,6 +28,6 @@ class JetSpec(BlockMethod):
             raise ValueError(f"width must be 1 or more, not {width}")
         self._bounds, self._width = Bounds(budget, least), width
 
-    def draft(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         levels = self.levels(states, tokens, offered(self._width, cursor))
         return fanned_out(levels, self._width, self._bounds, cursor)

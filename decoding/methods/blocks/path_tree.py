@@ -8,12 +8,11 @@ depends on the branch; the block head still runs once.
 from collections.abc import Sequence
 from typing import ClassVar
 
-from torch import Tensor
-
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.heads.head import Head
 from decoding.methods.blocks.domino_paths import PathMethod
+from decoding.methods.drafting.head_runtimes import States
 from decoding.methods.drafting.trees import LEAST, Bounds
 
 
@@ -39,5 +38,5 @@ class PathTree(PathMethod):
             raise ValueError(f"width and children must be 1 or more, not {width} and {children}")
         self._bounds, self._width, self._children = Bounds(budget, least), width, children
 
-    def draft(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
+    def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         return self.grown(states, tokens, cursor, self._width, self._children, self._bounds)

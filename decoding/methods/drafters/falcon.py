@@ -11,22 +11,16 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
 from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
-from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
-from decoding.heads.modules.falcon import FalconHead, pairs_of, windows_of
-from decoding.heads.tensor_context import TensorContext
-from decoding.methods.drafters.branches import Branches, joined, no_rows
+from decoding.heads.head import Head, HeadUnavailable, find_head
+from decoding.heads.modules.falcon import FalconHead
 from decoding.methods.drafting.committed_states import committed_hidden
-from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
-from decoding.methods.drafting.trees import LEAST, Bounds, Level, admitted, budgeted, offered
+from decoding.methods.drafting.head_runtimes import falcon_runtime
+from decoding.methods.drafting.trees import LEAST, Bounds, Level, admitted, budgeted, levels, offered
 
 
 class Falcon(Method):
@@ -56,66 +50,36 @@ class Falcon(Method):
         self.taps = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        tensors = TensorContext.of(context)
-        to_target(self._head, tensors)
-        self._embedding, self._cursor = tensors.embedding, context.cursor
-        self._vocabulary = DraftVocabulary.for_prompt(tensors, self._head.config.frequent, prompt)
-        self._text = _Text(self._head)
+        self._drafter, self._cursor = falcon_runtime(self._head, context, prompt), context.cursor
         if hidden is not None:
-            self._text.read(torch.as_tensor(hidden[:, -1]))
+            self._drafter.read(hidden[:, -1])
 
-    @torch.inference_mode()
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        k, text = self._head.k, self._text
-        text.pair(tokens, self._embedding)
-        if text.pairs < k or room < 1:
+        k, drafter = self._head.k, self._drafter
+        drafter.pair(tokens)
+        if drafter.pairs < k or room < 1:
             return Draft()
         cursor = self._cursor()
-        paths, guesses = _Paths(tokens, room, self._bounds, self._top_k), offered(self._top_k, cursor)
-        branches, line, glances = text.branches(), text.line()[None], [_Glance(0.0, cursor)]
-        first = text.pairs - k + 1  # position of the first token of the glance
-        late = len(tokens) - 1 - text.pairs  # forced tokens, which the target has not read yet
+        paths, count = _Paths(tokens, room, self._bounds, self._top_k), offered(self._top_k, cursor)
+        line, glances = drafter.root(), [_Glance(0.0, cursor)]
+        first = drafter.pairs - k + 1  # position of the first token of the glance
+        late = len(tokens) - 1 - drafter.pairs  # forced tokens, which the target has not read yet
         for _ in range(self._passes + -(-late // k)):
-            features = self._pass(branches, line, [glance.row for glance in glances], first)
+            features = drafter.glance(line, [glance.row for glance in glances], first)
             first += k
             ends = [
                 replace(end, row=row)
                 for row, glance in enumerate(glances)
-                for end in paths.grow(glance, first, self._levels(features[row], first, guesses))
+                for end in paths.grow(glance, first, levels(drafter.best(features[row], first, count)))
             ]
             glances = heapq.nlargest(self._width, ends, key=lambda glance: glance.score)
             if not glances:
                 break
-            line = self._next(line, features, glances)
+            line = drafter.following(line, features, *zip(*((each.row, each.tokens) for each in glances), strict=True))
         return paths.draft()
 
-    @torch.inference_mode()
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        self._text.read(torch.as_tensor(committed_hidden(draft, scores, verdict)[:, -1]))
-
-    def _pass(self, branches: Branches, line: Tensor, parents: Sequence[int], first: int) -> Tensor:
-        """Features [glances, k, hidden] of the positions after each glance; parents: indices in the previous level."""
-        k, head = self._head.k, self._head
-        x = head.read(windows_of(line, head.memory).flatten(0, 1))
-        positions = torch.arange(first, first + k, device=x.device).repeat(len(line))
-        known = [branches.known(layer) for layer in range(head.size("layers"))]
-        features, own = head(x, positions, known, branches.visible(parents))
-        branches.grow(own)
-        states: Tensor = features.view(len(line), k, -1)
-        return states
-
-    def _levels(self, features: Tensor, first: int, count: int) -> list[Level]:
-        """The best `count` guesses per position from features [k, hidden]; the first position is `first`."""
-        positions = torch.arange(first, first + len(features), device=features.device)
-        ranked = self._vocabulary.ranked(self._vocabulary.logits(features), positions)
-        return self._vocabulary.levels(ranked, count)
-
-    def _next(self, line: Tensor, features: Tensor, glances: Sequence["_Glance"]) -> Tensor:
-        """The pairs of each path's last glance, and as many before it as the LSTM reads."""
-        rows = [glance.row for glance in glances]
-        tokens = torch.tensor([glance.tokens for glance in glances], device=line.device)
-        new = pairs_of(functional.embedding(tokens, self._embedding), features[rows])
-        return torch.cat([line[rows][:, self._head.k :], new], 1)
+        self._drafter.read(committed_hidden(draft, scores, verdict)[:, -1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,43 +126,3 @@ class _Paths:
             self._parents.append(path.node)
             self._scores.append(path.score + score)
             yield replace(path, score=self._scores[-1], node=len(self._tokens) - 1, tokens=(*path.tokens, token))
-
-
-class _Text:
-    """What the drafter keeps of the committed text: the last pairs, and every pair's keys and values."""
-
-    def __init__(self, head: FalconHead) -> None:
-        self._head, width, like = head, head.config.hidden, next(head.parameters())
-        self._features = like.new_empty(0, width)  # of tokens that have no pair yet
-        self._line = like.new_zeros(head.memory + head.k - 1, 2 * width)  # a text is preceded by zeros
-        self._known = [no_rows(head.size("kv_heads"), head.size("head_dim"), like) for _ in head.layers]
-        self.pairs = 0
-
-    def read(self, features: Tensor) -> None:
-        """Take in the features [new, hidden] of the next tokens."""
-        self._features = torch.cat([self._features, features])
-
-    def pair(self, tokens: Sequence[int], embedding: Tensor) -> None:
-        """Feed each new feature, paired with the token after it, once."""
-        count, head = len(self._features), self._head
-        if not count:
-            return
-        first, device = self.pairs + 1, embedding.device
-        ids = torch.tensor(tokens[first : first + count], device=device)
-        self._line = torch.cat([self._line, pairs_of(functional.embedding(ids, embedding), self._features)])
-        windows = windows_of(self._line[head.k :], head.memory)
-        visible = torch.ones(count, self.pairs + count, dtype=torch.bool, device=device).tril(self.pairs)
-        positions = torch.arange(first, first + count, device=device)
-        _, own = head(head.read(windows), positions, [[each] for each in self._known], visible)
-        self._known = [joined(before, new) for before, new in zip(self._known, own, strict=True)]
-        self._line = self._line[count:]
-        self._features, self.pairs = self._features[:0], self.pairs + count
-
-    def line(self) -> Tensor:
-        """The last k pairs and as many before them as the LSTM reads."""
-        return self._line
-
-    def branches(self) -> Branches:
-        """A new tree whose committed rows are the pairs before the last k."""
-        before = self.pairs - self._head.k
-        return Branches([(keys[:, :before], values[:, :before]) for keys, values in self._known], self._head.k)

@@ -7,19 +7,15 @@ round, so no fixed tree of that size is more probable. Typical acceptance is lef
 from collections.abc import Sequence
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
 from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
-from decoding.heads.head import Head, HeadUnavailable, find_head, to_target
+from decoding.heads.head import Head, HeadUnavailable, find_head
 from decoding.heads.modules.medusa import MedusaHead
-from decoding.heads.tensor_context import TensorContext
 from decoding.methods.drafting.committed_states import committed_hidden
-from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
-from decoding.methods.drafting.trees import LEAST, Bounds, best_first, offered
+from decoding.methods.drafting.head_runtimes import medusa_runtime
+from decoding.methods.drafting.trees import LEAST, Bounds, best_first, levels, offered
 
 
 class Medusa(Method):
@@ -37,26 +33,20 @@ class Medusa(Method):
         self.taps = found.config.taps
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        tensors = TensorContext.of(context)
-        to_target(self._head, tensors)
-        self._vocabulary = DraftVocabulary.for_prompt(tensors, self._head.config.frequent, prompt)
-        self._cursor = context.cursor
+        self._drafter, self._cursor = medusa_runtime(self._head, context, prompt), context.cursor
         self._seen = 0  # tokens whose states were read
-        self._last: Tensor | None = None  # state [hidden] of the last of them
+        self._last: Array | None = None  # state [hidden] of the last of them
         if hidden is not None:
             self._read(hidden)
 
-    @torch.inference_mode()
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        if self._last is None or room < 1:
-            return Draft()
         late = len(tokens) - 1 - self._seen  # forced tokens, which the target has not read yet
-        logits = self._head.logits(self._head(self._last[None]), self._vocabulary.rows, self._vocabulary.ids)
-        logits = logits[0, late : late + room]
-        positions = torch.arange(len(tokens), len(tokens) + len(logits), device=logits.device)
+        heads = range(late, min(late + room, self._head.size("heads")))
+        if self._last is None or not heads:
+            return Draft()
         cursor = self._cursor()
-        levels = self._vocabulary.levels(self._vocabulary.ranked(logits, positions), offered(self._top_k, cursor))
-        return best_first(levels, self._bounds, cursor)
+        guesses = self._drafter.best(self._last, heads, len(tokens), offered(self._top_k, cursor))
+        return best_first(levels(guesses), self._bounds, cursor)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self._read(committed_hidden(draft, scores, verdict))
@@ -64,4 +54,4 @@ class Medusa(Method):
     def _read(self, hidden: Array) -> None:
         """Take in the states [new, taps, hidden] of the next tokens."""
         if len(hidden):
-            self._seen, self._last = self._seen + len(hidden), torch.as_tensor(hidden[-1, -1])
+            self._seen, self._last = self._seen + len(hidden), hidden[-1, -1]

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from math import exp, inf, log
-
-from torch import Tensor
+from typing import Any, Protocol
 
 from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
@@ -22,6 +21,22 @@ class Level:
 
     tokens: Sequence[int]
     scores: Sequence[float]  # log-probabilities, none above 0, descending
+
+
+class Table(Protocol):
+    """An array or a tensor [rows, columns]."""
+
+    def tolist(self) -> list[Any]: ...
+
+
+Guesses = tuple[Table, Table]
+"""Tokens and log-probabilities [rows, count], best first: a row for each depth, or for each node."""
+
+
+def levels(guesses: Guesses) -> list[Level]:
+    """Guesses as one level of a tree per row."""
+    tokens, scores = guesses
+    return [Level(*row) for row in zip(tokens.tolist(), scores.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +183,8 @@ class Frontier:
     rows: Sequence[int]  # each node's parent, as its index in the previous frontier
 
 
-Expand = Callable[[Frontier], tuple[Tensor, Tensor]]
-"""The best children of a frontier's nodes: tokens [nodes, children] and log-probabilities [nodes, children]."""
+Expand = Callable[[Frontier], Guesses]
+"""The best children of a frontier's nodes, a row for each."""
 
 
 def beam(
@@ -189,9 +204,8 @@ def beam(
     tree = _Candidates(bounds)
     frontier, nodes, cursors = Frontier(0, (), (0,)), [ROOT], [cursor]
     while nodes and frontier.depth < depth:
-        levels = (Level(*row) for row in zip(*(each.tolist() for each in expand(frontier)), strict=True))
         first = len(tree.tokens)
-        families = enumerate(zip(nodes, levels, cursors, strict=True))
+        families = enumerate(zip(nodes, levels(expand(frontier)), cursors, strict=True))
         came_from = [row for row, family in families for _ in range(tree.add(*family, children))]
         nodes = tree.worth_expanding(first, width)
         rows = tuple(came_from[node - first] for node in nodes)

@@ -159,6 +159,27 @@ class Buffers:
         )
 
 
+class Angles:
+    """Cosines and sines of positions, computed for all up to twice the last one when first needed.
+
+    frequencies [head_dim / 2]; dim: of a padded head.
+    """
+
+    def __init__(self, frequencies: npt.NDArray[np.float32], dim: int) -> None:
+        self._frequencies = frequencies
+        self._cos = self._sin = np.zeros((0, dim // 2), np.float32)
+
+    def at(self, positions: Longs) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """[rows, dim / 2] each."""
+        end = int(positions.max()) + 1
+        if end > len(self._cos):
+            half, room = len(self._frequencies), self._cos.shape[1]
+            angles = (np.arange(2 * end, dtype=np.float32)[:, None] * self._frequencies).astype(np.float64)
+            self._cos, self._sin = (np.zeros((2 * end, room), np.float32) for _ in range(2))
+            self._cos[:, :half], self._sin[:, :half] = np.cos(angles), np.sin(angles)
+        return self._cos[positions], self._sin[positions]
+
+
 def address(array: npt.NDArray[Any]) -> int:
     """Address of an array's numbers, which must outlive its use."""
     return int(array.__array_interface__["data"][0])

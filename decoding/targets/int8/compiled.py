@@ -1,4 +1,4 @@
-"""The forward, compiled once into the user's cache and loaded from there afterwards."""
+"""Kernels that Python calls, compiled once into the user's cache and loaded from there afterwards."""
 
 import hashlib
 from collections.abc import Callable
@@ -18,22 +18,26 @@ from kernels.cpu.emit import kernel
 
 
 @cache
-def compiled_forward() -> Callable[..., None]:
-    """`forward`, which compiles itself at its first call unless the cache has it for this processor."""
+def compiled(function: Any) -> Callable[..., None]:
+    """A function of `kernels.cpu`, which compiles itself at its first call unless the cache has it for this processor."""
     with suppress(OSError):
         keep_newest(_folder().parent)
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, str(_folder())  # read when a function is decorated
-    function: Any = source.forward
     try:
         return _cached(function.py_func)
     finally:
         config.CACHE_DIR = before
 
 
+def compiled_forward() -> Callable[..., None]:
+    """The forward of a model."""
+    return compiled(source.forward)
+
+
 def is_compiled() -> bool:
-    """Whether the cache has it, for this processor or another one."""
-    return any(_folder().rglob("*.nbc"))
+    """Whether the cache has the forward, for this processor or another one."""
+    return any(_folder().rglob("forward.forward*.nbc"))
 
 
 def _folder() -> Path:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.targets.cache.kv_cache import TokenTable
-from decoding.targets.int8.buffers import Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
+from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
 from decoding.targets.int8.compiled import compiled_forward
 from decoding.targets.int8.packed_model import Arrays, head_room, padded
 from decoding.targets.int8.pages import Pages
@@ -42,7 +42,8 @@ class CpuModel:
         self._tables = _addresses(config, arrays)
         self._model = _model(config, arrays, self._tables)
         self._room = Buffers(self._model, self._team.threads)
-        self._cos = self._sin = np.zeros((0, self.dim // 2), np.float32)
+        self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
+        self._rotation = stream_rotation(config.hidden_size).astype(np.float32)
         self._forward = compiled_forward()
 
         self.embedding = arrays["embedding"]
@@ -75,8 +76,8 @@ class CpuModel:
         tables = RowTables(parts, counts, starts)
         heads = [start + row for part, start in zip(parts, starts, strict=False) for row in part.heads]
         room = self._room.of(rows, max(part.before + len(part.tokens) for part in parts), tables.tile_rows)
-        np.take(self._arrays["rotated_embedding"], tables.tokens, 0, out=room.x[:rows])
-        cos, sin = self._angles(tables.positions)
+        self._embed(tables.tokens, room.x[:rows])
+        cos, sin = self._angles.at(tables.positions)
         planes = np.full(self.config.layers + 1, -1, np.int32)
         planes[list(taps)] = range(len(taps))
         states = np.empty((len(taps), rows, self.hidden), np.float32)
@@ -109,26 +110,20 @@ class CpuModel:
         self._team.run(self._forward, self._model, job)
         return logits
 
-    def _angles(self, positions: Longs) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Cosines and sines [rows, dim / 2], computed for all positions up to twice the last when first needed."""
-        end = int(positions.max()) + 1
-        if end > len(self._cos):
-            half = self.config.head_dim // 2
-            frequencies = self.config.rope.frequencies(self.config.head_dim)
-            angles = np.arange(2 * end, dtype=np.float32)[:, None] * frequencies
-            self._cos, self._sin = (np.zeros((2 * end, self.dim // 2), np.float32) for _ in range(2))
-            self._cos[:, :half], self._sin[:, :half] = (
-                np.cos(angles.astype(np.float64)),
-                np.sin(angles.astype(np.float64)),
-            )
-        return self._cos[positions], self._sin[positions]
+    def _embed(self, tokens: Longs, x: Floats) -> None:
+        """Rotated embeddings of tokens, into the stream x [rows, padded hidden]."""
+        if "rotated_embedding" in self._arrays:
+            np.take(self._arrays["rotated_embedding"], tokens, 0, out=x)
+        else:  # layers above another model's embedding
+            x[:, : self.config.hidden_size] = rotated(self.embedding[tokens], self._rotation)
+            x[:, self.config.hidden_size :] = 0
 
     def _tapped(self, states: Floats, taps: Sequence[int]) -> Floats | None:
         """Hidden states rotated back, and normalised where the tap is after the final norm."""
         if not taps:
             return None
         hidden = self.config.hidden_size
-        out = rotated(states[..., :hidden], stream_rotation(hidden).astype(np.float32).T)
+        out = rotated(states[..., :hidden], self._rotation.T)
         if self.config.layers in taps:
             last = out[list(taps).index(self.config.layers)]
             last /= np.sqrt(np.square(last).mean(-1, keepdims=True) + np.float32(self.config.rms_norm_eps))
@@ -145,7 +140,7 @@ def _addresses(config: ModelConfig, arrays: Arrays) -> Longs:
     hidden, inner = padded(config.hidden_size), padded(config.intermediate_size)
     width, dim = config.heads * head_room(config), head_room(config)
     layer = [(width + 2 * config.kv_heads * dim, hidden), (hidden, width), (2 * inner, hidden), (hidden, inner)]
-    shapes = [*layer * config.layers, (padded(config.vocab_size), hidden)]
+    shapes = [*layer * config.layers, (padded(config.vocab_size) if "lm_head" in arrays else 0, hidden)]
     sizes = list(accumulate((outputs * inputs for outputs, inputs in shapes), initial=0))
     firsts = list(accumulate((4 * outputs for outputs, _ in shapes), initial=0))
     assert len(shapes) == MATRICES * config.layers + 1

@@ -21,10 +21,10 @@ from decoding.heads.head import (
     find_head,
     load_head,
     save_head,
-    to_target,
 )
 from decoding.heads.int4 import packed, quantised, restored, unpacked
 from decoding.heads.kinds import KINDS
+from decoding.heads.on_torch.tensor_context import to_target
 from tests.decoding.models.random_heads import small_head
 
 TARGET = TargetIdentity("b" * 64, "a" * 64, "p" * 8)

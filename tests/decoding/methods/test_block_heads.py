@@ -10,8 +10,9 @@ from decoding.engine.sampling.sampler import Sampler
 from decoding.heads.head import Head, HeadUnavailable, find_head
 from decoding.heads.modules.last_state import LastState
 from decoding.heads.modules.layer import attend_all, attend_shared
-from decoding.methods.blocks.block_method import BlockContext, BlockMethod
-from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
+from decoding.heads.on_torch.block import BlockContext
+from decoding.heads.on_torch.vocabulary import DraftVocabulary
+from decoding.methods.blocks.block_method import BlockMethod
 from decoding.methods.drafting.likely import LIKELY, likely_levels
 from decoding.methods.registry import METHODS, load_method, method_class
 from tests.decoding.models.block_data import HIDDEN, block_head, context_of, states_of, text_of

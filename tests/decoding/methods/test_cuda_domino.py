@@ -6,6 +6,7 @@ import torch
 from decoding.engine.method import Context
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
+from decoding.heads.on_torch.paths import TorchPaths
 from decoding.methods.blocks.domino import Domino
 from decoding.methods.drafting.trees import Bounds
 from decoding.methods.registry import load_method
@@ -23,10 +24,11 @@ def test_the_same_chain(sampler: Sampler) -> None:
     assert isinstance(method, Domino)
     embedding = torch.randn(VOCAB, HIDDEN)
     method.begin(TOKENS, None, Context(sampler, embedding, embedding, Recall()))
+    assert isinstance(method._drafter, TorchPaths)
     chains = set()
     for depth in (4, 4, 2):
         states = torch.randn(depth, HIDDEN)
         want = method.grown(states, TOKENS, None, width=1, children=1, bounds=Bounds(depth)).tokens
-        assert tuple(method.looped(states, TOKENS)) == want
+        assert tuple(method._drafter.looped(states, TOKENS)) == want
         chains.add(want)
     assert len(chains) == 3

@@ -19,7 +19,6 @@ from decoding.engine.sampling.sampler import Sampler
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.kinds import KINDS
 from decoding.heads.modules.small_lm import SmallLm
-from decoding.methods.drafters.branches import Branches
 from decoding.methods.drafters.draft_model import DraftModel
 from decoding.methods.drafters.eagle3 import Eagle3
 from decoding.methods.drafters.falcon import Falcon
@@ -71,11 +70,12 @@ def test_eagle3(target: Taught, anchor: int) -> None:
     states = [step[anchor] for step in eagle3.unrolled(head, batch, index)]
     method = Eagle3(head)
     tokens = begun(method, batch, text_at(batch, anchor))
-    torch.testing.assert_close(method._state[0], states[0], atol=1e-5, rtol=1e-4)
-    branches, state = Branches([method._rows]), method._state
+    drafter = method._drafter
+    state = drafter.root()
+    torch.testing.assert_close(state[0], states[0], atol=1e-5, rtol=1e-4)
     for step in (1, 2):
         token = int(batch.targets[index[anchor, step - 1]])
-        state = method._next(branches, [token], state, [0], len(tokens) - 1 + step)
+        state = drafter.grow([token], state, [0], len(tokens) - 1 + step)
         torch.testing.assert_close(state[0], states[step], atol=1e-5, rtol=1e-4)
 
 
@@ -87,7 +87,7 @@ def test_falcon(target: Taught, k: int, layers: int, memory: int) -> None:
     features = learnt.guessed(torch.zeros_like(learnt.valid))[7]
     method = Falcon(head)
     tokens = begun(method, batch, text_at(batch, 7))
-    got = method._pass(method._text.branches(), method._text.line()[None], [0], len(tokens) - k)
+    got = method._drafter.glance(method._drafter.root(), [0], len(tokens) - k)
     torch.testing.assert_close(got[0], features, atol=1e-5, rtol=1e-4)
 
 

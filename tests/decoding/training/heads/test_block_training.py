@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decoding.methods.blocks.block_method import BlockContext
+from decoding.heads.on_torch.block import BlockContext
 from decoding.methods.registry import load_method
 from decoding.training.head_kinds.blocks import BlockObjective, figures
 from decoding.training.head_kinds.dflash import DFlashObjective

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from decoding.heads.modules.domino import DominoHead
-from decoding.methods.drafting.draft_vocabulary import DraftVocabulary
+from decoding.heads.on_torch.vocabulary import DraftVocabulary
 from kernels.domino import Correction, correct_chain
 from kernels.graph import Graph
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from decoding.engine.method import Context
 from decoding.engine.target import Array
+from decoding.heads.head import Head, check_target
 
 _TENSORS: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by the array's id: a tensor keeps its array
 
@@ -29,7 +30,18 @@ class TensorContext(Context):
             context.recall,
             context.identity,
             context.cursor,
+            context.runtime,
         )
+
+
+def to_target(head: Head, context: TensorContext) -> Head:
+    """The head, checked, on the target's device and in its type; a no-op if it is already there. Raises HeadMismatch."""
+    check_target(head, context)
+    embedding, first = context.embedding, next(head.parameters(), None)
+    if first is not None and (first.device, first.dtype) != (embedding.device, embedding.dtype):
+        with torch.no_grad():
+            head.to(embedding.device, embedding.dtype)
+    return head
 
 
 def _tensor(array: Array) -> Tensor:

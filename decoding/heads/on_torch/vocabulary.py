@@ -1,8 +1,6 @@
-"""The tokens that a head may draft for one prompt: the frequent ones and those of the prompt, not all that the target has.
+"""The draft vocabulary on torch's operators: logits, the target's noise, and the best guesses.
 
-The LM head is the largest matrix of a small target. The 500 most frequent tokens of the training answers and the prompt's own
-cover nearly all that is written (FR-Spec, arXiv 2502.14856, keeps 32,768 of 128,256; here they follow the prompt as well).
-A token outside them costs acceptance, never correctness.
+`decoding.heads.draft_tokens` says which tokens those are.
 """
 
 from collections.abc import Iterable
@@ -11,8 +9,8 @@ import torch
 from torch import Tensor
 
 from decoding.engine.sampling.tensor_choice import rank
-from decoding.heads.tensor_context import TensorContext
-from decoding.methods.drafting.trees import Level
+from decoding.heads.draft_tokens import draft_ids
+from decoding.heads.on_torch.tensor_context import TensorContext
 
 
 def log_probabilities(scores: Tensor) -> Tensor:
@@ -37,11 +35,8 @@ class DraftVocabulary:
     @classmethod
     def for_prompt(cls, context: TensorContext, frequent: Iterable[int], prompt: Iterable[int]) -> "DraftVocabulary":
         """The frequent tokens, the prompt's and the recall's; the whole vocabulary if `frequent` is empty."""
-        always = set(frequent)
-        if not always:
-            return cls(context)
-        recalled = (token for sequence in context.recall.sequences for token in sequence)
-        return cls(context, always.union(prompt, recalled))
+        always = tuple(frequent)
+        return cls(context, draft_ids(context, always, prompt) if always else None)
 
     def logits(self, states: Tensor) -> Tensor:
         """[..., hidden] -> [..., size]."""
@@ -69,7 +64,7 @@ class DraftVocabulary:
         top = scores.topk(min(count, scores.shape[-1]), dim=-1)
         return self.ids[top.indices], top.values
 
-    def levels(self, scores: Tensor, count: int) -> list[Level]:
-        """`best` as one level of a tree per row."""
-        rows = zip(*(part.tolist() for part in self.best(scores, count)), strict=True)
-        return [Level(tokens, values) for tokens, values in rows]
+    def guesses(self, states: Tensor, position: int, count: int, step: int = 1) -> tuple[Tensor, Tensor]:
+        """`best` for states [rows, hidden], of which row i guesses `position + i * step`, with log-probabilities."""
+        positions = position + step * torch.arange(len(states), device=states.device)
+        return self.best(self.ranked(self.logits(states), positions), count)

@@ -1,0 +1,185 @@
+"""Makes a head's `HeadWeights` from its module, with torch.
+
+Each matrix is stored as NAME.weight, int8, as `kernels.cpu.linear.Matrix` describes it, with NAME.scales, NAME.offsets,
+NAME.biases where it has any, and NAME.turns. Widths are padded to multiples of 64, heads with their halves apart, and each
+gate of a recurrent cell by itself. A layer's are qkv, output, gates (all gates, then all ups) and down, with the vectors
+post_norm and qk_norms.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from decoding.heads.head import Head
+from decoding.heads.modules.block import BlockHead
+from decoding.heads.modules.domino import DominoHead
+from decoding.heads.modules.eagle3 import Eagle3Head
+from decoding.heads.modules.falcon import FalconHead
+from decoding.heads.modules.layer import Attention, GatedMlp
+from decoding.heads.modules.medusa import MedusaHead
+from decoding.heads.on_kernels.weights import HeadWeights
+from decoding.targets.int8.packed_model import Arrays, padded
+from decoding.targets.int8.packing import LEVELS, halves_apart, padded_to, whole_heads
+from decoding.targets.int8.quantize import rounded
+from kernels.cpu.int8_products import pack
+from kernels.cpu.quantize import hadamard_reference
+
+_PACKED: WeakKeyDictionary[Head, HeadWeights] = WeakKeyDictionary()
+
+
+def packed_head(head: Head) -> HeadWeights:
+    """The head's weights for the kernels, made once for each module."""
+    if head not in _PACKED:
+        sizes = {name: head.size(name) for name in head.sizes}
+        packer = _Packer(head)
+        with torch.no_grad():
+            _PARTS[type(head)](packer, cast(Any, head))
+        _PACKED[head] = HeadWeights.of(head.config.hidden, sizes, packer.arrays)
+    return _PACKED[head]
+
+
+def is_packable(head: Head) -> bool:
+    """Whether there are kernels for heads of this kind."""
+    return type(head) in _PARTS
+
+
+class _Packer:
+    def __init__(self, head: Head) -> None:
+        self.hidden, self.arrays = head.config.hidden, cast(Arrays, {})
+
+    def vector(self, name: str, values: Tensor) -> None:
+        """Numbers in fp32, with zeros behind, in every row."""
+        columns = padded(values.shape[-1])
+        rows = padded_to(values.float().reshape(-1, values.shape[-1]), values.numel() // values.shape[-1], columns)
+        self.arrays[name] = rows.view(*values.shape[:-1], columns).cpu().numpy()
+
+    def matrix(
+        self, name: str, weight: Tensor, bias: Tensor | None = None, parts: int = 1, turns: bool = False, gates: int = 1
+    ) -> None:
+        """weight [gates * outputs, parts * inputs]; turns: its inputs get a Hadamard transform."""
+        weight = _gates_padded(weight.float(), gates)
+        split = weight.reshape(len(weight), parts, -1).unbind(1)
+        columns = padded(split[0].shape[1])
+        wide = [padded_to(part, padded(len(part)), columns) for part in split]
+        wide = [torch.from_numpy(hadamard_reference(part.numpy())) for part in wide] if turns else wide
+        steps, scales = zip(*(rounded(part, LEVELS) for part in wide), strict=True)
+        self.arrays[f"{name}.weight"] = np.stack([pack(part.numpy()) for part in steps])
+        self.arrays[f"{name}.scales"] = np.stack([part.numpy() for part in scales])
+        self.arrays[f"{name}.offsets"] = np.stack([128 * part.numpy().sum(1, dtype=np.int32) for part in steps])
+        self.arrays[f"{name}.turns"] = np.array(int(turns))
+        if bias is not None:
+            biases = _gates_padded(bias.float()[:, None], gates)
+            self.arrays[f"{name}.biases"] = padded_to(biases, padded(len(biases)))[:, 0].numpy()
+
+    def layer(self, index: int, attention: Attention, mlp: GatedMlp, post_norm: nn.RMSNorm, sizes: Any) -> None:
+        """A decoder layer. sizes: the head's `size`."""
+        name, dim = f"layers.{index}", sizes("head_dim")
+        q, k, v = (_columns(each) for each in (attention.q_proj, attention.k_proj, attention.v_proj))
+        both = torch.cat([halves_apart(q, dim), halves_apart(k, dim), whole_heads(v, dim)])
+        inputs = attention.q_proj.in_features
+        self.matrix(f"{name}.qkv", both[:, :inputs], both[:, inputs], parts=inputs // self.hidden)
+        self.matrix(f"{name}.output", whole_heads(attention.o_proj.weight.float().T, dim).T)
+        rows = [
+            padded_to(each.weight.float(), padded(mlp.gate_proj.out_features)) for each in (mlp.gate_proj, mlp.up_proj)
+        ]
+        self.matrix(f"{name}.gates", torch.cat(rows))
+        self.matrix(f"{name}.down", mlp.down_proj.weight, turns=True)
+        self.vector(f"{name}.post_norm", post_norm.weight)
+        if hasattr(attention, "q_norm"):
+            norms = [
+                halves_apart(norm.weight.float()[:, None], dim)[:, 0] for norm in (attention.q_norm, attention.k_norm)
+            ]
+            self.vector(f"{name}.qk_norms", torch.stack(norms))
+
+
+def _columns(linear: nn.Linear) -> Tensor:
+    """The weight with its bias as a last column; zeros where it has none."""
+    bias = torch.zeros(linear.out_features) if linear.bias is None else linear.bias.float()
+    return torch.cat([linear.weight.float(), bias[:, None]], 1)
+
+
+def _gates_padded(weight: Tensor, gates: int) -> Tensor:
+    """[gates * outputs, ...] with the outputs of each gate padded."""
+    if gates == 1:
+        return weight
+    return torch.cat([padded_to(part, padded(len(part))) for part in weight.chunk(gates)])
+
+
+def _block(packer: _Packer, head: BlockHead) -> None:
+    packer.matrix("fc", head.fc.weight, parts=len(head.config.taps), turns=True)
+    packer.vector("hidden_norm", head.hidden_norm.weight)
+    packer.vector("norm", head.norm.weight)
+    if head.size("mask_token") is None:
+        packer.vector("mask", head.mask)
+    for index, layer in enumerate(cast(Sequence[Any], head.layers)):
+        packer.layer(index, layer.self_attn, layer.mlp, layer.post_attention_layernorm, head.size)
+        packer.vector(f"layers.{index}.input_norm", layer.input_layernorm.weight)
+    if head.carry is not None:
+        packer.matrix("carry", head.carry.weight)
+    if head.skip is not None:
+        places, rank = head.size("skip_places"), head.size("skip_rank")
+        packer.matrix("skip_down", head.skip.down, turns=True)
+        up = head.skip.up.float().view(places, -1, rank)
+        packer.arrays["skip_up"] = torch.stack([padded_to(each, packer.hidden) for each in up]).numpy()
+        packer.arrays["skip_gain"] = head.skip.gain.float().numpy()
+
+
+def _domino(packer: _Packer, head: DominoHead) -> None:
+    _block(packer, head)
+    inputs, recurrent = head.prefix_gru.all_weights[0]
+    hidden, left, right = head.config.hidden, cast(Any, head.embed_proj[0]).weight, cast(Any, head.embed_proj[2]).weight
+    packer.matrix("gru_inputs", inputs, gates=3)
+    packer.matrix("gru_recurrent", recurrent, gates=3)
+    packer.matrix("from_state", left[:, :hidden], turns=True)
+    packer.matrix("from_prefix", left[:, hidden:])
+    if head.size("own_output"):
+        packer.vector("right_factor", right)
+    else:
+        packer.matrix("to_factor", right.float().T.contiguous())
+
+
+def _medusa(packer: _Packer, head: MedusaHead) -> None:
+    for index, block in enumerate(cast(Sequence[Any], head.blocks)):
+        packer.matrix(f"blocks.{index}", block.linear.weight, block.linear.bias, turns=True)
+    for index, own in enumerate(cast(Sequence[Any], head.lm_heads)):
+        packer.arrays[f"lm_heads.{index}"] = own.weight.float().numpy()
+
+
+def _eagle3(packer: _Packer, head: Eagle3Head) -> None:
+    layer = head.midlayer
+    packer.matrix("fc", head.fc.weight, parts=len(head.config.taps), turns=True)
+    packer.layer(0, layer.self_attn, layer.mlp, layer.post_attention_layernorm, head.size)
+    packer.vector("norm", head.norm.weight)
+    packer.vector("token_norm", layer.input_layernorm.weight)
+    packer.vector("feature_norm", layer.hidden_norm.weight)
+    if head.size("own_lm_head"):
+        packer.arrays["lm_head"] = head.lm_head.weight.float().numpy()
+
+
+def _falcon(packer: _Packer, head: FalconHead) -> None:
+    for index, weights in enumerate(head.lstm.all_weights):
+        inputs, recurrent, *biases = weights
+        bias = sum(biases) if biases else None
+        packer.matrix(
+            f"lstm_inputs.{index}", inputs, cast("Tensor | None", bias), 1 if index else 2, not index, gates=4
+        )
+        packer.matrix(f"lstm_recurrent.{index}", recurrent, gates=4)
+    if isinstance(head.out, nn.Linear):
+        packer.matrix("out", head.out.weight)
+    for index, layer in enumerate(cast(Sequence[Any], head.layers)):
+        packer.layer(index, layer.self_attn, layer.mlp, layer.post_attention_layernorm, head.size)
+        if layer.input_layernorm is not None:
+            packer.vector(f"layers.{index}.input_norm", layer.input_layernorm.weight)
+
+
+_PARTS: Mapping[type[Head], Callable[[_Packer, Any], None]] = {
+    BlockHead: _block,
+    DominoHead: _domino,
+    MedusaHead: _medusa,
+    Eagle3Head: _eagle3,
+    FalconHead: _falcon,
+}

@@ -1,0 +1,132 @@
+"""Linear layers of draft heads: inputs normed, turned and quantized row by row, eight-bit products, sums in fp32.
+
+A head's rows are few and go through one thread, so a layer is one call without the phases of `kernels.cpu.forward`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.cpu.emit import get, get_byte, get_long, kernel, put, put_byte, put_int
+from kernels.cpu.int8_products import BLOCK, products, products_reference, rescale
+from kernels.cpu.job import GROUP_ROWS
+from kernels.cpu.quantize import hadamard, hadamard_reference, quantize, quantize_reference
+from kernels.cpu.rope import norm, norm_reference
+from kernels.cpu.row_phases import copy
+
+_EIGHTH, _ONE = np.float32(0.125), np.float32(1.0)
+_STEP, _LANES = 4, 16  # inputs and outputs of 64 packed bytes
+
+
+class Matrix(NamedTuple):
+    """A weight [outputs, parts * inputs], packed part by part: each part of an input row has a scale of its own."""
+
+    weight: int  # int8 [parts, outputs / 16, inputs / 4, 16, 4]
+    scales: int  # fp32 [parts, outputs]
+    offsets: int  # int32 [parts, outputs]: 128 times the sum of a row
+    biases: int  # fp32 [outputs], or 0
+    inputs: int  # of a part, a multiple of 64
+    outputs: int  # a multiple of 64
+    parts: int
+    turns: int  # whether inputs get a Hadamard transform, which the weight undoes
+    norm: int  # fp32 [inputs]: weight of an RMS norm of the inputs, or 0
+    size: int  # inputs without what they are padded with
+    eps: float  # of the norm
+
+
+@kernel
+def linear(matrix, first, outputs, x, x_stride, rows, out, out_stride, add, scratch):  # type: ignore[no-untyped-def]
+    """out [rows, outputs] = the outputs from `first` on, in multiples of 64, for x [rows, parts * inputs], fp32.
+
+    add: to what is in `out`. Addresses, strides in bytes; scratch: see `linear_scratch`.
+    """
+    inputs = matrix.inputs
+    turned, sums = scratch, scratch + 4 * inputs
+    one = sums + 4 * GROUP_ROWS * BLOCK
+    scales = one + 4 * BLOCK
+    quantized = scales + 4 * rows
+    for part in range(matrix.parts):
+        for row in range(rows):
+            source = x + row * x_stride + 4 * part * inputs
+            put(scales, row, _quantized(matrix, source, turned, quantized + row * inputs))
+        place = part * matrix.outputs + first
+        biases = matrix.biases + 4 * first if matrix.biases != 0 and part == 0 else 0
+        for block in range(0, outputs, BLOCK):
+            offset = 4 * (place + block)
+            weight, bias = matrix.weight + (place + block) * inputs, biases + 4 * block if biases != 0 else 0
+            for start in range(0, rows, GROUP_ROWS):
+                some = min(GROUP_ROWS, rows - start)
+                products(quantized + start * inputs, inputs, some, weight, inputs // _STEP, BLOCK, sums, 4 * BLOCK)
+                for row in range(start, start + some):
+                    mine, target = sums + 4 * (row - start) * BLOCK, out + row * out_stride + 4 * block
+                    adds = add or part > 0
+                    to = one if adds else target
+                    rescale(mine, BLOCK, matrix.offsets + offset, matrix.scales + offset, bias, get(scales, row), to)
+                    if adds:
+                        for i in range(BLOCK):
+                            put(target, i, get(target, i) + get(one, i))
+
+
+@kernel
+def _quantized(matrix, x, turned, out):  # type: ignore[no-untyped-def]
+    """A part of a row as bytes; returns its scale."""
+    if matrix.norm == 0 and matrix.turns == 0:
+        return quantize(x, matrix.inputs, out)
+    copy(x, matrix.inputs, turned)
+    if matrix.norm != 0:
+        norm(turned, matrix.inputs, matrix.size, np.float32(matrix.eps), matrix.norm)
+    if matrix.turns != 0:
+        hadamard(turned, matrix.inputs)
+    return quantize(turned, matrix.inputs, out) * (_EIGHTH if matrix.turns != 0 else _ONE)
+
+
+def linear_scratch(rows: int, inputs: int) -> int:
+    """Bytes that `linear` needs for so many rows of so many inputs."""
+    return 4 * (inputs + (GROUP_ROWS + 1) * BLOCK + rows) + rows * inputs
+
+
+@kernel
+def pack_rows(matrix, columns, ids, count, packed, scales, offsets, scratch):  # type: ignore[no-untyped-def]
+    """Quantize and pack the rows `ids` [count], int64, of an fp32 matrix [.., columns]; addresses.
+
+    columns: a multiple of 64. Writes int8 [count / 16, columns / 4, 16, 4], count being a multiple of 16, fp32 scales
+    and int32 offsets [count]. An id below 0 makes a row of zeros. scratch: columns bytes.
+    """
+    for place in range(count):
+        token = get_long(ids, place)
+        group, lane = packed + place // _LANES * _LANES * columns, place % _LANES
+        total = np.int64(0)
+        if token >= 0:
+            put(scales, place, quantize(matrix + 4 * token * columns, columns, scratch))
+        else:
+            put(scales, place, _ONE)
+        for i in range(columns):
+            value = np.int64(get_byte(scratch, i)) - 128 if token >= 0 else np.int64(0)
+            total += value
+            put_byte(group, i // _STEP * _LANES * _STEP + lane * _STEP + i % _STEP, np.uint8(value & 255))
+        put_int(offsets, place, np.int32(128 * total))
+
+
+Floats = npt.NDArray[np.float32]
+
+
+def linear_reference(
+    x: Floats,
+    packed: npt.NDArray[np.int8],
+    scales: Floats,
+    biases: Floats | float = 0.0,
+    norm_weight: Floats | None = None,
+    eps: float = 0.0,
+    turns: bool = False,
+) -> Floats:
+    """x [rows, parts, inputs] and a weight [parts, outputs / 16, inputs / 4, 16, 4] -> [rows, outputs], without padding."""
+    out = np.zeros((len(x), scales.shape[1]), np.float32) + np.float32(biases)
+    for part, weight in enumerate(packed):
+        given = x[:, part]
+        given = given if norm_weight is None else norm_reference(given, given.shape[1], eps, norm_weight)
+        given = hadamard_reference(given) if turns else given
+        steps, sizes = quantize_reference(given)
+        sums = products_reference(steps, weight) - products_reference(np.full_like(steps, 128), weight)
+        out += sums.astype(np.float32) * sizes[:, None] * scales[part]
+    return out
