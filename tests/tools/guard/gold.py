@@ -153,7 +153,8 @@ def main() -> None:
         )
         print(
             f"{engine}: {len(queries)} gold queries, {tally.ran} run without the guard; {tally.hidden} again with a table "
-            f"hidden; {len(tally.faults)} refused or different, {tally.varying} vary by themselves{''.join(_told(*each) for each in times)}",
+            f"hidden; {len(tally.faults)} refused or different, {tally.varying} vary by themselves"
+            + "".join(_told(*each) for each in times),
             flush=True,
         )
         print("\n".join(tally.faults[:20]))
