@@ -181,3 +181,26 @@ def test_small_language_models(hidden: int, length: int, sizes: dict[str, Any]) 
     for want, mine in zip(found[0][0], found[1][0], strict=True):
         near(mine, want, hidden)
     near_guesses(found[1][1], found[0][1])
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_tree_leaves_nothing_behind(k: int) -> None:
+    """Guards against nodes that overwrite what is kept of the text: to the bit, as if there had been no round before."""
+    hiddens, context = states_of(9, 64), contexts(64)[1]
+    eagle, falcon = head_of("eagle3", 64), head_of("falcon", 64, k=k, layers=2)
+    last = []
+    for ends in ((5, 9), (9,)):
+        pairs, glances = (
+            head_runtimes.eagle3_runtime(eagle, context, TEXT),
+            head_runtimes.falcon_runtime(falcon, context, TEXT),
+        )
+        for first, end in zip((0, *ends), ends, strict=False):
+            pairs.read(hiddens[first:end])
+            glances.read(hiddens[first:end, -1])
+            for drafter in (pairs, glances):
+                drafter.pair(TEXT[: end + 1])
+            level = pairs.grow((3, 4), pairs.root(), (0, 0), end + 1)
+            features = glances.glance(glances.root(), [0], end - k + 1)
+            last = [*last, pairs.grow((5,), level, (1,), end + 2), features]
+    np.testing.assert_array_equal(last[2], last[4])
+    np.testing.assert_array_equal(last[3], last[5])
