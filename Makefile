@@ -1,7 +1,7 @@
 # Two commands matter: `make ask` and `make test`. Both need Python 3.11+, make and a package index, nothing else.
 #
 #   make ask                                  a default question on the bundled database
-#   make ask Q="Who sold most?" DB=shop.db    your question, your database (file, folder or URL)
+#   make ask Q="How many orders?" DB=shop.db  your question, your database (file, folder or URL)
 #   make ui                                   the web chat on DB (default: the bundled database); open the address that it prints
 #   make test                                 the tests        make check     ruff, mypy, import-linter
 #   make test-ui                              the chat in a headless browser; installs Chromium where it can
@@ -43,6 +43,7 @@ help:
 
 ask: $(VENV)/.ready
 	@[ -n "$$QUESTION" ] || exec </dev/null; \
+		[ -n "$$QUESTION$$DATABASE" ] || QUESTION="What is the average list price of the albums?"; \
 		exec $(BIN)/sqlagent ask $${DATABASE:+--db "$$DATABASE"} $${QUESTION:+-- "$$QUESTION"}
 
 ui: $(VENV)/.ready-ui

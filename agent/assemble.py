@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from agent.graph.toolbox import AgentOptions, Toolbox
 from agent.prompts.profiles import load_profile
-from agent.prompts.profiles.compact import PROMPT_VERSION
+from agent.prompts.profiles.profile import Profile, UnknownPromptVersion
 from decoding.checkpoints.adapters.adapter import About, AdapterMismatch
 from decoding.checkpoints.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
@@ -19,6 +19,7 @@ from decoding.timing.machine_key import would_run_as
 from decoding.timing.plain_cost import PlainCost
 from decoding.timing.tuned import load_tuned
 from tools.databases.database import Database
+from tools.databases.reading.declared_relations import with_relations
 from tools.result import DEFAULT_LIMITS, Limits
 
 DEFAULT_DECODER = "jacobi_forcing"
@@ -77,12 +78,13 @@ class LoadedModel:
             options=self.choice.decoder_options,
             temperature=self.choice.temperature,
         )
-        profile = load_profile(self.choice.profile_name)
+        profile = profile_of(self.choice, self.decoder.adapter.about if self.decoder.adapter else None)
+        options = options or AgentOptions()
         return Toolbox(
-            database=database,
+            database=with_relations(database, options.knowledge.relations),
             model=FastChatModel(decoder=self.decoder, settings=settings, raw=profile.raw),
             profile=profile,
-            options=options or AgentOptions(),
+            options=options,
             limits=limits,
             estimate_plain=self.plain_cost.estimate_ms,
         )
@@ -103,7 +105,7 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
         prefix_cache_mb=choice.prefix_cache_mb,
         progress=progress,
     )
-    _check_prompts(choice, decoder.adapter.about if decoder.adapter else None)
+    profile_of(choice, decoder.adapter.about if decoder.adapter else None)
     return LoadedModel(choice, decoder, PlainCost(decoder))
 
 
@@ -121,11 +123,13 @@ def with_tuned_decoder(choice: ModelChoice) -> ModelChoice:
     return replace(choice, decoder=tuned.decoder, decoder_options=tuned.options) if tuned else choice
 
 
-def _check_prompts(choice: ModelChoice, adapter: About | None) -> None:
-    """Raise AdapterMismatch if the adapter was trained on other prompts than the compact profile writes."""
-    learnt = adapter.prompt_version if adapter else None
-    if choice.profile_name == "compact" and learnt is not None and learnt != PROMPT_VERSION:
+def profile_of(choice: ModelChoice, adapter: About | None) -> Profile:
+    """The profile, in the version of the prompts that the adapter was trained on. Raises AdapterMismatch if this release does
+    not write that version.
+    """
+    try:
+        return load_profile(choice.profile_name, adapter.prompt_version if adapter else None)
+    except UnknownPromptVersion as error:
         raise AdapterMismatch(
-            f"the adapter was trained on prompts of version {learnt}, and this release writes version {PROMPT_VERSION}: "
-            "train it anew (sqlagent train sft), or give --adapter none"
-        )
+            f"the adapter was trained on other prompts: {error}; train it anew (sqlagent train sft), or give --adapter none"
+        ) from error

@@ -37,13 +37,16 @@ class Assistant:
         options: AgentOptions | None = None,
         limits: Limits = DEFAULT_LIMITS,
         trail: Callable[[], Trail | None] = lambda: None,
+        model: LoadedModel | RemoteModel | None = None,
     ) -> None:
-        """`trail` makes each asker's access to the audit log. Raises UnknownMethod and UnknownProfile for unknown names."""
+        """`model`: one that is loaded already.
+
+        `trail` makes each asker's access to the audit log. Raises UnknownMethod and UnknownProfile for unknown names."""
         choice.check()
         self.database, self.limits = database, limits
         self._choice, self._options, self._trail = choice, options or AgentOptions(), trail
         self._lock = threading.Lock()
-        self._model: LoadedModel | RemoteModel | None = None
+        self._model = model
 
     @classmethod
     def open(

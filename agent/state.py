@@ -50,6 +50,7 @@ class State(TypedDict):
     started_over: bool  # the asker started over and asked nothing
     values: list[dict[str, Any]]  # `tools.linking.match_values.ValueMatch`
     links: list[dict[str, Any]]  # `tools.linking.link_schema.Link`, best first
+    example: str  # the stored question whose SQL is taken; empty if there is none
     plan: str
     plans: list[DrawnPlan]  # the greedy one first; more than one where candidates vote
     unclear: dict[str, str]  # what the asker can choose from: label -> the evidence to give for it
@@ -84,6 +85,7 @@ def opening(
         "values": [],
         "links": [],
         "unclear": {},
+        "example": "",
         "plan": "",
         "plans": [],
         "candidate": "",

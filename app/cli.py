@@ -1,12 +1,13 @@
 """The command line. Commands are in their own files; this file lists them."""
 
+import sys
 from typing import Annotated
 
 import typer
 
-from app.ask import ask, learn, logs, sql
+from app.ask import ask, learn, logs, schema, sql
 from app.machine import doctor, models, tune
-from app.measure import ablate, bench, bench_cost, bench_kernels, bench_tune, evaluate, evaluate_chats
+from app.measure import ablate, bench, bench_cost, bench_kernels, bench_tune, evaluate, evaluate_chats, evaluate_file
 from app.serve import load_test, mcp, serve, ui
 from app.shared import exit_codes
 from app.shared.extensions import load_extensions
@@ -28,9 +29,11 @@ app.command("load")(load_test.load)
 app.command("mcp")(mcp.mcp)
 app.command("serve")(serve.serve)
 app.command("sql")(sql.sql)
+app.command("schema")(schema.schema)
 app.command("logs")(logs.logs)
 app.command("ablate")(ablate.ablate)
 evaluate.app.command("conversation")(evaluate_chats.conversation)
+evaluate.app.command("file")(evaluate_file.file)
 evaluate.app.command("dialogues")(evaluate_chats.dialogues)
 data.app.command("linking")(evaluate.linking)
 train.app.command("all")(train_all.train_all)
@@ -76,4 +79,10 @@ def _root(
 
 def main() -> None:
     """Entry point of the `sqlagent` script."""
-    app()
+    try:
+        app()
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            exit_codes.drop_output()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from app.ask.ask import DEFAULT_QUESTION
+
 ROOT = Path(__file__).resolve().parent.parent
 ECHO = '#!/bin/sh\nfor argument in "$@"; do printf "%s\\0" "$argument"; done\n'
 
@@ -71,9 +73,10 @@ def test_a_question_arrives_as_it_was_typed(clone: Path, question: str) -> None:
 
 
 def test_no_question_and_no_database_leave_the_defaults(clone: Path) -> None:
-    """`sqlagent ask` without a question reads stdin, which must be at its end."""
+    """`sqlagent ask` without a question reads stdin, which must be at its end; only make asks the example question there."""
     (clone / ".venv" / "bin" / "sqlagent").write_text(ECHO + "cat\n")
-    assert asked(clone) == ["ask"]
+    assert asked(clone) == ["ask", "--", DEFAULT_QUESTION]
+    assert asked(clone, "DB=shop.db") == ["ask", "--db", "shop.db"]
 
 
 def test_the_second_time_costs_nothing(clone: Path) -> None:

@@ -10,6 +10,8 @@ ColumnRef = tuple[str, str]  # a table and a column of it
 class Column:
     """One column; `type` is the engine's own word, `samples` at most three short distinct values as text.
 
+    `choices`: the distinct values of a column that has few and short ones, as text; none where they were not looked up
+    (`tools.databases.reading.choices`).
     `made_of`: the words of the expression that computes it; none for a column that is stored.
     """
 
@@ -20,6 +22,7 @@ class Column:
     comment: str = ""
     samples: tuple[str, ...] = ()
     made_of: frozenset[str] = frozenset()
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,15 @@ CREATE TABLE IF NOT EXISTS events (conversation TEXT NOT NULL, position INTEGER 
     PRIMARY KEY (conversation, position)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_owner ON conversations (owner, changed_s);
 """
+_SIZE = "SELECT COALESCE(SUM(LENGTH(CAST(line AS BLOB))), 0) FROM events"
 _TITLE_LENGTH = 80
+_ROOM_TO_BEGIN = 1024  # bytes
+OWNERS_ALLOWANCES = 20
+"""All owners together may keep so many times what one may."""
+
+
+class ArchiveFull(RuntimeError):
+    """There is no room for more events; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +43,44 @@ class Entry:
 
 
 class Archive:
-    """Stored conversations. Calls name the owner, so that nobody sees, changes or deletes another's. Thread-safe."""
+    """Stored conversations. Calls name the owner, so that nobody sees, changes or deletes another's. Thread-safe.
 
-    def __init__(self, path: Path) -> None:
+    `most_mb`: MiB that the events of one owner may take; without it there is no limit.
+    """
+
+    def __init__(self, path: Path, most_mb: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
+        self._most = None if most_mb is None else most_mb << 20
+        self._used: dict[str, int] = {}  # bytes, of the owners that have added something
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         path.chmod(0o600)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.executescript(_TABLES)
 
     def begin(self, owner: str, source: str, title: str = "") -> str:
-        """Start a new conversation; returns its id."""
+        """Start a new conversation; returns its id. Raises ArchiveFull."""
         name = uuid4().hex
+        with self._lock:
+            self._make_room(owner, _ROOM_TO_BEGIN)
         self._do("INSERT INTO conversations VALUES (?, ?, ?, ?, ?)", name, owner, title, source, time())
         return name
 
     def add(self, owner: str, conversation: str, events: Iterable[Event]) -> None:
-        """Append events. The first question becomes the title. Does nothing to another owner's conversation."""
+        """Append events. The first question becomes the title. Does nothing to another owner's conversation. Raises
+        ArchiveFull, and then nothing was added."""
         events = list(events)
         if not events or self.entry(owner, conversation) is None:
             return
         title = next((event.question[:_TITLE_LENGTH] for event in events if isinstance(event, Asked)), "")
+        # SQLite cannot store lone surrogates
+        lines = [to_json(event).encode(errors="replace") for event in events]
         with self._lock, self._connection as connection:
+            self._make_room(owner, sum(map(len, lines)))
             connection.execute("BEGIN")
             count = "SELECT COALESCE(MAX(position) + 1, 0) FROM events WHERE conversation = ?"
             (start,) = connection.execute(count, (conversation,)).fetchone()
-            # SQLite cannot store lone surrogates
-            lines = (to_json(event).encode(errors="replace").decode() for event in events)
-            rows = [(conversation, start + i, line) for i, line in enumerate(lines)]
+            rows = [(conversation, start + i, line.decode()) for i, line in enumerate(lines)]
             connection.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
             change = "UPDATE conversations SET changed_s = ?, title = IIF(title = '', ?, title) WHERE id = ?"
             connection.execute(change, (time(), title, conversation))
@@ -97,17 +114,43 @@ class Archive:
         """Delete the conversation; returns whether there was one to delete."""
         if self.entry(owner, conversation) is None:
             return False
-        self._do("DELETE FROM events WHERE conversation = ?", conversation)
-        self._do("DELETE FROM conversations WHERE id = ?", conversation)
+        with self._lock, self._connection as connection:
+            connection.execute("BEGIN")
+            if owner in self._used:
+                size = connection.execute(f"{_SIZE} WHERE conversation = ?", (conversation,)).fetchone()[0]
+                self._used[owner] -= size
+            connection.execute("DELETE FROM events WHERE conversation = ?", (conversation,))
+            connection.execute("DELETE FROM conversations WHERE id = ?", (conversation,))
         return True
 
     def hand_over(self, owner: str, to: str) -> None:
         """Give all conversations of one owner to another."""
         self._do("UPDATE conversations SET owner = ? WHERE owner = ?", to, owner)
+        for each in (owner, to):
+            self._used.pop(each, None)
 
     def close(self) -> None:
         with self._lock:
             self._connection.close()
+
+    def _make_room(self, owner: str, size: int) -> None:
+        """Count `size` bytes as this owner's. Raises ArchiveFull. The lock is held."""
+        if self._most is None:
+            return
+        if owner not in self._used:
+            of_owner = f"{_SIZE} WHERE conversation IN (SELECT id FROM conversations WHERE owner = ?)"
+            (self._used[owner],) = self._connection.execute(of_owner, (owner,)).fetchone()
+        if self._used[owner] + size > self._most:
+            raise ArchiveFull(
+                f"your conversations take the {self._most >> 20} MiB that are kept for you; delete some to keep new ones"
+            )
+        pages, free, page_bytes = (
+            self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        if (pages - free) * page_bytes + size > OWNERS_ALLOWANCES * self._most:
+            raise ArchiveFull("this server keeps as many conversations as it may; --chats-limit sets how many")
+        self._used[owner] += size
 
     def _do(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock:

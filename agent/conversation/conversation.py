@@ -1,8 +1,10 @@
 """A conversation takes questions and gives events and answers. It owns the thread, its memory and its recall."""
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
@@ -10,14 +12,17 @@ from uuid import uuid4
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from agent.conversation.json_values import exact_value
 from agent.follow_ups.follow_up import without_reset
 from agent.graph.graph import RECURSION_LIMIT, build_graph
+from agent.graph.presentation.answer_text import REPEATED
 from agent.graph.readings import continued_number
 from agent.graph.toolbox import Toolbox
 from agent.observe.events import Answered, Asked, Event, Noted
 from agent.observe.node_table import notes_of
 from agent.observe.telemetry import traced
 from agent.state import Reading, State, Turn, opening
+from decoding.serving.model_queue import Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +43,24 @@ class Answer:
     plain_total_ms: float | None  # None when a step's plain time is not known
     error: dict[str, Any] | None
     continues: int | None = None  # number, from 1, of the question that this one follows up
+    shown: dict[str, Any] | None = None  # what people see of the rows: headings, kinds of cells, rows
+    example: str | None = None  # the question of the stored example whose SQL ran
+
+    def to_pandas(self, as_shown: bool = False) -> Any:
+        """The rows as a pandas DataFrame; `as_shown`: with the headings, names and other columns that people are shown. Needs
+        pandas.
+        """
+        import pandas
+
+        seen = self.shown if as_shown else None
+        columns, rows = (seen["headings"], seen["rows"]) if seen else (self.columns, self.rows)
+        return pandas.DataFrame(rows, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), ensure_ascii=False, default=str)
+        return json.dumps(exact_value(self.to_dict()), ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +69,10 @@ class Again:
 
     reading: Reading | None = None
     refused: tuple[str, ...] = ()
+
+
+class EmptyQuestion(ValueError):
+    """There is nothing to answer; the message is one line that says what to do."""
 
 
 class Conversation:
@@ -64,11 +85,16 @@ class Conversation:
         self, toolbox: Toolbox, checkpointer: BaseCheckpointSaver[Any] | None = None, thread: str | None = None
     ) -> None:
         self.toolbox, self.thread = toolbox, thread or uuid4().hex
+        self.turn = threading.Lock()  # for callers with several threads: one question of a conversation at a time
         self._graph = build_graph(checkpointer or InMemorySaver())
         self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
 
     def events(self, question: str, evidence: str = "", again: Again | None = None) -> Iterator[Event]:
-        """Events as they happen, from `Asked` to `Answered`. Raises Stopped once the toolbox's stop signal is set."""
+        """Events as they happen, from `Asked` to `Answered`. Raises EmptyQuestion, and Stopped once the toolbox's stop signal
+        is set.
+        """
+        if not question.strip():
+            raise EmptyQuestion("no question: ask something in words")
         happening = self._events(question, evidence, again or Again())
         return traced(question, self.toolbox.database, self.thread, happening)
 
@@ -79,15 +105,63 @@ class Conversation:
             self.toolbox.trail.asked(question, self.toolbox.database.name)
         start = perf_counter()
         first = opening(question, evidence, self._asked() + 1, again.reading, again.refused)
-        stream = self._graph.stream(first, config=self._config, context=self.toolbox, stream_mode=["custom", "updates"])
-        for mode, item in stream:
-            if mode == "custom":
-                yield item
-            else:
-                yield from _noted(item)
+        with self._deadline() as late:
+            try:
+                stream = self._graph.stream(
+                    first, config=self._config, context=self.toolbox, stream_mode=["custom", "updates"]
+                )
+                for mode, item in stream:
+                    if mode == "custom":
+                        yield item
+                    else:
+                        yield from _noted(item)
+            except Stopped:
+                if not late.is_set():
+                    raise
+                self.toolbox.keep(None)
         state = self._graph.get_state(self._config).values
-        answer = self._answer(question, state, 1e3 * (perf_counter() - start)).to_dict()
-        yield Answered(answer, len(answer["rows"]))
+        answer = self._answer(question, state, 1e3 * (perf_counter() - start))
+        if late.is_set() and answer.sql is None:
+            answer = self._too_late(answer)
+        yield Answered(answer.to_dict(), len(answer.rows))
+
+    @contextmanager
+    def _deadline(self) -> Iterator[threading.Event]:
+        """Stops the question when its time is over; the event then is set, and the stop signal is clear again at the end."""
+        late, seconds = threading.Event(), self.toolbox.options.deadline_s
+
+        def stop() -> None:
+            late.set()
+            self.toolbox.stop.stop()
+            self.toolbox.database.interrupt()
+
+        timer = threading.Timer(seconds, stop) if seconds else None
+        if timer:
+            timer.daemon = True
+            timer.start()
+        try:
+            yield late
+        finally:
+            if timer:
+                timer.cancel()
+            if late.is_set():
+                self.toolbox.stop.clear()
+
+    def _too_late(self, answer: Answer) -> Answer:
+        told = f"No answer was found within {self.toolbox.options.deadline_s:g} s."
+        error = {"kind": "timeout", "message": told, "name": None, "position": None, "candidates": ()}
+        return replace(answer, answer=told, error=error)
+
+    def undo(self) -> str | None:
+        """Forget the newest answered question, as if it had not been asked; returns it, or None if there is none."""
+        values = self._graph.get_state(self._config).values
+        turns = values.get("turns") or []
+        if not turns:
+            return None
+        number = turns[-1].get("number") or len(turns)
+        self._graph.update_state(self._config, {"turns": turns[:-1], "number": number - 1}, as_node="answer")
+        question: str = turns[-1]["question"]
+        return question
 
     def ask(self, question: str, evidence: str = "", again: Again | None = None) -> Answer:
         """The answer, without the events."""
@@ -126,6 +200,8 @@ class Conversation:
             plain_total_ms=None if None in plain else sum(plain) + around_ms,
             error=None if result or state["started_over"] else _unclear(state) or _last_error(state),
             continues=continued_number(state),
+            shown=self.toolbox.shown.to_dict() if self.toolbox.shown else None,
+            example=state.get("example") or None,
         )
 
 
@@ -147,6 +223,7 @@ def _unclear(state: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _last_error(state: Mapping[str, Any]) -> dict[str, Any]:
-    errors = [attempt["error"] for attempt in state["attempts"] if attempt["error"]]
+    failed = [attempt["error"] for attempt in state["attempts"] if attempt["error"]]
+    errors = [error for error in failed if error["message"] != REPEATED] or failed
     last: dict[str, Any] = errors[-1] if errors else {"kind": "other", "message": "no SQL was written"}
     return {key: last.get(key) for key in ("kind", "message", "name", "position", "candidates")}

@@ -29,10 +29,17 @@ def learn(folder: Path, conversations: Iterable[Sequence[Event]]) -> list[str]:
     """Append the liked pairs whose questions the folder's examples lack; returns these questions.
     Raises KnowledgeError.
     """
+    return add_examples(folder, (pair for events in conversations for pair in liked(events)))
+
+
+def add_examples(folder: Path, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Append pairs of question and SQL whose questions the folder's examples lack; returns these questions.
+    Raises KnowledgeError, OSError.
+    """
     known = {question.casefold() for question, _ in examples(folder)}
     learnt: list[str] = []
     with (folder / EXAMPLES).open("a", encoding="utf-8") as file:
-        for question, sql in (pair for events in conversations for pair in liked(events)):
+        for question, sql in pairs:
             heading = " ".join(question.split())
             if heading.casefold() not in known and "```" not in sql:
                 file.write(f"\n## {heading}\n\n```sql\n{sql}\n```\n")

@@ -1,7 +1,8 @@
 """Prepares a question's events to be shown and stored: adds the text of token ids, and limits the rows."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from agent.conversation.conversation import Again, Conversation
 from agent.conversation.json_values import plain_rows
@@ -21,9 +22,16 @@ def records(
         if isinstance(event, Wrote) and tokenizer:
             yield replace(event, spelling=spell(tokenizer, event.rounds))
         elif isinstance(event, Answered):
-            yield replace(event, answer=event.answer | {"rows": plain_rows(event.answer["rows"][:shown])})
+            yield replace(event, answer=event.answer | _plain(event.answer, shown))
         else:
             yield event
+
+
+def _plain(answer: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """The rows of an answer, its own and those shown, as JSON can hold them."""
+    seen = answer["shown"]
+    cut = seen and seen | {"rows": plain_rows(seen["rows"][:most])}
+    return {"rows": plain_rows(answer["rows"][:most]), "shown": cut}
 
 
 def spell(tokenizer: Tokenizer, rounds: Iterable[Round]) -> dict[int, str]:

@@ -125,7 +125,9 @@ def _call_options(
     options |= {
         "recall": _recall(toolbox, toolbox.model.decoder.tokenizer, name, slots),
         "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
-        "constraint": _constraint(toolbox, toolbox.model, name, slots, _said(slots) if bound else None),
+        "constraint": _constraint(
+            toolbox, toolbox.model, name, slots, _said(slots, toolbox.options.mends) if bound else None
+        ),
     }
     options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
     if temperature is not None:
@@ -162,9 +164,10 @@ def _constraint(
     return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, newline=True, size=size, said=said)
 
 
-def _said(slots: Slots) -> Said:
+def _said(slots: Slots, mends: Sequence[str]) -> Said:
     turns = (part for turn in slots.history for part in turn)
-    return Said(slots.question, slots.values, (slots.evidence, *slots.knowledge, *turns))
+    around = (slots.evidence, *slots.knowledge, *turns)
+    return Said(slots.question, slots.values, around, elsewhere="columns" in mends, like_columns="members" in mends)
 
 
 def _stream(toolbox: Toolbox, model: BaseChatModel, call: Call, name: str) -> AIMessage:

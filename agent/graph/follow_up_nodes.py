@@ -8,6 +8,7 @@ from langgraph.types import Command
 
 from agent.follow_ups.follow_up import Relation, relation_of, without_reset
 from agent.follow_ups.resolve_question import resolve
+from agent.follow_ups.write_request import write_request
 from agent.graph.ask_model import ask_model
 from agent.graph.nodes import Tools, begin, candidates_of, recorded, since, slots, values_of
 from agent.graph.readings import continued, continued_number
@@ -28,6 +29,8 @@ VARYING_SAMPLES = 4
 
 def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
     """Decide whether the question is self-contained or continues an earlier one. Needs no model."""
+    if told := write_request(state["question"]):
+        return _refused(state, runtime, told)
     rest = without_reset(state["question"])
     turns = [] if rest is not None else state.get("turns") or []
     if rest is None and not turns:
@@ -52,6 +55,14 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
         update["resolved"] = resolve(question, turn, named, former, schema.dialect) or ""
     step = tool_step("relate", since(start), _in_words(relation, state | update))  # type: ignore[arg-type]
     return Command(update=update | recorded(state, runtime, step), goto="link")
+
+
+def _refused(state: State, runtime: Tools, told: str) -> Command[Literal["link", "__end__"]]:
+    """End with the answer that nothing is changed."""
+    step = tool_step("relate", since(begin(runtime, "relate")), "a request to change data")
+    attempt = Attempt(sql="", repaired=False, error=asdict(QueryError("refused", told)), row_count=None)
+    update = {"answer": told, "attempts": [attempt], "reading": "standalone"} | recorded(state, runtime, step)
+    return Command(update=update, goto="__end__")
 
 
 def _in_words(relation: Relation, state: State) -> str:

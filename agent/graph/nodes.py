@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from agent.graph.answer_text import asked_back, sentence
 from agent.graph.ask_model import Reply, ask_model
+from agent.graph.presentation.answer_text import REPEATED, asked_back, sentence
+from agent.graph.presentation.present import plainly, present
+from agent.graph.presentation.shown import Shown
 from agent.graph.prompt_slots import prompt_slots, tries_of
 from agent.graph.readings import asked, choose_reading, history, repeats_a_turn, turn_of
 from agent.graph.toolbox import Toolbox
@@ -17,20 +20,32 @@ from agent.graph.vote import Candidate, drawn_plans, elect, same_sql
 from agent.observe.audit import run_sql
 from agent.observe.events import Finished, Started, Unclear, Wrote
 from agent.observe.step_record import Step, tool_step
+from agent.prompts.mend_plan import mend_plan
 from agent.prompts.slots import Slots
 from agent.state import Attempt, DrawnPlan, State
+from tools.databases.reading.choices import with_choices
 from tools.linking.ambiguity import as_told, find_unclear
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values
 from tools.repair.repair_query import repair_query
 from tools.result import QueryError, Result
+from tools.schema import Schema
 
+QUICK_MS = 2000
 Tools = Runtime[Toolbox]
+_REPEATED = asdict(QueryError("other", REPEATED))
 
 
-def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan"]]:
-    """Find the tables, columns and cell values that the question is about. Needs no model."""
+def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check"]]:
+    """Find the tables, columns and cell values that the question is about, or the stored example that asks the same. Needs no
+    model.
+    """
     start, toolbox = begin(runtime, "link"), runtime.context
+    example = toolbox.options.knowledge.example(state["question"])
+    if example and example[1] not in state["refused"]:
+        known = {"example": example[0], "candidate": example[1]}
+        step = tool_step("link", since(start), "the SQL of a stored example")
+        return Command(update=known | recorded(state, runtime, step), goto="check")
     schema = toolbox.database.schema()
     question = asked(state)
     text = f"{question} {state['evidence']}".strip()
@@ -67,7 +82,7 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     toolbox, readings = runtime.context, state["readings"]
     first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
     reply = ask_model(toolbox, "plan", first, beside=others, **({} if others else _voting(toolbox)))
-    texts = map(toolbox.profile.read_plan, reply.texts)
+    texts = (_mended(toolbox, toolbox.profile.read_plan(text), first.schema) for text in reply.texts)
     if others:
         drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
         plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
@@ -75,6 +90,11 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
         plans = drawn_plans(texts, reply.log_likelihoods, readings[0])
     update = {"plan": plans[0]["text"], "plans": plans} | recorded(state, runtime, reply.step)
     return Command(update=update, goto="generate")
+
+
+def _mended(toolbox: Toolbox, plan: str, schema: Schema) -> str:
+    mends = toolbox.options.mends
+    return mend_plan(plan, schema, columns="columns" in mends, bridges="bridges" in mends)
 
 
 def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
@@ -102,7 +122,7 @@ def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"
     """Choose the reading whose SQL covers the question better."""
     start, toolbox, plans = begin(runtime, "choose"), runtime.context, state["plans"]
     written = [toolbox.profile.read_sql(text) for text in reply.texts]
-    checked = [_checked(toolbox, sql, values_of(state)) for sql in written]
+    checked = [_checked(toolbox, sql, values_of(state), asked(state)) for sql in written]
     chosen = choose_reading(state, toolbox.database.schema(), checked)
     runtime.stream_writer(Wrote("choose", reply.texts[chosen], reply.rounds[chosen]))
     reading = plans[chosen]["reading"]
@@ -117,7 +137,7 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
     """
     start, toolbox = begin(runtime, "check"), runtime.context
     sql = state["candidate"]
-    fixed, error = _checked(toolbox, sql, values_of(state))
+    fixed, error = _checked(toolbox, sql, values_of(state), asked(state))
     if error is None:
         detail = "repaired" if fixed != sql else "fine"
         if repeats_a_turn(state, fixed, toolbox.database.dialect):
@@ -169,16 +189,17 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
     sql = toolbox.profile.read_sql(reply.texts[0])
     if not any(same_sql(sql, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
         return Command(update={"candidate": sql} | recorded(state, runtime, reply.step), goto="check")
-    repeated = QueryError("other", "the model wrote the same query again")
-    attempts = [*attempts, Attempt(sql=sql, repaired=False, error=asdict(repeated), row_count=None)]
+    again = _may_try_again(toolbox, attempts) and attempts[-1]["error"] != _REPEATED
+    attempts = [*attempts, Attempt(sql=sql, repaired=False, error=_REPEATED, row_count=None)]
     update = {"attempts": attempts} | recorded(state, runtime, reply.step)
-    return Command(update=update, goto="refine" if _may_try_again(toolbox, attempts) else "answer")
+    return Command(update=update, goto="refine" if again and _may_try_again(toolbox, attempts) else "answer")
 
 
 def answer(state: State, runtime: Tools) -> dict[str, Any]:
-    """Write one sentence from result and SQL, and remember the turn for follow-up questions."""
-    start = begin(runtime, "answer")
-    text = sentence(state)
+    """Prepare what is shown, write one sentence from it, and remember the turn for follow-up questions."""
+    start, toolbox = begin(runtime, "answer"), runtime.context
+    toolbox.shown = _shown(toolbox, state["sql"])
+    text = sentence(state, toolbox.shown, toolbox.database.dialect)
     turns = state.get("turns") or []
     if state["preview"] is not None:
         turns = [*turns, turn_of(state)]
@@ -186,11 +207,23 @@ def answer(state: State, runtime: Tools) -> dict[str, Any]:
     return {"answer": text, "turns": turns} | recorded(state, runtime, step)
 
 
+def _shown(toolbox: Toolbox, sql: str) -> Shown | None:
+    """What people are shown of the result; further queries for it only where the first was quick."""
+    result = toolbox.result
+    if result is None:
+        return None
+    if not toolbox.options.present or result.wall_ms > QUICK_MS:
+        return plainly(result)
+    limits = replace(toolbox.limits, deadline_s=min(toolbox.limits.deadline_s, QUICK_MS / 1e3))
+    run = partial(run_sql, toolbox.trail, toolbox.database, limits=limits)
+    return present(result, sql, toolbox.database.schema(), run, toolbox.options.knowledge.labels)
+
+
 def slots(state: State, toolbox: Toolbox) -> Slots:
     """The prompt's slots from the state."""
     return prompt_slots(
         asked(state),
-        toolbox.database.schema(),
+        shown_schema(toolbox),
         toolbox.database.dialect,
         toolbox.options,
         links=tuple(Link(**each) for each in state["links"]),
@@ -203,17 +236,25 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
     )
 
 
+def shown_schema(toolbox: Toolbox) -> Schema:
+    """The schema, with the values of columns that have few, if prompts may show values and the profile's do."""
+    schema = toolbox.database.schema()
+    wanted = toolbox.options.values and toolbox.profile.shows_choices
+    return with_choices(schema, toolbox.database) if wanted else schema
+
+
 def values_of(state: State) -> tuple[ValueMatch, ...]:
     return tuple(ValueMatch(**each) for each in state["values"])
 
 
-def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch]) -> tuple[str, QueryError | None]:
+def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch], question: str) -> tuple[str, QueryError | None]:
     """The SQL, repaired if the options allow it, and the error that is left, if any."""
     if not sql:
         return sql, QueryError("syntax", "the model wrote no SQL")
     if not toolbox.options.repair:
         return sql, toolbox.database.explain(sql, toolbox.limits)
-    return repair_query(sql, toolbox.database, values, toolbox.limits)
+    words = question if "direction" in toolbox.options.mends else ""
+    return repair_query(sql, toolbox.database, values, toolbox.limits, words)
 
 
 def _outcome(result: Result | QueryError) -> str:
@@ -231,13 +272,11 @@ def _voting(toolbox: Toolbox) -> dict[str, Any]:
 def candidates_of(state: State, toolbox: Toolbox, reply: Reply, plans: Sequence[DrawnPlan]) -> list[Candidate]:
     """A candidate for each text of the reply, repaired and run."""
     written = zip(plans, reply.texts, reply.log_likelihoods, strict=True)
-    return [_candidate(toolbox, values_of(state), *each) for each in written]
+    return [_candidate(toolbox, state, *each) for each in written]
 
 
-def _candidate(
-    toolbox: Toolbox, values: Sequence[ValueMatch], plan: DrawnPlan, text: str, log_likelihood: float
-) -> Candidate:
-    sql, error = _checked(toolbox, toolbox.profile.read_sql(text), values)
+def _candidate(toolbox: Toolbox, state: State, plan: DrawnPlan, text: str, log_likelihood: float) -> Candidate:
+    sql, error = _checked(toolbox, toolbox.profile.read_sql(text), values_of(state), asked(state))
     outcome = error or run_sql(toolbox.trail, toolbox.database, sql, toolbox.limits)
     return Candidate(sql, outcome, plan["log_likelihood"] + log_likelihood, plan["drawn"], plan=plan["text"])
 

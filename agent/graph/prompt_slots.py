@@ -11,7 +11,7 @@ from tools.linking.link_schema import Link, join_path, shortlist
 from tools.linking.match_values import ValueMatch
 from tools.schema import Schema
 
-MOST_LINKS = 8
+MOST_LINKS = 16
 JOINED_LINKS = 4  # number of best links whose tables' joins the prompt shows
 
 

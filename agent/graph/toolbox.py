@@ -7,6 +7,7 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
+from agent.graph.presentation.shown import Shown
 from agent.graph.stop_signal import StopSignal
 from agent.observe.audit import Trail
 from agent.observe.node_table import NODES
@@ -16,6 +17,11 @@ from agent.prompts.profiles import Profile
 from decoding.engine.recall import Recall
 from tools.databases.database import Database
 from tools.result import Limits, Result
+
+# columns: a plan's column goes to the table that owns it. bridges: the tables between a plan's tables are added.
+# members: IN compares columns that hold the same values. direction: ORDER BY follows the question's words.
+MENDS = ("columns", "bridges", "members", "direction")
+DEFAULT_MENDS = ("bridges", "members", "direction")  # columns: 1 answer won, 3 lost of 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +35,18 @@ class AgentOptions:
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
     values: show the cell values that the question names. hints: show the links, and cut large schemas to them.
     repair: repair SQL by rules before the model is asked again. Ablations switch these three off to measure their worth.
+    deadline_s: seconds that a question may take in all; None: no limit.
+    present: make results explain themselves, with further queries where columns or names are missing.
     adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
+    mends: names of `MENDS`, the rules that mend what model and grammar get wrong; each can be measured by leaving it out.
     node_options: the options of nodes that extensions added, by the node's name.
     clarify: end with an `unclear` event if a question without evidence is ambiguous; for askers who can choose.
     """
 
-    max_attempts: int = 3
+    max_attempts: int = 2
     samples: int = 1
     vote_temperature: float = 0.7
-    refine_empty: bool = True
+    refine_empty: bool = False
     schema_budget: int = 200
     preview_rows: int = 5
     seed: int = 0
@@ -48,7 +57,10 @@ class AgentOptions:
     hints: bool = True
     repair: bool = True
     adapt: bool = True
+    present: bool = True
+    deadline_s: float | None = None
     clarify: bool = False
+    mends: tuple[str, ...] = DEFAULT_MENDS
     knowledge: Knowledge = field(default_factory=Knowledge)
     node_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -73,6 +85,7 @@ class Toolbox:
     stop: StopSignal = field(default_factory=StopSignal)  # set by the asker, checked while the answer is made
     calls: dict[str, Call] = field(default_factory=dict)  # the newest call of each step
     result: Result | None = None  # of the accepted SQL; written by the execute node
+    shown: Shown | None = None  # what people see of the result; written by the answer node
     trail: Trail | None = None  # writes to the audit log
 
     def node_options(self, name: str) -> dict[str, Any]:
@@ -81,7 +94,7 @@ class Toolbox:
 
     def keep(self, result: Result | None) -> None:
         """Keep the newest result with all its rows."""
-        self.result = result
+        self.result, self.shown = result, None
 
     def remember(self, tokens: Sequence[int]) -> None:
         """Add a decoded text to those that later drafts can copy from."""

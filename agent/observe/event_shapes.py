@@ -54,6 +54,15 @@ class _Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class _Shown:
+    """What `agent.graph.presentation.shown.Shown.to_dict` gives."""
+
+    headings: list[str]
+    kinds: list[str]
+    rows: list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class _Answer:
     """The fields of `agent.conversation.conversation.Answer`; those that an older program lacked have defaults."""
 
@@ -70,6 +79,8 @@ class _Answer:
     total_ms: FiniteFloat = 0.0
     plain_total_ms: FiniteFloat | None = None
     continues: int | None = None
+    shown: _Shown | None = None
+    example: str | None = None
 
 
 _STEP, _ERROR, _ANSWER = TypeAdapter(_Step), TypeAdapter(_Error), TypeAdapter(_Answer)
@@ -96,6 +107,8 @@ def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An answer, with every field. Raises ValueError."""
     checked = _ANSWER.validate_python(answer)
     check_rows(checked.columns, checked.rows)
+    if checked.shown:
+        check_rows(checked.shown.headings, [checked.shown.kinds, *checked.shown.rows])
     answer = asdict(checked)
     return answer | {"steps": [_counted(step) for step in answer["steps"]]}
 

@@ -2,21 +2,24 @@
 control.
 
 `terms.md` and `metrics.md` hold one `- name: what it means` per line; `examples.md` holds `## question` and below it the
-SQL in a ```sql block. Other lines are ignored. The items that a question is about go into its prompt. Only people add
+SQL in a ```sql block; `labels.md` says which columns name the rows of a table, `- people: first_name, last_name`;
+`relations.md` which columns refer to others, `- orders.customer -> customers.id`.
+Other lines are ignored. The items that a question is about go into its prompt. Only people add
 examples: they write them by hand, or give an answer a thumbs-up.
 """
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.linking.word_forms import STOP_WORDS, split, stem
+from tools.databases.reading.declared_relations import Relation
+from tools.linking.word_forms import STOP_WORDS, split, stem, word_set
 
 FILES = ("terms.md", "metrics.md")
-EXAMPLES = "examples.md"
+EXAMPLES, LABELS, RELATIONS = "examples.md", "labels.md", "relations.md"
 MOST_ITEMS = 4
 SAID = 0.5  # least share of an item's words, weighted by rarity, that a question must contain
 _ITEM = re.compile(r"[-*] (?P<name>[^:]+): *(?P<meaning>\S.*)")
@@ -37,9 +40,20 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """The items for one database; there may be none."""
+    """The items for one database; there may be none. examples: questions and their SQL. labels: by table, in lower case, the
+    columns that name its rows. relations: between columns, beside those that the database declares."""
 
     items: tuple[Item, ...] = ()
+    examples: tuple[tuple[str, str], ...] = ()
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    relations: tuple[Relation, ...] = ()
+
+    def example(self, question: str) -> tuple[str, str] | None:
+        """The stored question and SQL of an example that asks the same: in the same words, but for case, punctuation, plurals
+        and words of courtesy.
+        """
+        wanted = _asked(question)
+        return next((pair for pair in self.examples if _asked(pair[0]) == wanted), None) if wanted else None
 
     def about(self, question: str) -> tuple[str, ...]:
         """The texts of at most `MOST_ITEMS` items whose names the question contains, best first."""
@@ -57,12 +71,46 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(word for word in stems if word not in STOP_WORDS) or frozenset(stems) or frozenset({text})
 
 
+_COURTESY = word_set("a an the please can could you tell show give me us list find")
+
+
+def _asked(question: str) -> list[str]:
+    return [stem(word.key) for word in split(question) if word.key not in _COURTESY]
+
+
 def read_knowledge(folder: Path) -> Knowledge:
     """Read a knowledge folder. Raises KnowledgeError."""
     if not folder.is_dir():
         raise KnowledgeError(f"{folder} is no folder; make it, with {', '.join(FILES)} or {EXAMPLES} in it")
     items = [item for name in FILES for item in _named(folder / name)]
-    return Knowledge((*items, *(Item(question, f"{question} => {sql}") for question, sql in examples(folder))))
+    pairs = examples(folder)
+    items += [Item(question, f"{question} => {sql}") for question, sql in pairs]
+    return Knowledge(tuple(items), tuple(pairs), _labels(folder / LABELS), tuple(_relations(folder / RELATIONS)))
+
+
+def _relations(path: Path) -> Iterator[Relation]:
+    """The relations of lines such as `- orders.customer -> customers.id`."""
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        ends = [end.strip(" `").rpartition(".") for end in line.strip().lstrip("-* ").split("->")]
+        if len(ends) == 2 and all(table and column for table, _, column in ends):
+            yield Relation((ends[0][0], ends[0][2]), (ends[1][0], ends[1][2]))
+        elif line.startswith(("- ", "* ")):
+            raise KnowledgeError(f"{path}, line {number}: write `- table.column -> table.column`")
+
+
+def _labels(path: Path) -> dict[str, tuple[str, ...]]:
+    """The columns that name the rows of tables, from lines such as `- people: first_name, last_name`."""
+    lines = [(number, line.strip()) for number, line in enumerate(_text(path).splitlines(), 1)]
+    found: dict[str, tuple[str, ...]] = {}
+    for number, line in lines:
+        item = _ITEM.fullmatch(line)
+        if item:
+            found[item["name"].strip("*_` ").casefold()] = tuple(
+                part.strip(" `") for part in item["meaning"].split(",")
+            )
+        elif line.startswith(("- ", "* ")):
+            raise KnowledgeError(f"{path}, line {number}: write `- table: column`, or several columns with commas")
+    return found
 
 
 def _named(path: Path) -> Iterator[Item]:

@@ -20,6 +20,7 @@ from tools.linking.match_values import ValueMatch
 from tools.schema import ColumnRef, Schema
 from tools.sql.join_graph import Edge, edges
 
+LINKS = 8  # best links of a question, from which plans are predicted
 LIKELY_TABLES = 3
 LIKELY_COLUMNS = 3
 LINK_SCORE = 0.7  # least score of a column that a predicted plan names
@@ -35,7 +36,7 @@ def predicted_texts(step: ModelStep, slots: Slots) -> tuple[tuple[str, ...], tup
     above it, each with the likeliest last. A correction copies the SQL in its prompt and needs none.
     """
     if step == "plan":
-        return (skeletons(),), predicted_plans(slots.links)
+        return (skeletons(),), predicted_plans(slots.links[:LINKS])
     if step == "refine":
         return (), ()
     try:

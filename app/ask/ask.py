@@ -1,27 +1,35 @@
 """`sqlagent ask` and `sqlagent chat`: questions from the command line, from a pipe, or in a dialogue."""
 
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from threading import Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.ask.chat_commands import ChatCommands, Leave
+from app.ask.export_answer import export_answer
 from app.ask.kept_conversations import kept_conversations
 from app.shared import audit_trail, exit_codes, options, output
 from app.shared.machine_turn import MachineTurn
-from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
+from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, Asking, DatabaseOptions, Decoding, Query, spread
 
 if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
     from agent.graph.toolbox import AgentOptions
+    from tools.result import Limits
 
 DEFAULT_QUESTION = "What is the average list price of the albums?"
 Clarify = Annotated[
     bool, typer.Option("--clarify/--no-clarify", help="On a terminal, ask back where the question is unclear.")
 ]
+
+Steps = Annotated[bool, typer.Option("--steps", help="Show what each step of the agent cost.")]
 
 
 @spread
@@ -37,23 +45,40 @@ def ask(
     ] = False,
     as_json: options.Json = False,
     sql_only: Annotated[bool, typer.Option("--sql-only", help="Print nothing but the SQL.")] = False,
+    steps: Steps = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Also write the rows to this file: .csv, .parquet or .xlsx.", dir_okay=False),
+    ] = None,
+    deadline: options.Deadline = 300.0,
     clarify: Clarify = True,
 ) -> None:
     """Answer a question about a database."""
-    with exit_codes.plain_errors():
+    with exit_codes.plain_errors(as_json):
         text = _question(question, source.db)
-        agent_options = partial(_agent_options, asking, race, clarify and _with_a_person(as_json or sql_only))
+        asks_back = clarify and _with_a_person(as_json or sql_only)
+        agent_options = partial(_agent_options, asking, race, asks_back, deadline)
+        most = EXPORTED_ROWS if out else SHOWN_ROWS
         turn = MachineTurn(decoding.runs_here)
-        with _talking(turn, source, decoding, agent_options, query) as conversation:
+        with _talking(turn, source, decoding, agent_options, query.limits(most)) as conversation:
             answer = follow(turn, conversation, text, evidence)
+            written = export_answer(conversation.toolbox, out) if out and not answer["error"] else ""
     if as_json:
         output.print_json(answer)
     elif sql_only and answer["sql"]:
-        print(output.for_stdout(answer["sql"]))
+        from tools.sql.pretty_sql import pretty_sql
+
+        print(output.for_stdout(pretty_sql(answer["sql"], answer["dialect"], over_lines=sys.stdout.isatty())))
     elif answer["error"]:
         output.report(f"sqlagent: {answer['answer']}")
     else:
-        output.print_answer(answer)
+        output.print_answer(answer, steps)
+    if written:
+        output.report(written)
+    if written and answer["truncated"] and not query.limit:
+        raise exit_codes.fail(
+            f"{out} lacks the rows after the first {most:,}; --limit sets how many", exit_codes.INCOMPLETE
+        )
     raise typer.Exit(exit_codes.code_of(answer["error"]["kind"] if answer["error"] else None))
 
 
@@ -67,28 +92,66 @@ def chat(
         str | None, typer.Option("--continue", "-c", help="Go on with an earlier conversation, by its name.")
     ] = None,
     as_json: options.Json = False,
+    steps: Steps = False,
+    deadline: options.Deadline = 300.0,
     clarify: Clarify = True,
 ) -> None:
-    """Ask one question after another; a follow-up may refer to earlier ones. Reads one question per line."""
-    agent_options = partial(_agent_options, asking, False, clarify and _with_a_person(as_json))
+    """Ask one question after another; a follow-up may refer to earlier ones. Reads one question per line; /help lists
+    commands.
+    """
+    agent_options = partial(_agent_options, asking, False, clarify and _with_a_person(as_json), deadline)
     turn = MachineTurn(decoding.runs_here)
     with (
-        exit_codes.plain_errors(),
+        exit_codes.plain_errors(as_json),
         _talking(
-            turn, source, decoding, agent_options, query, partial(kept_conversations, thread), thread
+            turn, source, decoding, agent_options, query.limits(), partial(kept_conversations, thread), thread
         ) as conversation,
     ):
         turn.leave()
         if sys.stdin.isatty():
             asked = conversation.toolbox.database.name
-            output.report(f"Asking {asked}; an empty line ends. Conversation: {conversation.thread}")
+            output.report(
+                f"Asking {asked}; /help lists commands, an empty line ends. Conversation: {conversation.thread}"
+            )
+        commands = ChatCommands(conversation, asking.knowledge)
         for line in _lines():
-            answer = follow(turn, conversation, line)
+            try:
+                if commands.take(line):
+                    continue
+            except Leave:
+                break
+            answer = _stoppable(turn, conversation, line)
             turn.leave()
-            if as_json:
+            commands.answer = answer
+            if answer is None:
+                output.report("stopped")
+            elif as_json:
                 output.print_json(answer)
             else:
-                output.print_answer(answer)
+                output.print_answer(answer, steps)
+
+
+def _stoppable(turn: MachineTurn, conversation: "Conversation", question: str) -> dict[str, Any] | None:
+    """The answer; None where Ctrl+C stopped it. A second Ctrl+C ends the program."""
+    from decoding.serving.model_queue import Stopped
+
+    toolbox = conversation.toolbox
+
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        toolbox.stop.stop()
+        Thread(target=toolbox.database.interrupt, daemon=True).start()
+
+    former = signal.signal(signal.SIGINT, stop) if current_thread() is main_thread() else None
+    try:
+        answer = follow(turn, conversation, question)
+        return None if toolbox.stop.is_set() and answer["error"] else answer
+    except Stopped:
+        return None
+    finally:
+        toolbox.stop.clear()
+        if former is not None:
+            signal.signal(signal.SIGINT, former)
 
 
 def follow(turn: MachineTurn, conversation: "Conversation", question: str, evidence: str = "") -> dict[str, Any]:
@@ -142,7 +205,7 @@ def _talking(
     source: DatabaseOptions,
     decoding: Decoding,
     agent_options: Callable[[], "AgentOptions"],
-    query: Query,
+    limits: "Limits",
     saver: Callable[[], Any] = lambda: None,
     thread: str | None = None,
 ) -> Iterator["Conversation"]:
@@ -157,7 +220,7 @@ def _talking(
         from agent.conversation.conversation import Conversation
         from agent.remote import any_model
 
-        toolbox = any_model(decoding.choice()).toolbox(database, agent_options(), query.limits())
+        toolbox = any_model(decoding.choice()).toolbox(database, agent_options(), limits)
         kept = saver()
         toolbox.trail = audit_trail.trail("chat" if kept else "ask")
         yield Conversation(toolbox, kept, thread)
@@ -166,23 +229,20 @@ def _talking(
         turn.leave()
 
 
-def _agent_options(asking: Asking, race: bool, clarify: bool) -> "AgentOptions":
-    return replace(asking.agent_options(race), clarify=clarify)
+def _agent_options(asking: Asking, race: bool, clarify: bool, deadline_s: float) -> "AgentOptions":
+    return replace(asking.agent_options(race, present=True, deadline_s=deadline_s), clarify=clarify)
 
 
-def _question(given: str | None, db: str | None) -> str:
+def _question(given: str | None, db: list[str] | None) -> str:
     """The question given, otherwise the one on stdin, otherwise, for the example database, an example question."""
-    text = (given if given not in (None, "-") else _piped()).strip()
+    at_terminal = sys.stdin is None or sys.stdin.isatty()
+    text = (given if given is not None and given != "-" else "" if at_terminal else sys.stdin.read()).strip()
     if text:
         return text
-    if given is None and db is None:
+    if given is None and db is None and at_terminal:
         print(f"Asking the example database: {DEFAULT_QUESTION}", file=sys.stderr)
         return DEFAULT_QUESTION
     raise exit_codes.fail('no question; try: sqlagent ask "How many customers are there?"', exit_codes.USAGE)
-
-
-def _piped() -> str:
-    return "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
 
 
 def _lines() -> Any:

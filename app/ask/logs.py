@@ -50,6 +50,8 @@ def logs(
                 return
             for entry in found:
                 print(_line(entry)) if not as_json else output.print_json(asdict(entry))
+        except BrokenPipeError:
+            raise
         except (OSError, sqlite3.Error) as error:
             raise exit_codes.fail(f"cannot read the log {path}: {error}", exit_codes.FAILED) from error
 

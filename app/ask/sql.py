@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from app.shared import audit_trail, exit_codes, options, output
-from app.shared.option_groups import DatabaseOptions, Query, spread
+from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, DatabaseOptions, Query, spread
 
 
 @spread
@@ -24,10 +24,11 @@ def sql(
     text = statement if statement not in (None, "-") else "" if sys.stdin.isatty() else sys.stdin.read()
     if not text.strip():
         raise exit_codes.fail("no SQL; try: sqlagent sql 'SELECT 1'", exit_codes.USAGE)
-    with exit_codes.plain_errors():
+    limits = query.limits(EXPORTED_ROWS if as_csv else SHOWN_ROWS)
+    with exit_codes.plain_errors(as_json):
         database = source.open()
         try:
-            outcome = run_sql(audit_trail.trail("sql"), database, text, query.limits())
+            outcome = run_sql(audit_trail.trail("sql"), database, text, limits)
         finally:
             database.close()
     if isinstance(outcome, QueryError):
@@ -41,6 +42,9 @@ def sql(
         output.print_json(_as_dict(outcome) | {"error": None})
     elif as_csv:
         output.print_csv(outcome.columns, outcome.rows)
+        if outcome.truncated:
+            told = f"only the first {len(outcome.rows):,} rows are written; --limit sets how many"
+            raise exit_codes.fail(told, exit_codes.OK if query.limit else exit_codes.INCOMPLETE)
     else:
         output.print_rows(outcome.columns, outcome.rows, outcome.truncated)
 

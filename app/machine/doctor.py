@@ -28,7 +28,7 @@ def doctor(as_json: options.Json = False) -> None:
     if as_json:
         output.print_json(found)
     else:
-        output.print_rows(["what", "found"], [[key, _text(value)] for key, value in found.items()])
+        output.print_table(["what", "found"], [[key, _text(value)] for key, value in found.items()])
         if not found["embedded_model_ready"]:
             output.stdout.print("The embedded model is not here yet: `sqlagent models pull` fetches it (93 MB).")
 
@@ -88,14 +88,15 @@ def _decoding() -> dict[str, Any]:
 
 def _target() -> str:
     """The frozen name of the shipped model, because draft heads belong to one target."""
-    from agent.prompts.profiles.compact import PROMPT_VERSION
     from decoding.checkpoints.adapters.adapter_files import read_adapter
     from decoding.checkpoints.target_identity import target_identity
     from decoding.heads.frozen_targets import frozen_name
     from decoding.serving.load import SHIPPED_ADAPTER
 
     adapter = read_adapter(SHIPPED_ADAPTER)
-    return frozen_name(target_identity(adapter.about.base_sha256, adapter, PROMPT_VERSION)) or "not frozen"
+    return (
+        frozen_name(target_identity(adapter.about.base_sha256, adapter, adapter.about.prompt_version)) or "not frozen"
+    )
 
 
 def _tuned() -> list[str]:

@@ -23,7 +23,7 @@ def list_models(as_json: options.Json = False) -> None:
         rows = [
             [e.name, e.kind, f"{e.size_bytes / 1e6:,.0f}" if e.folder else "not fetched", e.folder] for e in entries
         ]
-        output.print_rows(["name", "kind", "MB", "folder"], rows)
+        output.print_table(["name", "kind", "MB", "folder"], rows)
 
 
 @app.command("show")
@@ -36,7 +36,7 @@ def show(name: Name = "embedded", as_json: options.Json = False) -> None:
     if as_json:
         output.print_json(facts)
     else:
-        output.print_rows(["fact", "value"], list(facts.items()))
+        output.print_table(["fact", "value"], list(facts.items()))
 
 
 @app.command("pull")

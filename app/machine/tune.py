@@ -43,7 +43,7 @@ def tune(
     rows = [
         [nodes, f"{cost.at(400, nodes):.1f}", f"{cost.at(400, nodes) / cost.at(400, 0):.2f}"] for nodes in cost.nodes
     ]
-    output.print_rows(["draft nodes", "ms at 400 tokens", "x plain step"], rows)
+    output.print_table(["draft nodes", "ms at 400 tokens", "x plain step"], rows)
     flags = " ".join(f"-o {name}={value}" for name, value in found.options.items())
     output.stdout.print(f"--decoder {found.decoder} {flags}".rstrip(), style="bold", highlight=False, soft_wrap=True)
     output.stdout.print(f"{found.speedup:.2f} x plain decoding; the default has {found.speedup_of_default:.2f}")

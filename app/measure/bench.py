@@ -104,7 +104,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         "equal": "equal_to_plain",
     }
     shown = [[f"{row[c]:.2f}" if isinstance(row[c], float) else row[c] for c in columns.values()] for row in rows]
-    output.print_rows(list(columns), shown)
+    output.print_table(list(columns), shown)
 
 
 @app.command("trajectory")

@@ -40,5 +40,5 @@ def cost(
                 [p.varied, p.size, f"{p.ms:.1f}", ", ".join(f"{name} {value:.4g}" for name, value in p.detail.items())]
                 for p in points
             ]
-            output.print_rows(["varied", "size", "ms", "beside"], shown)
+            output.print_table(["varied", "size", "ms", "beside"], shown)
         output.print_json({"model": choice.model, "points": [asdict(p) for p in points]} | machine())

@@ -41,4 +41,4 @@ def kernels(
 def _print_table(rows: list[dict[str, Any]]) -> None:
     if rows:
         shown = [[f"{cell:.3g}" if isinstance(cell, float) else cell for cell in row.values()] for row in rows]
-        output.print_rows(list(rows[0]), shown)
+        output.print_table(list(rows[0]), shown)

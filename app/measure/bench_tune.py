@@ -50,7 +50,7 @@ def tune(
         (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         if not as_json:
             shown = [[t["trial"], t["options"], t["forwards"], f"{t['tokens_per_s']:.1f}"] for t in summary["trials"]]
-            output.print_rows(["trial", "options", "forwards", "tok/s"], shown)
+            output.print_table(["trial", "options", "forwards", "tok/s"], shown)
             flags = " ".join(f"-o {name}={value}" for name, value in summary["best"].items())
             output.stdout.print(f"--decoder {decoder} {flags}", style="bold", highlight=False, soft_wrap=True)
         output.print_json(summary)

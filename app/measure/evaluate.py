@@ -190,5 +190,5 @@ def linking(
             rows += [
                 asdict(measure(name, known, most)) for most in budget or (AgentOptions().schema_budget, 100, 50, 25)
             ]
-    output.print_rows(list(rows[0]), [list(row.values()) for row in rows])
+    output.print_table(list(rows[0]), [list(row.values()) for row in rows])
     output.print_json(rows)

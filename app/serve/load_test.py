@@ -70,7 +70,7 @@ def load(
     if as_json:
         output.print_json(report)
     else:
-        output.print_rows(["what", "measured"], [[name, _shown(value)] for name, value in report.items()])
+        output.print_table(["what", "measured"], [[name, _shown(value)] for name, value in report.items()])
     raise typer.Exit(
         exit_codes.FAILED if report["wrong"] or report["failed"] or not report["answered"] else exit_codes.OK
     )

@@ -3,20 +3,22 @@
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.serve.chat_request import BadRequest, ChatRequest, read_request
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen, openai_error
-from app.shared import exit_codes
-from app.shared.option_groups import Decoding, spread
+from app.serve.questions import question_route
+from app.shared import audit_trail, exit_codes, options
+from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import Route
 
     from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
 
@@ -35,21 +37,38 @@ def serve(
     allow_host: AllowHost = None,
     api_key: ApiKey = None,
     queue: Queue = 64,
+    source: DatabaseOptions = DatabaseOptions(),
+    asking: Asking = Asking(),
+    query: Query = Query(),
+    deadline: options.Deadline = 300.0,
 ) -> None:
-    """Serve the model over HTTP as OpenAI's chat completions (/v1), decoded fast."""
+    """Serve the model over HTTP as OpenAI's chat completions (/v1), decoded fast; with --db also questions about it (/ask)."""
     exit_codes.needs("mcp", "serve")  # it brings the web framework
     with exit_codes.plain_errors():
         from agent.assemble import load_model
+        from agent.assistant import Assistant
         from decoding.serving.text_decoder import Settings
 
         choice = decoding.choice()
         settings = Settings(choice.decoder_name, choice.decoder_options, choice.temperature)
-        app = app_of(load_model(choice).decoder, settings, queue)
-        listen(behind_doors(app, api_key, host, allow_host or ()), host, port, "/v1", api_key)
+        with ExitStack() as opened:
+            database = source.open() if source.db else None
+            loaded = load_model(choice)
+            routes = []
+            if database:
+                asked = asking.agent_options(present=True, deadline_s=deadline)
+                trail = audit_trail.trails("serve")
+                assistant = Assistant(database, choice, asked, query.limits(), trail, loaded)
+                routes = [question_route(opened.enter_context(assistant))]
+            app = app_of(loaded.decoder, settings, queue, routes)
+            listen(behind_doors(app, api_key, host, allow_host or ()), host, port, "/v1", api_key)
 
 
-def app_of(decoder: "TextDecoder", settings: "Settings", queue: int) -> App:
-    """The service. `settings` hold where a request does not say otherwise. A request takes a place once its body has come."""
+def app_of(decoder: "TextDecoder", settings: "Settings", queue: int, more: "Sequence[Route]" = ()) -> App:
+    """The service, with `more` routes.
+
+    `settings` hold where a request does not say otherwise. A request takes a place once its body has come.
+    """
     from anyio.to_thread import current_default_thread_limiter
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse
@@ -77,7 +96,7 @@ def app_of(decoder: "TextDecoder", settings: "Settings", queue: int) -> App:
         )  # one for each that waits for a round, some to refuse others
         yield
 
-    routes = [Route("/v1/models", models), Route(CHAT, chat, methods=["POST"])]
+    routes = [Route("/v1/models", models), Route(CHAT, chat, methods=["POST"]), *more]
     decoder.queue.most_callers = queue
     return WholeBody(Starlette(routes=routes, lifespan=threads), LONGEST_BODY, BODY_DEADLINE_S)
 

@@ -48,6 +48,9 @@ AllowOpen = Annotated[
     ),
 ]
 Upload = Annotated[int, typer.Option("--upload-limit", min=1, help="MiB of files that one person may open.")]
+ChatsLimit = Annotated[
+    int, typer.Option("--chats-limit", min=1, help="MiB of conversations that are kept for one person.")
+]
 Waiting = Annotated[
     int, typer.Option("--queue", min=1, help="Questions in progress or waiting at once; more are turned away.")
 ]
@@ -67,6 +70,7 @@ def ui(
     upload_limit: Upload = 200,
     queue: Waiting = 64,
     chats: Chats = None,
+    chats_limit: ChatsLimit = 200,
     browser: Browser = False,
     knowledge: options.KnowledgeFolder = None,
 ) -> None:
@@ -74,7 +78,9 @@ def ui(
     with exit_codes.plain_errors():
         private_and_quiet()
         serving = _serving(host, port, allow_host or [], auth, token, queue)
-        workspace = _workspace(source, decoding, _rules(serving, allow_open, upload_limit), chats, knowledge)
+        workspace = _workspace(
+            source, decoding, _rules(serving, allow_open, upload_limit, chats_limit), chats, knowledge
+        )
         try:
             workspace.warm()
             _serve(workspace, serving, browser)
@@ -103,13 +109,13 @@ def _workspace(
 
     source.open().close()  # a wrong path should not wait for a model
     known = read_knowledge(knowledge) if knowledge else Knowledge()
-    archive = _archive(chats)
+    archive = _archive(chats, rules.chats_mb)
     return Workspace(
         decoding.choice(), archive, load_model, source.open, rules, doctor.facts(), audit_trail.open_log(), known
     )
 
 
-def _archive(chats: Path | None) -> "Archive":
+def _archive(chats: Path | None, most_mb: int) -> "Archive":
     """In the file that is named, which must be usable; else in the cache, or until the program ends where that is not."""
     from agent.conversation.archive import Archive
     from decoding.checkpoints.fetch.cache_folder import cache_root
@@ -117,23 +123,23 @@ def _archive(chats: Path | None) -> "Archive":
 
     path = chats or cache_root() / "chats.sqlite"
     try:
-        return Archive(path)
+        return Archive(path, most_mb)
     except (OSError, sqlite3.Error) as error:
         trouble = f"{path} cannot be used ({error}): make it writable, or move it away if it is damaged"
         if chats is not None:
             raise exit_codes.fail(trouble, exit_codes.USAGE) from error
         print(f"sqlagent: conversations last until the page is stopped, {trouble}", file=sys.stderr)
-        return Archive(spill_folder() / "chats.sqlite")
+        return Archive(spill_folder() / "chats.sqlite", most_mb)
 
 
-def _rules(serving: "Serving", allow_open: bool | None, upload_mb: int) -> "GuestRules":
+def _rules(serving: "Serving", allow_open: bool | None, upload_mb: int, chats_mb: int) -> "GuestRules":
     """Unless it was said, only who sits at this machine may open databases by URL and load other models."""
     from ui.doors.hosts import LOOPBACK
     from ui.session.services import GuestRules
 
     alone = serving.host in LOOPBACK and not serving.hosts
     may_open = alone if allow_open is None else allow_open
-    return GuestRules(upload_mb=upload_mb, urls=may_open, models=may_open)
+    return GuestRules(upload_mb=upload_mb, chats_mb=chats_mb, urls=may_open, models=may_open)
 
 
 def _serving(

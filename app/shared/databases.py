@@ -1,28 +1,50 @@
 """Opens the database that a command names."""
 
+import glob
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from app.shared import output
 
+if TYPE_CHECKING:
     from tools.databases.database import Database
 
 
-def open_named(db: str | None, engine: str = "auto") -> "Database":
-    """The database at a path, at several paths separated by commas, or at a URL; the bundled example if None.
+def open_named(db: str | Sequence[str] | None, engine: str = "auto") -> "Database":
+    """The database at what `--db` names: files, folders, patterns such as `sales/*.csv`, several of these, also separated by
+    commas, or one URL; the bundled example if None.
 
-    Queries run in a separate process, which can be killed. Raises OpenError.
+    Queries run in a separate process, which can be killed. Files of a folder that cannot be read are named on stderr.
+    Raises OpenError.
     """
     from tools.databases.open_database import open_database
 
-    if db is None:
+    if not db:
         return open_database(_example(), engine=engine, isolated=True)
-    parts = [part for part in db.split(",") if part]
-    several = len(parts) > 1 and "://" not in db
-    return open_database(parts if several else db, engine=engine, isolated=True)
+    given = [source for each in ([db] if isinstance(db, str) else db) for source in _sources(each)]
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        database = open_database(given, engine=engine, isolated=True)
+    for each in noted:
+        output.report(f"sqlagent: {each.message}")
+    return database
 
 
-def _example() -> "Path":
+def _sources(given: str) -> list[str]:
+    """What one `--db` stands for. A file that exists is meant as it is spelt, whatever signs its name has."""
+    from tools.databases.files.file_kinds import is_url
+
+    if is_url(given) or Path(given).expanduser().exists():
+        return [given]
+    parts = [part for part in given.split(",") if part]
+    if len(parts) > 1:
+        return [source for part in parts for source in _sources(part)]
+    return sorted(glob.glob(str(Path(given).expanduser()))) or [given]
+
+
+def _example() -> Path:
     """The example's file, in the cache; in a temporary folder where the cache cannot be written. Raises OpenError."""
     import duckdb
 

@@ -1,16 +1,17 @@
 """Exit codes. Only here does an exception become one line on stderr and an exit code."""
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
 import typer
 
-from app.shared.terminal_text import shown
+from app.shared.terminal.terminal_text import shown
 
-OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL = 0, 1, 2, 3, 4, 5, 6
+OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE = 0, 1, 2, 3, 4, 5, 6, 7
 INTERRUPTED = 130
 
 MEANING = {
@@ -21,6 +22,7 @@ MEANING = {
     REFUSED: "refused: only reading is allowed",
     DATABASE: "the database cannot be opened, or the query failed there",
     MODEL: "the model cannot be had or loaded",
+    INCOMPLETE: "not every row was written",
 }
 _DATABASE_KINDS = {"timeout", "memory", "interrupted", "connection"}
 
@@ -63,6 +65,8 @@ _CODES = {  # by name, so that commands need not import what they do not use
     "openai.OpenAIError": MODEL,  # a remote model
     "decoding.engine.method.UnknownMethod": USAGE,
     "agent.observe.node_table.UnknownNode": USAGE,
+    "agent.conversation.conversation.EmptyQuestion": USAGE,
+    "tools.databases.files.export.ExportError": USAGE,
     "agent.prompts.profiles.profile.UnknownProfile": USAGE,
     "agent.prompts.knowledge.KnowledgeError": USAGE,
     "decoding.engine.loop.PromptTooLong": USAGE,
@@ -79,14 +83,15 @@ _CODES = {  # by name, so that commands need not import what they do not use
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
-    """Errors that a user can cause end in one line that says what to do; all others keep their traceback."""
+def plain_errors(as_json: bool = False) -> Iterator[None]:
+    """Errors that a user can cause end in one line that says what to do; all others keep their traceback. `as_json`: stdout
+    gets an object with the error, too."""
     try:
         yield
     except KeyboardInterrupt as error:
         raise fail("stopped", INTERRUPTED) from error
     except BrokenPipeError as error:
-        sys.stderr.close()  # nobody reads our output any more
+        drop_output()
         raise typer.Exit(FAILED) from error
     except Exception as error:
         if _is_want_of_memory(error):
@@ -95,7 +100,20 @@ def plain_errors() -> Iterator[None]:
         code = next((_CODES[name] for name in names if name in _CODES), None)
         if code is None:
             raise
+        if as_json:
+            from app.shared.output import print_json
+
+            print_json({"error": {"kind": _JSON_KINDS.get(code, "failure"), "message": str(error)}})
         raise fail(str(error), code) from error
+
+
+def drop_output() -> None:
+    """Nobody reads our output any more: what Python still flushes at its end goes nowhere, without a complaint on stderr."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_JSON_KINDS = {USAGE: "usage", DATABASE: "connection", MODEL: "model"}
 
 
 def _is_want_of_memory(error: Exception) -> bool:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tools.result import Limits
 
 
+SHOWN_ROWS, EXPORTED_ROWS = 1_000, 1_000_000
+"""Most rows of a query that is shown, and of one that is written to a file or as CSV, where `--limit` says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
     """Options that choose the database."""
@@ -39,14 +43,15 @@ class DatabaseOptions:
 class Query:
     """Options that limit what one query may use."""
 
-    limit: options.Limit = 1000
+    limit: options.Limit = None
     timeout: options.Timeout = 30.0
     memory_limit: options.MemoryLimit = 1024
 
-    def limits(self) -> "Limits":
+    def limits(self, most_rows: int = SHOWN_ROWS) -> "Limits":
+        """The limits; `most_rows`: of a query where no limit is given."""
         from tools.result import Limits
 
-        return Limits(deadline_s=self.timeout, max_rows=self.limit, memory_limit_mb=self.memory_limit)
+        return Limits(deadline_s=self.timeout, max_rows=self.limit or most_rows, memory_limit_mb=self.memory_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +98,22 @@ class Asking:
     """Options for how the agent answers a question."""
 
     samples: options.Samples = 1
-    attempts: options.Attempts = 3
+    attempts: options.Attempts = 2
     constrain: options.Constrain = True
     foretell: options.Foretell = True
     values: options.Values = True
     hints: options.Hints = True
     repair: options.Repair = True
-    refine_empty: options.RefineEmpty = True
+    refine_empty: options.RefineEmpty = False
+    mends: options.Mends = options.DEFAULT_MENDS
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
     node_option: options.NodeOption = None
 
-    def agent_options(self, race: bool = False) -> "AgentOptions":
+    def agent_options(
+        self, race: bool = False, present: bool = False, deadline_s: float | None = None
+    ) -> "AgentOptions":
+        """The options; `present`: for people, to whom results explain themselves."""
         from agent.graph.toolbox import AgentOptions
         from agent.prompts.knowledge import Knowledge, read_knowledge
 
@@ -114,11 +123,14 @@ class Asking:
             refine_empty=self.refine_empty,
             seed=self.seed,
             race=race,
+            present=present,
+            deadline_s=deadline_s,
             constrain=self.constrain,
             foretell=self.foretell,
             values=self.values,
             hints=self.hints,
             repair=self.repair,
+            mends=options.mends(self.mends),
             knowledge=read_knowledge(self.knowledge) if self.knowledge else Knowledge(),
             node_options=options.node_options(self.node_option),
         )

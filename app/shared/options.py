@@ -1,5 +1,6 @@
 """Command-line options that several commands share: their types, their help, and how their values are read."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,12 +21,20 @@ def known_engine(name: str) -> str:
 
 Chats = Annotated[Path | None, typer.Option("--chats", help="SQLite file of the conversations.", dir_okay=False)]
 
+
+def _or_environment(given: list[str] | None) -> list[str] | None:
+    """typer would split what the environment names at white space, which paths may hold."""
+    named = os.environ.get("SQLAGENT_DB")
+    return given or ([named] if named else None)
+
+
 Db = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--db",
-        help="DuckDB, SQLite, CSV, Parquet, JSON or Excel file, a folder of these, or a URL. Default: the bundled example.",
-        envvar="SQLAGENT_DB",
+        help="DuckDB, SQLite, CSV, Parquet, JSON or Excel file, a folder or a pattern (*.csv) of these, or a URL; "
+        "repeatable, or several with commas. Default: SQLAGENT_DB, or the bundled example.",
+        callback=_or_environment,
     ),
 ]
 Tables = Annotated[
@@ -101,6 +110,13 @@ Repair = Annotated[
 RefineEmpty = Annotated[
     bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that returns no rows.")
 ]
+DEFAULT_MENDS = "bridges,members,direction"
+Mends = Annotated[
+    str,
+    typer.Option(
+        "--mends", help="Rules that mend the model's plans and SQL, of columns,bridges,members,direction; or none."
+    ),
+]
 KnowledgeFolder = Annotated[
     Path | None,
     typer.Option(
@@ -111,7 +127,13 @@ NodeOption = Annotated[
     list[str] | None,
     typer.Option("--node-option", metavar="NODE.NAME=VALUE", help="Of a node that an extension added; repeatable."),
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Most rows to return.")]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", min=1, help="Most rows to return. Default: 1,000; 1,000,000 for CSV and files."),
+]
+Deadline = Annotated[
+    float, typer.Option("--deadline", min=0.1, help="Seconds that a question may take in all, decoding included.")
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that one query may take.")]
 MemoryLimit = Annotated[int, typer.Option("--memory-limit", min=64, help="MiB that one query may use.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
@@ -164,3 +186,14 @@ def named(text: str, option: str) -> tuple[str, str]:
         return name_and_value(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def mends(text: str) -> tuple[str, ...]:
+    """The mends in a comma-separated text, in their own order. Raises BadParameter for an unknown one."""
+    from agent.graph.toolbox import MENDS
+
+    wanted = names("" if text == "none" else text)
+    unknown = [name for name in wanted if name not in MENDS]
+    if unknown:
+        raise typer.BadParameter(f"--mends: {unknown[0]} is none of {', '.join(MENDS)}; give none to leave out all")
+    return tuple(name for name in MENDS if name in wanted)

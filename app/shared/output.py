@@ -4,24 +4,29 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.text import Text
 
-from app.shared.terminal_text import in_json, shown
+from app.shared.terminal.tables import cell_of, console
+from app.shared.terminal.tables import print_table as print_table  # re-exported for commands that print figures
+from app.shared.terminal.terminal_text import in_json, shown
 
 SHOWN_ROWS = 20
+LEAST_BARS, LONGEST_BAR = 3, 12
+SAME_SPEED = 1.05
+"""Below this factor nothing is said of speed."""
 stdout = Console()
 stderr = Console(stderr=True)
 
 
 def print_json(value: Any) -> None:
-    print(in_json(json.dumps(value, ensure_ascii=False, default=str)))
+    from agent.conversation.json_values import exact_value
+
+    print(in_json(json.dumps(exact_value(value), ensure_ascii=False)))
 
 
 def report(line: str) -> None:
@@ -35,21 +40,26 @@ def for_stdout(text: str) -> str:
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], truncated: bool = False) -> None:
-    """Print the first rows as a table, and how many there are."""
-    table = Table(header_style="bold", row_styles=["", "dim"])
-    for name in columns:
-        table.add_column(_cell(name))
-    for row in rows[:SHOWN_ROWS]:
-        table.add_row(*map(_cell, row))
-    stdout.print(table)
-    more = f"; the first {SHOWN_ROWS} are shown" if len(rows) > SHOWN_ROWS else ""
+    """Print the first rows of a query as a table, and how many there are; all of them where stdout is no terminal."""
+    most = SHOWN_ROWS if sys.stdout.isatty() else len(rows)
+    numeric = [_is_number_column([row[place] for row in rows]) for place in range(len(columns))]
+    print_table(columns, [[_exact(cell) for cell in row] for row in rows[:most]], numeric)
+    _print_count(len(rows), most, truncated)
+
+
+def _is_number_column(cells: Sequence[Any]) -> bool:
+    known = [cell for cell in cells if cell is not None]
+    return bool(known) and all(isinstance(cell, int | float | Decimal) and not isinstance(cell, bool) for cell in known)
+
+
+def _exact(cell: Any) -> str:
+    return "–" if cell is None else cell_of(cell)
+
+
+def _print_count(count: int, most: int, truncated: bool) -> None:
+    more = f"; the first {most} are shown" if count > most else ""
     cut = ", cut off by --limit" if truncated else ""
-    stdout.print(f"{len(rows):,} row{'s' * (len(rows) != 1)}{cut}{more}", style="dim")
-
-
-def _cell(value: Any) -> Text:
-    """The value as plain text, without rich's markup and terminal control characters."""
-    return Text("" if value is None else shown(str(value)))
+    console().print(f"{count:,} row{'s' * (count != 1)}{cut}{more}", style="dim", highlight=False)
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -63,49 +73,98 @@ def _csv_cell(value: Any) -> Any:
 
 
 def print_sql(sql: str, dialect: str) -> None:
+    """Print a statement laid out over lines; coloured on a terminal."""
     from tools.sql.pretty_sql import pretty_sql
 
-    pretty = shown(pretty_sql(sql, dialect))
-    stdout.print(Syntax(pretty, "sql", background_color="default", word_wrap=True))
+    text = shown(pretty_sql(sql, dialect))
+    if sys.stdout.isatty():
+        console().print(Syntax(text, "sql", background_color="default", word_wrap=True))
+    else:
+        print(text)
 
 
-def print_answer(answer: Mapping[str, Any]) -> None:
-    """Print answer, rows, SQL and the time of each step."""
-    continues = f"  [dim](continues question {answer['continues']})[/dim]" if answer.get("continues") else ""
-    stdout.print(f"[bold]{escape(shown(answer['answer']))}[/bold]{continues}", highlight=False)
-    if answer["columns"]:
-        print_rows(answer["columns"], answer["rows"], answer["truncated"])
+def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
+    """Print the sentence, the rows, the SQL and how long it took; with `steps` a table of what each step cost."""
+    out = console()
+    sentence = Text(shown(answer["answer"]), style="bold")
+    if answer.get("continues"):
+        sentence.append(f"  (continues question {answer['continues']})", style="not bold dim")
+    if answer.get("example"):
+        sentence.append(f"  (by the stored example “{shown(answer['example'])}”)", style="not bold dim")
+    out.print(sentence, highlight=False)
+    _print_shown(answer)
     if answer["sql"]:
         print_sql(answer["sql"], answer["dialect"])
-    print_steps(answer)
+    if steps:
+        print_steps(answer)
+    out.print(Text(timing(answer)), style="dim", highlight=False)
+
+
+def _print_shown(answer: Mapping[str, Any]) -> None:
+    """The rows as people read them; none where the sentence says all."""
+    seen = answer.get("shown")
+    if not seen or not seen["rows"] or (len(seen["rows"]) == 1 and len(seen["headings"]) == 1):
+        return
+    from agent.graph.presentation.cells import in_column
+
+    rows = seen["rows"][: SHOWN_ROWS if sys.stdout.isatty() else None]
+    columns = [in_column([row[place] for row in rows], kind) for place, kind in enumerate(seen["kinds"])]
+    right = [kind in ("amount", "digits") for kind in seen["kinds"]]
+    headings = list(seen["headings"])
+    if bars := _bars(rows, seen["kinds"]) if sys.stdout.isatty() else ():
+        headings, columns, right = [*headings, ""], [*columns, bars], [*right, False]
+    print_table(headings, list(zip(*columns, strict=True)), right)
+    if len(seen["rows"]) > len(rows) or answer["truncated"]:
+        _print_count(len(seen["rows"]), len(rows), answer["truncated"])
+
+
+def _bars(rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> list[str]:
+    """A bar for each row where that says more than its number: one amount, none below 0, beside a text."""
+    amounts = [place for place, kind in enumerate(kinds) if kind == "amount"]
+    if len(amounts) != 1 or "text" not in kinds or len(rows) < LEAST_BARS:
+        return []
+    values = [float(row[amounts[0]] or 0) for row in rows]
+    largest = max(values)
+    if not all(0 <= value < float("inf") for value in values) or not largest:
+        return []
+    eighths = [round(8 * LONGEST_BAR * value / largest) for value in values]
+    return ["█" * (each // 8) + "▏▎▍▌▋▊▉"[each % 8 - 1 : each % 8] for each in eighths]
+
+
+def timing(answer: Mapping[str, Any]) -> str:
+    """How long the answer took, and how much faster than token by token, as a few words.
+
+    >>> steps = [{"decoder": "jacobi", "plain_ms_source": "estimated"}]
+    >>> timing({"total_ms": 310.0, "plain_total_ms": 744.0, "steps": steps})
+    '0.3 s, 2.4x faster than token by token (estimated)'
+    """
+    spent = f"{answer['total_ms'] / 1e3:.1f} s"
+    plain_ms = answer["plain_total_ms"]
+    if not plain_ms:
+        return spent
+    factor = plain_ms / answer["total_ms"]
+    if 1 / SAME_SPEED < factor < SAME_SPEED:
+        return spent
+    sources = {step["plain_ms_source"] for step in answer["steps"] if step["decoder"]} - {"same", None}
+    how = f" ({', '.join(sorted(sources))})" if sources else ""
+    told = f"{factor:.1f}x faster" if factor > 1 else f"{1 / factor:.1f}x slower"
+    return f"{spent}, {told} than token by token{how}"
 
 
 def print_steps(answer: Mapping[str, Any]) -> None:
     """Print the latency table: each step, and the total."""
-    table = Table(
-        title="what each step took", title_justify="left", title_style="dim", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    numbers = ("prompt", "cached", "new", "fwd", "plain fwd", "ms", "plain ms")
-    for name in ("step", "decoder", *numbers):
-        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
-    for step in answer["steps"]:
-        table.add_row(*_step_row(step))
-    table.add_section()
-    table.add_row("total", *[""] * 6, _ms(answer["total_ms"]), _ms(answer["plain_total_ms"]))
-    stdout.print(table)
-    if answer["plain_total_ms"]:
-        sources = {step["plain_ms_source"] for step in answer["steps"] if step["decoder"]} - {"same", None}
-        how = f" ({', '.join(sorted(sources))})" if sources else ""
-        ratio = answer["plain_total_ms"] / answer["total_ms"]
-        stdout.print(f"plain decoding would take {ratio:.2f} x as long{how}", style="dim")
+    numbers = ["ms", "plain ms", "new", "fwd", "plain fwd", "prompt", "cached"]
+    rows = [_step_row(step) for step in answer["steps"]]
+    total = ["total", _ms(answer["total_ms"]), _ms(answer["plain_total_ms"]), *[""] * 5, ""]
+    print_table(["step", *numbers, "decoder"], [*rows, total], [False, *[True] * 7, False])
 
 
 def _step_row(step: Mapping[str, Any]) -> list[str]:
+    times = [step["name"], _ms(step["wall_ms"]), _ms(step["plain_ms"])]
     if not step["decoder"]:
-        return [step["name"], "", "", "", "", "", "", _ms(step["wall_ms"]), _ms(step["plain_ms"])]
-    counts = ("prompt_tokens", "cached_tokens", "new_tokens", "target_forwards", "plain_forwards")
-    numbers = [f"{step[name]:,}" for name in counts]
-    return [step["name"], step["decoder"], *numbers, _ms(step["wall_ms"]), _ms(step["plain_ms"])]
+        return [*times, *[""] * 6]
+    names = ("new_tokens", "target_forwards", "plain_forwards", "prompt_tokens", "cached_tokens")
+    return [*times, *(f"{step[name]:,}" for name in names), step["decoder"]]
 
 
 def _ms(value: float | None) -> str:

@@ -17,7 +17,9 @@ def _data() -> None:
 
 @app.command("build")
 def build(
-    data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.", file_okay=False)],
+    data: Annotated[
+        Path, typer.Option("--data", help="Folder with spider/, spider_syn/, bird/, wikisql/.", file_okay=False)
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the files; an interrupted build there goes on.")],
     variants: Annotated[
         float, typer.Option("--variants", min=0.0, help="Passes over the questions with new schemas; 0.5 takes half.")
@@ -45,6 +47,34 @@ def build(
             help="Share that gets a second question: one that leans on it, an unrelated or a contrasting one.",
         ),
     ] = 0.3,
+    wikisql: Annotated[
+        float, typer.Option("--wikisql", min=0.0, help="Passes over WikiSQL's questions, on invented schemas.")
+    ] = 1.0,
+    wikisql_queries: Annotated[
+        float, typer.Option("--wikisql-queries", min=0.0, max=1.0, help="Share of those that asks for SQL, too.")
+    ] = 0.15,
+    tables: Annotated[
+        float, typer.Option("--tables", min=0.0, max=1.0, help="Share of the templates for the choice of tables.")
+    ] = 0.5,
+    sets: Annotated[
+        float, typer.Option("--sets", min=0.0, max=1.0, help="Share of the templates for sets and nesting.")
+    ] = 0.5,
+    superlatives: Annotated[
+        float, typer.Option("--superlatives", min=0.0, max=1.0, help="Share of the templates for superlatives.")
+    ] = 0.5,
+    conditions: Annotated[
+        float, typer.Option("--conditions", min=0.0, max=1.0, help="Share of the templates for flags and conditions.")
+    ] = 0.5,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; the files are the same for any number.")] = 2,
+    prompt_version: Annotated[
+        int | None, typer.Option("--prompt-version", help="Of the compact prompts. Default: the newest.")
+    ] = None,
+    gold_hints: Annotated[
+        float,
+        typer.Option(
+            "--gold-hints", min=0.0, max=1.0, help="Share of what the answer needs and linking misses that is hinted."
+        ),
+    ] = 0.6,
     database: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None,
     model: options.Model = "embedded",
     seed: options.Seed = 0,
@@ -54,10 +84,12 @@ def build(
     Only the tokenizer of the model is used, to leave out answers that the agent would cut off.
     """
     with exit_codes.plain_errors():
+        from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
         from decoding.training.model.base import load_base
-        from eval.datasets.training.build import Options
         from eval.datasets.training.build import build as build_files
+        from eval.datasets.training.options import Options
 
+        version = Compact(PROMPT_VERSION if prompt_version is None else prompt_version).version
         tokenizer = load_base(model).tokenizer
         chosen = Options(
             seed=seed,
@@ -70,7 +102,16 @@ def build(
             queries=queries,
             refine=refine,
             follow_ups=follow_ups,
+            wikisql=wikisql,
+            wikisql_queries=wikisql_queries,
+            tables=tables,
+            sets=sets,
+            superlatives=superlatives,
+            conditions=conditions,
+            prompt_version=version,
+            gold_hints=gold_hints,
             databases=tuple(database or ()),
+            jobs=jobs,
         )
         manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), output.report)
         output.print_json({"out": str(out), "train": manifest["train"], "held_back": manifest["held_back_counts"]})

@@ -15,6 +15,7 @@ import typer
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train.collect_options import Collection
+from app.train.prompt_versions import check_versions, version_of_weights
 from app.train.run_options import Schedule, plain_values, print_outcome, stop_on_signals
 
 app = typer.Typer()
@@ -51,7 +52,6 @@ def head(
             "training needs --method, --data and --out; `collect` and `features` make the data", ctx
         )
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from agent.prompts.profiles.compact import PROMPT_VERSION
         from decoding.heads.head import load_head
         from decoding.training.heads.features import Features
         from decoding.training.heads.objective import load_objective
@@ -61,6 +61,7 @@ def head(
 
         keep_freed_memory()
         objective = load_objective(method, **options.decoder_options(option))
+        merged = adapter_of(model, adapter)
         config, features = schedule.config(), Features(data)
         outcome = train_head(
             config,
@@ -68,12 +69,12 @@ def head(
             features,
             objective,
             out,
-            adapter=adapter_of(model, adapter),
+            adapter=merged,
             held_out_part=held_out_part,
             begin=load_head(init_head) if init_head else None,
             resume=schedule.resume,
             stopped=stopped,
-            prompt_version=PROMPT_VERSION,
+            prompt_version=version_of_weights(merged),
             notes={"objective": repr(objective), "recipe": plain_values(asdict(config))},
         )
         print_outcome({"out": str(out), "method": method, **asdict(outcome)})
@@ -96,7 +97,6 @@ def collect(
     Ctrl-C or SIGTERM ends it after a batch; the same command continues from there.
     """
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from agent.prompts.profiles.compact import PROMPT_VERSION
         from decoding.checkpoints.target_identity import target_identity
         from decoding.training.collect.record_log import RecordLog
         from decoding.training.heads.responses import FILE, Collecting
@@ -104,7 +104,7 @@ def collect(
         from decoding.training.model.base import load_base
 
         how, running = Collecting(samples=samples, temperature=temperature, decoder=decoder, **of.share()), of.load()()
-        target = target_identity(load_base(of.model).sha256, running.adapter, PROMPT_VERSION)
+        target = target_identity(load_base(of.model).sha256, running.adapter, check_versions(running.adapter, of.data))
         origin = of.origin() | {"samples": samples, "temperature": temperature}
         log = RecordLog(of.out / FILE, origin | {"target": asdict(target)})
         counts = collect_responses(running, of.groups(), log, how, output.report, stopped)

@@ -18,7 +18,29 @@ def load_method(name: str, **options: Any) -> Method:
     known = method_options(name)
     if unknown := sorted(set(options) - set(known)):
         raise UnknownMethod(f"{name} has no option {unknown[0]}; it has: {', '.join(known) or 'none'}")
-    return made(**options)
+    for option, value in options.items():
+        _check_kind(f"{option} of {name}", value, known[option])
+    try:
+        return made(**options)
+    except UnknownMethod:
+        raise
+    except ValueError as error:
+        raise UnknownMethod(f"{name}: {error}") from error
+
+
+_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}
+"""By the kind of an option's default: what may be given instead, and how a person is told."""
+
+
+def _check_kind(what: str, value: Any, default: Any) -> None:
+    """Raise UnknownMethod for a value of another kind than the option's default."""
+    kinds, told = _KINDS.get(type(default), ((object,), ""))
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds and object not in kinds):
+        raise UnknownMethod(f"{what} takes {told}, not {value}")
 
 
 def ready_methods(target: "TargetIdentity | None" = None) -> list[str]:

@@ -18,7 +18,7 @@ from eval.scoring.rules import Rules
 from tools.result import Limits
 
 BARE = AgentOptions(
-    max_attempts=1, samples=1, refine_empty=False, constrain=False, values=False, hints=False, repair=False
+    max_attempts=1, samples=1, refine_empty=False, constrain=False, values=False, hints=False, repair=False, mends=()
 )
 
 
@@ -67,6 +67,7 @@ def stages(adapter: str, default: AgentOptions, samples: int) -> list[Stage]:
         ("+ refine", {"max_attempts": default.max_attempts, "refine_empty": default.refine_empty}),
         (f"+ {samples} votes", {"samples": samples}),
     ]
+    parts[-2:-2] = [(f"+ {mend}", {"mends": default.mends[: number + 1]}) for number, mend in enumerate(default.mends)]
     options = replace(BARE, seed=default.seed)
     for name, change in parts:
         options = replace(options, **change)

@@ -13,13 +13,15 @@ from tempfile import TemporaryDirectory
 
 from sqlglot import exp
 
-from agent.graph.prompt_slots import shown
+from agent.graph.prompt_slots import MOST_LINKS, shown
+from agent.prompts.profiles.compact_v2 import likely
 from eval.datasets.golds.databases import open_training
 from eval.datasets.golds.gold_sql import GoldError, normalise, place_of, real_tables
 from eval.datasets.golds.sources import load_dev, load_questions, without_dev
 from eval.datasets.held_back import load_held_back
 from eval.datasets.official import Example, load_spider
 from eval.datasets.registry import sampled
+from eval.datasets.training.plan_answers import plan_answer
 from tools.databases.open_database import open_database
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values
@@ -34,12 +36,14 @@ class Case:
     links: tuple[Link, ...]
     tables: frozenset[str]
     columns: frozenset[ColumnRef]
+    planned: frozenset[ColumnRef]  # the columns that its plan names
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """Of `n` questions, `cut` have a schema of more than `budget` columns, and `losing` lack a table or column that they need.
-    The recalls are over all tables, and over all columns, that the `n` questions need.
+    The recalls are over all tables, and over all columns, that the `n` questions need. `hinted`: the columns that the prompts'
+    hints name, per question; `hint_precision` of them are in the gold plan, and they are `hint_recall` of its columns.
     """
 
     dataset: str
@@ -49,6 +53,9 @@ class Row:
     table_recall: float
     column_recall: float
     losing: int
+    hinted: float
+    hint_precision: float
+    hint_recall: float
 
 
 def measure(dataset: str, cases: Sequence[Case], budget: int) -> Row:
@@ -62,7 +69,26 @@ def measure(dataset: str, cases: Sequence[Case], budget: int) -> Row:
         losing += kept_tables < len(case.tables)
     cut = sum(len(case.schema.tables) > len(prompt.tables) for case, prompt in zip(cases, prompts, strict=True))
     of_tables, of_columns = sum(len(case.tables) for case in cases), sum(len(case.columns) for case in cases)
-    return Row(dataset, len(cases), budget, cut, _share(tables, of_tables), _share(columns, of_columns), losing)
+    hints = [_hinted(case, prompt) for case, prompt in zip(cases, prompts, strict=True)]
+    named, right = sum(map(len, hints)), sum(len(h & case.planned) for h, case in zip(hints, cases, strict=True))
+    return Row(
+        dataset,
+        len(cases),
+        budget,
+        cut,
+        _share(tables, of_tables),
+        _share(columns, of_columns),
+        losing,
+        round(named / max(len(cases), 1), 2),
+        _share(right, named),
+        _share(right, sum(len(case.planned) for case in cases)),
+    )
+
+
+def _hinted(case: Case, prompt: Schema) -> set[ColumnRef]:
+    """The columns that the hints of the prompt name."""
+    found = likely(case.links[:MOST_LINKS], prompt)
+    return {(table, column) for table, columns in found.items() for column in columns}
 
 
 def needed(gold: str, schema: Schema) -> tuple[frozenset[str], frozenset[ColumnRef]]:
@@ -126,7 +152,9 @@ def _case(schema: Schema, example: Example, values: Sequence[ValueMatch]) -> Ite
     """The case, unless its gold SQL cannot be read."""
     with suppress(GoldError):
         tables, columns = needed(example.gold, schema)
-        yield Case(schema, link(schema, example.question, values), tables, columns)
+        plan = plan_answer(normalise(example.gold, schema), schema, "sqlite")
+        planned = frozenset((table.name, column) for table in plan.tables for column in table.columns)
+        yield Case(schema, link(schema, example.question, values), tables, columns, planned)
 
 
 def _share(part: int, whole: int) -> float:

@@ -1,5 +1,5 @@
 """The agent's small database, for tests of what stands in front of the agent."""
 
-from tests.agent.conftest import database, singers
+from tests.agent.conftest import database, singers, talk
 
-__all__ = ["database", "singers"]
+__all__ = ["database", "singers", "talk"]

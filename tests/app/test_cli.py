@@ -1,6 +1,7 @@
 """The command line as a user meets it: answers on stdout, one-line errors on stderr, exit codes that differ."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,20 @@ def script(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     return say
 
 
-def test_ask_prints_answer_rows_sql_and_the_latency_table(tiny: str, singer: str, script) -> None:  # type: ignore[no-untyped-def]
+def test_ask_prints_a_sentence_the_sql_and_the_time(tiny: str, singer: str, script) -> None:  # type: ignore[no-untyped-def]
     script("plan", COUNT)
     result = run("ask", "How many are from France?", "--db", singer, "--model", tiny)
     assert result.exit_code == exit_codes.OK, result.output
-    for part in ("2", "COUNT(*)", "generate", "total", "plain ms"):
+    first, *sql, last = result.stdout.splitlines()
+    assert first == "2 singers."
+    assert sql[0] == "SELECT"
+    assert re.match(r"\d+\.\d s", last)
+
+
+def test_steps_are_shown_when_asked_for(tiny: str, singer: str, script) -> None:  # type: ignore[no-untyped-def]
+    script("plan", COUNT)
+    result = run("ask", "How many are from France?", "--db", singer, "--model", tiny, "--steps")
+    for part in ("generate", "total", "plain ms"):
         assert part in result.stdout
 
 
@@ -63,7 +73,7 @@ def test_ask_json_has_the_contract_fields_and_nothing_else_on_stdout(tiny: str, 
     answer = json.loads(run("ask", "How many?", "--db", singer, "--model", tiny, "--json").stdout)
     assert list(answer) == [
         "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
-        "plain_total_ms", "error", "continues",
+        "plain_total_ms", "error", "continues", "shown", "example",
     ]  # fmt: skip
     assert answer["rows"] == [[2]]
     assert answer["dialect"] == "duckdb"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import grimp
 
-PACKAGES = ("app", "agent", "decoding", "kernels", "tools", "ui", "eval")
+PACKAGES = ("sqlagent", "app", "agent", "decoding", "kernels", "tools", "ui", "eval")
 
 
 class Arrangement(NamedTuple):

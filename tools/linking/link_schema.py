@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from tools.linking.match_values import ValueMatch
-from tools.linking.thesaurus import other_words
+from tools.linking.thesaurus import implied_words, other_words
 from tools.linking.word_forms import STOP_WORDS, keys, name_stems, name_words, split, stem, word_set
 from tools.schema import Column, Schema, Table
 from tools.sql.join_graph import Edge, connect, edges
@@ -39,7 +39,7 @@ class Link:
 def link(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tuple[Link, ...]:
     """A link for each table and for each column with any evidence, best first; ties keep the schema's order."""
     rarity = _rarity(schema)
-    said = _Said.of(question, rarity)
+    said = _Said.of(question, rarity, implied=True)
     columns: dict[str, list[Link]] = {}
     scores: dict[str, float] = {}
     for table in schema.tables:
@@ -124,9 +124,12 @@ class _Said:
     meant: _Words
 
     @classmethod
-    def of(cls, question: str, known: Collection[str]) -> "_Said":
-        every = [stem(word.key) for word in split(question)]
-        return cls(_Words.of(every), _Words.of(*other_words(every, known)))
+    def of(cls, question: str, known: Collection[str], implied: bool = False) -> "_Said":
+        """`implied`: also by what the question ranks."""
+        words = [word.key for word in split(question)]
+        every = [stem(word) for word in words]
+        ranked = [(stem(word),) for word in implied_words(words)] if implied else []
+        return cls(_Words.of(every), _Words.of(*other_words(every, known), *ranked))
 
     def closeness(self, word: str) -> float:
         """How surely the question contains this word of a name, from 0 to 1."""

@@ -3,6 +3,7 @@
 Each line of `thesaurus.txt` is a group of phrases; each of them may mean any other phrase of its line, and nothing else.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -43,3 +44,31 @@ def _groups() -> Mapping[Phrase, Sequence[Phrase]]:
         for phrase in group:
             others[phrase] |= dict.fromkeys(other for other in group if other != phrase)
     return {phrase: tuple(own) for phrase, own in others.items()}
+
+
+# What a superlative or a comparative ranks by: words of columns, for schema linking. Not synonyms: "the latest" names no date.
+_RANKED_BY = {
+    "oldest youngest older younger": "age birth birthday birthdate dob",
+    "tallest taller": "height",
+    "shortest shorter": "height length duration",
+    "longest longer": "length duration",
+    "heaviest lightest heavier lighter": "weight",
+    "largest biggest smallest larger bigger smaller": "size area population capacity",
+    "fastest slowest faster slower": "speed",
+    "cheapest cheaper expensive costly": "price cost",
+    "latest newest recent recently earliest": "date year time",
+    "best worst": "rank rating score",
+}
+_MEASURES = {word: measures.split() for words, measures in _RANKED_BY.items() for word in words.split()}
+_YEAR = re.compile(r"1[89]\d\d|20\d\d")
+
+
+def implied_words(said: Sequence[str]) -> list[str]:
+    """Words of columns by which a question ranks or selects: `age` for the oldest, `year` for 1999.
+
+    said: the question's words in lower case.
+
+    >>> implied_words(["the", "heaviest", "dog", "of", "1999"])
+    ['weight', 'year']
+    """
+    return [each for word in said for each in (["year"] if _YEAR.fullmatch(word) else _MEASURES.get(word, []))]

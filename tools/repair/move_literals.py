@@ -11,10 +11,10 @@ from sqlglot.errors import SqlglotError
 
 from tools.linking.match_values import ValueMatch
 from tools.repair.add_join import add_join
-from tools.schema import Column, ColumnRef, Schema
+from tools.schema import ColumnRef, Schema
 from tools.sql.joinable_columns import joinable
 from tools.sql.parse_quietly import parse_quietly
-from tools.sql.scope import owner, sources
+from tools.sql.scope import column_ref, sources
 
 SURE = 0.9
 
@@ -48,7 +48,7 @@ def _moved(condition: exp.EQ, schema: Schema, values: Sequence[ValueMatch]) -> b
     if not isinstance(column, exp.Column) or not isinstance(literal, exp.Literal) or not literal.is_string:
         return False
     cells = [v for v in values if v.score >= SURE and v.value.casefold() == literal.name.casefold()]
-    here = _column_ref(column, schema)
+    here = column_ref(column, schema)
     if not cells or here is None:
         return False
     if any(_hold_the_same(here, (cell.table, cell.column), schema) for cell in cells):
@@ -87,9 +87,3 @@ def _hold_the_same(one: ColumnRef, other: ColumnRef, schema: Schema) -> bool:
     """Whether a join may equate the two columns, so that both may hold the same values."""
     pairs = joinable(schema).between(one[0].lower(), other[0].lower())
     return one != other and (one[1].lower(), other[1].lower()) in pairs
-
-
-def _column_ref(column: exp.Column, schema: Schema) -> ColumnRef | None:
-    source = owner(column, schema)
-    origin = source.columns.get(column.name.casefold()) if source else None
-    return (source.table.name, origin.name) if source and source.table and isinstance(origin, Column) else None

@@ -8,14 +8,15 @@ from tools.linking.match_values import ValueMatch
 from tools.repair.move_literals import move_literals
 from tools.repair.repair_names import repair
 from tools.repair.separate_values import separate_values
+from tools.repair.set_direction import set_direction
 from tools.result import Limits, QueryError
 
 
 def repair_query(
-    sql: str, database: Database, values: Sequence[ValueMatch], limits: Limits
+    sql: str, database: Database, values: Sequence[ValueMatch], limits: Limits, question: str = ""
 ) -> tuple[str, QueryError | None]:
     """The query, and the error that is left, if any. Names are repaired by rules, misplaced literals are moved, and two values
-    for one column are separated.
+    for one column are separated. Given the question, the order is set to what it says.
     """
     error = database.explain(sql, limits)
     if error is not None and error.kind == "refused":
@@ -24,7 +25,7 @@ def repair_query(
     fixed = sql if error is None else _running(database, repair(sql, error, schema), limits)
     if fixed is None:
         return sql, error
-    for better in (partial(move_literals, values=values), separate_values):
+    for better in (partial(move_literals, values=values), separate_values, partial(set_direction, question=question)):
         fixed = _running(database, better(fixed, schema), limits) or fixed
     return fixed, None
 

@@ -6,8 +6,8 @@ from sqlglot import transpile
 from sqlglot.errors import SqlglotError
 
 
-def pretty_sql(sql: str, dialect: str) -> str:
-    """The statement with a line for each clause; as it is where the parser does not know it.
+def pretty_sql(sql: str, dialect: str, *, over_lines: bool = True) -> str:
+    """The statement with a line for each clause, or in one line; as it is where the parser does not know it.
 
     >>> print(pretty_sql("SELECT name FROM albums WHERE price > 5", "sqlite"))
     SELECT
@@ -17,5 +17,5 @@ def pretty_sql(sql: str, dialect: str) -> str:
       price > 5
     """
     with suppress(SqlglotError, RecursionError):
-        return transpile(sql, read=dialect, write=dialect, pretty=True, normalize_functions=False)[0]
+        return transpile(sql, read=dialect, write=dialect, pretty=over_lines, normalize_functions=False)[0]
     return sql

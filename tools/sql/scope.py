@@ -6,7 +6,7 @@ from typing import Literal, cast
 
 from sqlglot import exp
 
-from tools.schema import Column, Schema, Table
+from tools.schema import Column, ColumnRef, Schema, Table
 
 Kind = Literal["integer", "real", "text", "time", "boolean", "other"]
 
@@ -154,6 +154,13 @@ def owner(column: exp.Column, schema: Schema) -> FromItem | None:
             if not qualifier and name in source.columns:
                 return source
     return None
+
+
+def column_ref(column: exp.Column, schema: Schema) -> ColumnRef | None:
+    """The table and the column of the schema that a name means, as the schema spells them; None if it means something else."""
+    source = owner(column, schema)
+    origin = source.columns.get(column.name.casefold()) if source else None
+    return (source.table.name, origin.name) if source and source.table and isinstance(origin, Column) else None
 
 
 def kind_of(node: exp.Expr | None, schema: Schema) -> Kind | None:

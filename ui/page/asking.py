@@ -9,6 +9,7 @@ import gradio as gr
 from agent.observe.events import Answered, Failed, Wrote
 from agent.state import Reading
 from ui.page import panel as panels
+from ui.page.opening import warn_if_not_kept
 from ui.page.page import Page
 from ui.page.wiring import Controller
 from ui.session.session import Busy, Session
@@ -94,6 +95,7 @@ class Asking:
                 yield {page.chat: [*before, *turn_messages(session.view.turns[number], number)]}
         except Busy as error:
             raise gr.Error(str(error)) from error
+        warn_if_not_kept(session)
         ready = {page.question: gr.update(submit_btn=True, stop_btn=False)}
         chat = {page.chat: messages(session.view.turns)}
         yield ready | chat | panels.show(page.panel, session) | self._controller.opening.listed(session)

@@ -54,7 +54,7 @@ class Opening:
         """The list of conversations."""
         entries = self._workspace.archive.search(session.owner, text)
         names = [entry.id for entry in entries]
-        value = session.conversation if session.conversation in names else None
+        value = session.kept.id if session.kept.id in names else None
         choices = [(_label(entry), entry.id) for entry in entries]
         return {self._page.side.conversations: gr.update(choices=choices, value=value)}
 
@@ -116,6 +116,7 @@ class Opening:
         session = self._find(request)
         with self._own(session, [path]) as (file,):
             self._try(lambda: session.replay(file))
+        warn_if_not_kept(session)
         return self.conversation(session)
 
     def settings(self, values: dict[Any, Any], request: gr.Request) -> str:
@@ -155,6 +156,12 @@ class Opening:
 
 def _on(event: Callable[..., Any], handler: Callable[..., Any], inputs: Any, outputs: list[Any]) -> None:
     event(handler, inputs, outputs, api_visibility="private", concurrency_limit=8, show_progress="minimal")
+
+
+def warn_if_not_kept(session: Session) -> None:
+    """Say so where what just happened could not be stored."""
+    if session.kept.trouble:
+        gr.Warning(f"{session.kept.trouble[0].upper()}{session.kept.trouble[1:]}.")
 
 
 def _label(entry: Entry) -> str:

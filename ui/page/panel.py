@@ -1,6 +1,6 @@
 """The panel beside the chat: everything about one answer. `show` turns a turn into updates of its components."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -193,18 +193,20 @@ def _rows(session: Session, turn: TurnView | None, index: int) -> Rows:
     if turn is None or not turn.is_over:
         return Rows([], [], 0, False, "Ask a question: its rows appear here.")
     ran, answer, result = turn.ran, turn.answer or {}, session.results.get(index)
+    seen = answer.get("shown")
     if ran is not None and ran.error is None:
-        found = Rows(list(ran.columns), list(map(list, ran.rows)), ran.row_count, ran.truncated, "")
+        columns, rows, count, truncated = list(ran.columns), list(map(list, ran.rows)), ran.row_count, ran.truncated
         took = f" in {milliseconds(ran.wall_ms)}, from SQL run by hand"
     else:
-        found = Rows(
-            answer.get("columns", []), answer.get("rows", []), turn.row_count, answer.get("truncated", False), ""
+        columns, rows = (
+            (seen["headings"], seen["rows"]) if seen else (answer.get("columns", []), answer.get("rows", []))
         )
-        took = ""
-    rows = plain_rows(result.rows[:SHOWN_ROWS]) if result else found.rows[:SHOWN_ROWS]
-    cut = ", cut off by the row limit" if found.truncated else ""
-    told = f"{counted(found.count, 'row')}{took}{cut}" if found.columns else "This answer has no rows."
-    return replace(found, rows=rows, told=told)
+        count, truncated, took = turn.row_count, answer.get("truncated", False), ""
+    if result and len(result.columns) == len(columns):  # all rows of the newest SQL; `seen` may have more columns
+        rows = plain_rows(result.rows[:SHOWN_ROWS])
+    cut = ", cut off by the row limit" if truncated else ""
+    told = f"{counted(count, 'row')}{took}{cut}" if columns else "This answer has no rows."
+    return Rows(columns, rows[:SHOWN_ROWS], count, truncated, told)
 
 
 def show_chart(panel: Panel, own: Rows, chart: Chart) -> Updates:

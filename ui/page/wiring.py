@@ -9,7 +9,7 @@ from agent.conversation.race import NoRace
 from decoding.serving.model_queue import Stopped
 from tools.result import OpenError
 from ui.page import panel as panels
-from ui.page.opening import Opening
+from ui.page.opening import Opening, warn_if_not_kept
 from ui.page.page import Page
 from ui.session.session import Busy, Session
 from ui.session.workspace import Full, NotYours, Workspace
@@ -60,6 +60,7 @@ class Controller:
         turn = message_turn(session.view.turns, data.index)
         if turn is not None:
             session.judge(turn, data.liked if isinstance(data.liked, bool) else _word(data.liked))
+            warn_if_not_kept(session)
 
     def choose(self, index: int | None, request: gr.Request) -> Updates:
         return panels.show(self.page.panel, self.session(request), index)
@@ -70,6 +71,7 @@ class Controller:
         if index is None or not session.view.turns:
             return {panel.trouble: "Ask a question first: this SQL is kept with its answer."}
         ran = session.run_sql(sql, index)
+        warn_if_not_kept(session)
         updates = {panel.trouble: panels.told_error(ran.error), panel.words: panels.explained(session, sql)}
         if ran.error is not None:
             return updates

@@ -14,10 +14,12 @@ from ui.session.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class GuestRules:
-    """What guests may do. upload_mb, export_mb: most that one person's files and exports may weigh together."""
+    """What guests may do. upload_mb, export_mb, chats_mb: most that one person's files, exports and stored
+    conversations may weigh together."""
 
     upload_mb: int = 200
     export_mb: int = 200
+    chats_mb: int = 200
     urls: bool = True  # open databases by URL
     models: bool = True  # load other models
     most_rows: int = 1_000_000  # that an export may have

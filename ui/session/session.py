@@ -1,8 +1,6 @@
 """One person at the chat: the open database, the conversation, and what is asked of them. No component, no HTML."""
 
 import shutil
-import sqlite3
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +27,7 @@ from tools.databases.files.export import Format, export
 from tools.databases.open_database import open_database
 from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
+from ui.session.kept import KeptConversation
 from ui.session.own_files import EXPORTS, remove_files
 from ui.session.retry import Retry, remembered, retry_of
 from ui.session.services import Services
@@ -52,7 +51,7 @@ class Session:
         self.settings = workspace.default_settings()
         self.database: Database = workspace.open_default()
         self.source = EXAMPLE
-        self.conversation: str | None = None
+        self.kept = KeptConversation(workspace.archive, owner)
         self.view = ConversationView()
         self.results: dict[int, Result] = {}  # the newest turn's result, whole
         self._data, self._files = folder / "data", list[Path]()
@@ -223,7 +222,7 @@ class Session:
 
     def begin(self) -> None:
         """A new conversation; it is stored once something is asked."""
-        self.conversation, self.view, self.results = None, ConversationView(), {}
+        self.kept.id, self.view, self.results = None, ConversationView(), {}
 
     def resume(self, conversation: str) -> bool:
         """Go on with a stored conversation; whether its database is the one that is open."""
@@ -232,17 +231,15 @@ class Session:
             return True
         if entry.source == EXAMPLE and self.source != EXAMPLE:
             self.open_example()
-        self.conversation, self.results = conversation, {}
-        self.view = ConversationView(self.workspace.archive.events(self.owner, conversation))
+        self.kept.id, self.results = conversation, {}
+        self.view = ConversationView(self.kept.events())
         if self.view.turns and not self.view.turns[-1].is_over:
-            self.view.apply(Failed("No answer was kept: the program ended, or is still at work on it."))
+            self.view.apply(Failed("No answer was kept: there was no room, the program ended, or it is still at work."))
         return entry.source == self.source
 
     def branch(self, turns: int) -> None:
         """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is."""
-        kept: list[Event] = []
-        if self.conversation is not None:
-            kept = first_turns(self.workspace.archive.events(self.owner, self.conversation), turns)
+        kept = first_turns(self.kept.events(), turns)
         self.begin()
         for event in kept:
             self.view.apply(event)
@@ -250,14 +247,13 @@ class Session:
 
     def delete(self, conversation: str) -> None:
         self.workspace.archive.delete(self.owner, conversation)
-        if conversation == self.conversation:
+        if conversation == self.kept.id:
             self.begin()
 
     def share(self) -> Path:
         """The conversation as a file of events, one a line."""
-        events = self.workspace.archive.events(self.owner, self.conversation) if self.conversation else []
         path = self.folder / EXPORTS / "conversation.jsonl"
-        write_shared(events, path)
+        write_shared(self.kept.events(), path)
         return path
 
     def replay(self, path: Path) -> None:
@@ -288,12 +284,4 @@ class Session:
         return conversation
 
     def _store(self, events: Sequence[Event], source: str | None = None) -> None:
-        """On a full disk the conversation goes on, and is not kept."""
-        if not events:
-            return
-        try:
-            if self.conversation is None:
-                self.conversation = self.workspace.archive.begin(self.owner, source or self.source)
-            self.workspace.archive.add(self.owner, self.conversation, events)
-        except sqlite3.Error as error:
-            print(f"sqlagent: a conversation cannot be stored ({error})", file=sys.stderr)
+        self.kept.store(events, source or self.source)

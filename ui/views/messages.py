@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agent.conversation.savings import Savings, savings
+from agent.graph.presentation.cells import in_column
 from agent.observe.node_notes import Note
 from agent.observe.step_titles import step_title
 from tools.sql.pretty_sql import pretty_sql
@@ -132,19 +133,18 @@ def _message(index: int, content: str) -> Message:
 
 
 def _preview(turn: TurnView) -> str:
-    """The first rows as a Markdown table."""
+    """The first rows as a Markdown table, with the headings that people read."""
     answer = turn.answer or {}
-    columns, rows = answer["columns"][:PREVIEW_COLUMNS], answer["rows"][:PREVIEW_ROWS]
-    sides = ("---:|" if _is_number([row[i] for row in rows]) else "---|" for i in range(len(columns)))
-    lines = [_row(columns), "|" + "".join(sides), *(_row(row[:PREVIEW_COLUMNS]) for row in rows)]
+    seen = answer.get("shown") or {"headings": answer["columns"], "rows": answer["rows"], "kinds": []}
+    headings, rows = seen["headings"][:PREVIEW_COLUMNS], seen["rows"][:PREVIEW_ROWS]
+    kinds = seen["kinds"] or ["other"] * len(seen["headings"])
+    columns = [in_column([row[i] for row in rows], kinds[i]) for i in range(len(headings))]
+    sides = ("---:|" if kind in ("amount", "digits") else "---|" for kind in kinds[: len(headings)])
+    lines = [_row(headings), "|" + "".join(sides), *map(_row, zip(*columns, strict=True))]
     more = [counted(turn.row_count - len(rows), "more row")] if turn.row_count > len(rows) else []
-    if len(answer["columns"]) > PREVIEW_COLUMNS:
-        more.append(counted(len(answer["columns"]) - PREVIEW_COLUMNS, "more column"))
+    if len(seen["headings"]) > PREVIEW_COLUMNS:
+        more.append(counted(len(seen["headings"]) - PREVIEW_COLUMNS, "more column"))
     return "\n".join(lines) + (f"\n\n*{' and '.join(more)} in the result*" if more else "")
-
-
-def _is_number(cells: Iterable[Any]) -> bool:
-    return all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells)
 
 
 def _row(cells: Iterable[Any]) -> str:
@@ -152,7 +152,7 @@ def _row(cells: Iterable[Any]) -> str:
 
 
 def _cell(cell: Any) -> str:
-    text = "–" if cell is None else f"{cell:,.2f}" if isinstance(cell, float) else str(cell)
+    text = str(cell)
     return plain(text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…")
 
 

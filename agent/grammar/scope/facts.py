@@ -35,11 +35,17 @@ _ABOUT_PARTS = re.compile(r"\b(?:contain|substring|start|begin|letter|ends? with
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the asker said, and the values found in it. `around`: evidence, knowledge, earlier questions and their SQL."""
+    """What the asker said, and the values found in it. `around`: evidence, knowledge, earlier questions and their SQL.
+
+    `elsewhere`: a plan may name a column under a table that joins with its owner (`agent.prompts.mend_plan` moves it).
+    `like_columns`: IN takes sub-queries over columns that hold the same values only, if there is one.
+    """
 
     question: str
     values: tuple[ValueMatch, ...] = ()
     around: tuple[str, ...] = ()
+    elsewhere: bool = False
+    like_columns: bool = False
 
     def numbers(self) -> frozenset[str]:
         """The numbers that were said, as SQL writes them: 1,000 is 1000, two is 2."""

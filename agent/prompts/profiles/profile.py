@@ -14,6 +14,7 @@ class Profile(Protocol):
 
     name: str
     raw: bool  # the messages' texts are the prompt as they stand; no chat template
+    shows_choices: bool  # the values of columns that have few (`Column.choices`) are looked up and shown
 
     def messages(self, step: ModelStep, slots: Slots) -> list[BaseMessage]:
         """The messages that put the step to the model."""
@@ -34,3 +35,7 @@ class Profile(Protocol):
 
 class UnknownProfile(ValueError):
     """There is no such prompt profile; the message lists those there are."""
+
+
+class UnknownPromptVersion(UnknownProfile):
+    """This release does not write prompts of that version; the message lists those it writes."""

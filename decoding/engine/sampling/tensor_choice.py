@@ -23,7 +23,7 @@ def chooser(sampler: Sampler, logits: Tensor, positions: Callable[[int], int]) -
     if sampler.temperature == 0.0:
         return argmax_rows(logits).__getitem__
     if runs_kernels(logits.device):
-        return _chosen_on_gpu(sampler, logits, [positions(row) for row in range(len(logits))]).__getitem__
+        return chosen_on_gpu(sampler, logits, [positions(row) for row in range(len(logits))]).__getitem__
     made: dict[int, int] = {}
 
     def choice(row: int) -> int:
@@ -66,7 +66,7 @@ def _pick(sampler: Sampler, logits: Tensor, position: int) -> int:
     return reference_pick(logits, sampler.temperature, sampler.seed, position)
 
 
-def _chosen_on_gpu(sampler: Sampler, logits: Tensor, positions: Sequence[int]) -> list[int]:
+def chosen_on_gpu(sampler: Sampler, logits: Tensor, positions: Sequence[int]) -> list[int]:
     """argmax(logits / temperature + keyed noise) for every row of logits [rows, vocab], by our kernel."""
     from kernels.choice import choose  # needs Triton
 

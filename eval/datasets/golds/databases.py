@@ -17,6 +17,7 @@ from eval.datasets.golds.gold_sql import GoldError, parse, place_of
 from eval.datasets.golds.sources import Question
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
+from tools.databases.reading.choices import with_choices
 from tools.schema import Column, ColumnRef, ForeignKey, Schema, Table
 
 
@@ -47,23 +48,44 @@ def open_training(data: Path, questions: Sequence[Question], scratch: Path) -> T
     file = data / "spider" / "database" / db_id / f"{db_id}.sqlite"
     if source == "bird" or not file.is_file():
         schema = _bird_schema(data, db_id, questions) if source == "bird" else described_schema(data, db_id)
-        return _opened(db_id, empty_database(schema, scratch), None)
+        native = empty_database(schema, scratch)
+        return TrainingDatabase(db_id, with_notes(native.schema(), schema), native, None)
     native = open_database(file, engine="sqlite")
     full = any(table.row_count for table in native.schema().tables)
-    return _opened(db_id, native, open_database(file) if full else None)
+    return TrainingDatabase(db_id, with_choices(native.schema(), native), native, open_database(file) if full else None)
 
 
-def _opened(db_id: str, native: Database, duckdb: Database | None) -> TrainingDatabase:
-    return TrainingDatabase(db_id, native.schema(), native, duckdb)
+def with_notes(schema: Schema, noted: Schema) -> Schema:
+    """The schema with the comments, samples and choices that columns of the same names have in `noted`."""
+    return replace(schema, tables=tuple(_with_notes(table, noted.table(table.name)) for table in schema.tables))
+
+
+def _with_notes(table: Table, noted: Table | None) -> Table:
+    known = ((column, noted.column(column.name) if noted else None) for column in table.columns)
+    columns = tuple(
+        replace(column, comment=said.comment, samples=said.samples, choices=said.choices) if said else column
+        for column, said in known
+    )
+    return replace(table, columns=columns)
 
 
 def empty_database(schema: Schema, scratch: Path) -> Database:
     """A database of this schema without rows; SQL binds, or fails to, as on the full database."""
+    return opened_file(empty_file(schema, scratch))
+
+
+def empty_file(schema: Schema, scratch: Path) -> Path:
+    """A new SQLite file with the tables of this schema."""
     file = scratch / f"{uuid4().hex}.sqlite"
     with closing(sqlite3.connect(file)) as connection:
         connection.executescript(
             "PRAGMA synchronous = OFF;\nBEGIN;\n" + "\n".join(map(_create, schema.tables)) + "\nCOMMIT;"
         )
+    return file
+
+
+def opened_file(file: Path) -> Database:
+    """A SQLite file in SQLite's dialect, its schema read."""
     opened = open_database(file, engine="sqlite")
     opened.schema()
     return opened
@@ -108,6 +130,19 @@ def described_schema(data: Path, db_id: str) -> Schema:
     return Schema(tuple(table for table in tables if table.name != own_book), "sqlite")
 
 
+def spoken_names(data: Path, db_id: str) -> dict[str | ColumnRef, str]:
+    """What tables.json calls a Spider database's tables, and its columns by (table, column), in words, or by
+    their own names where it gives no others; empty for other databases."""
+    entry = _described(data / "spider" / "tables.json").get(db_id)
+    if entry is None:
+        return {}
+    tables: list[str] = entry["table_names_original"]
+    said: dict[str | ColumnRef, str] = dict(zip(tables, entry.get("table_names", tables), strict=True))
+    originals = entry["column_names_original"]
+    columns = zip(originals, entry.get("column_names", originals), strict=True)
+    return {**said, **{(tables[number], name): words for (number, name), (_, words) in columns if number >= 0}}
+
+
 @cache
 def _described(file: Path) -> dict[str, dict[str, Any]]:
     return {entry["db_id"]: entry for entry in json.loads(file.read_text(encoding="utf-8"))}
@@ -117,17 +152,25 @@ _TYPES = {"number": "NUMERIC", "text": "TEXT", "time": "DATE", "boolean": "BOOLE
 
 
 def _bird_schema(data: Path, db_id: str, questions: Sequence[Question]) -> Schema:
-    """The schema from the column descriptions, which give only names. Keys are the joins that gold queries make at least
-    twice; a key refers to the side that is the first column of its table."""
+    """The schema from the column descriptions: names and what they mean. Keys are the joins that gold queries make at
+    least twice; a key refers to the side that is the first column of its table."""
     described = json.loads((data / "bird" / "train" / "train_descriptions.json").read_text(encoding="utf-8"))[db_id]
     tables = tuple(
-        Table(name.strip(), tuple(Column(column, "") for column in dict.fromkeys(c.strip() for c in columns)))
+        Table(name.strip(), tuple(Column(c, "", comment=said) for c, said in _stripped(columns).items()))
         for name, columns in described.items()
     )
     schema = Schema(tables, "sqlite")
     joins = Counter(join for question in questions for join in _joins(question.gold, schema))
     keys = [_directed(join, schema) for join, count in joins.items() if count > 1]
     return replace(schema, tables=tuple(_with_keys(table, keys) for table in tables))
+
+
+def _stripped(columns: dict[str, str | None]) -> dict[str, str]:
+    """Descriptions by name, without spaces around either; the first of two columns of one name."""
+    found: dict[str, str] = {}
+    for name, said in columns.items():
+        found.setdefault(name.strip(), (said or "").strip())
+    return found
 
 
 def _joins(gold: str, schema: Schema) -> set[tuple[ColumnRef, ColumnRef]]:

@@ -2,33 +2,34 @@
 `agent.graph.prompt_slots` fills the slots as in a conversation, and the compact profile writes them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 
 from sqlglot import exp
 
 from agent.graph.prompt_slots import prompt_slots, tries_of
 from agent.graph.toolbox import AgentOptions
-from agent.prompts.profiles.compact import Compact, schema_text
+from agent.prompts.profiles.compact import Compact
 from agent.prompts.profiles.profile import ModelStep
 from agent.prompts.slots import Slots
 from agent.state import Attempt
 from decoding.training.data.groups import Pair
-from eval.datasets.golds.databases import TrainingDatabase
+from eval.datasets.golds.databases import TrainingDatabase, with_notes
 from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables, sql_text
 from eval.datasets.golds.verify import LIMITS, Dialect, Target
+from eval.datasets.training.hints import with_gold
 from eval.datasets.training.plan_answers import plan_answer
 from eval.datasets.variants.corrupt import BINDING, EMPTYING, corrupted
 from eval.datasets.variants.rename import rename_schema, rename_sql, rename_values
 from eval.datasets.variants.variants import UNNAMED, Variant
 from tools.databases.database import Database
-from tools.linking.link_schema import link
+from tools.databases.reading.choices import with_choices
+from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch
 from tools.repair.repair_query import repair_query
 from tools.result import Result
 from tools.schema import Schema
 
-PROFILE = Compact()
 OPTIONS = AgentOptions()  # the agent's options, for which the prompts are written
 DRAWS = 4  # corruptions tried until one gives an error that the agent would meet
 
@@ -56,6 +57,16 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Manner:
+    """How pairs are made. refine: probability of a correction. gold_hints: probability that a table or column of the answer
+    which linking misses is among the hints nevertheless, so that hints deserve trust."""
+
+    profile: Compact = field(default_factory=Compact)
+    refine: float = 0.3
+    gold_hints: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """Where an item is asked: a variant of its database's schema, and an engine with that schema's names.
 
@@ -69,8 +80,13 @@ class Setting:
 
     @property
     def schema(self) -> Schema:
-        """The schema that the prompt shows."""
-        return replace(self.bare.schema(), dialect=self.dialect)
+        """The schema that the prompt shows. Where there are no rows, as under new names, it copies what is known of them."""
+        found = self.bare.schema()
+        if self.variant.naming is UNNAMED and self.database.has_rows:
+            noted = with_choices(found, self.bare)
+        else:
+            noted = with_notes(found, self.variant.schema)
+        return replace(noted, dialect=self.dialect)
 
     @property
     def engine(self) -> Database:
@@ -109,16 +125,20 @@ class Placed:
     pair: Pair
 
 
-def slots_of(item: Item, setting: Setting, attempts: Sequence[Attempt] = (), plan: str = "") -> Slots:
-    """The slots as a conversation would fill them for the item, as a follow-up if there are turns before it."""
+def slots_of(
+    item: Item, setting: Setting, attempts: Sequence[Attempt] = (), plan: str = "", links: Sequence[Link] | None = None
+) -> Slots:
+    """The slots as a conversation would fill them for the item, as a follow-up if there are turns before it. `links`: those
+    of the question unless given."""
     schema, values = setting.schema, _values(item, setting)
+    links = link(schema, item.text, values) if links is None else links
     turns = [(text, _sql(target.trees[setting.dialect], setting)) for text, target in item.history]
     return prompt_slots(
         item.text,
         schema,
         setting.dialect,
         OPTIONS,
-        links=link(schema, item.text, values),
+        links=tuple(links),
         values=values,
         history=tuple(turns[-1:]),
         plan=plan,
@@ -133,25 +153,28 @@ def _values(item: Item, setting: Setting) -> tuple[ValueMatch, ...]:
     return tuple(value for value in values if _has(setting.schema, value.table, value.column))
 
 
-def pairs(item: Item, setting: Setting, refine: float, rng: Random) -> Iterator[Placed]:
-    """The pairs for plan and generate and, with probability `refine`, one correction. Raises GoldError if the SQL does not fit
+def pairs(item: Item, setting: Setting, manner: Manner, rng: Random) -> Iterator[Placed]:
+    """The pairs for plan and generate and, with some probability, one correction. Raises GoldError if the SQL does not fit
     the setting's schema."""
     tree = setting.renamed(item.target.trees[setting.dialect])
     sql = sql_text(tree, setting.dialect)
     error = setting.bare.explain(sql) if setting.bare.dialect == setting.dialect else None
     if error is not None:
         raise GoldError(f"does not bind: {error.message}")
-    plan = plan_answer(tree, setting.schema, setting.dialect).text()
-    filled = slots_of(item, setting)
-    yield _placed("plan", filled, plan, item, setting)
-    yield _placed("generate", replace(filled, plan=plan), sql, item, setting)
-    attempt = _attempt(item, tree, setting, rng) if rng.random() < refine else None
+    answer = plan_answer(tree, setting.schema, setting.dialect)
+    found = link(setting.schema, item.text, _values(item, setting))
+    links = with_gold(found, answer, setting.schema, manner.gold_hints, rng)
+    filled, plan = slots_of(item, setting, links=links), answer.text()
+    profile = manner.profile
+    yield _placed(profile, "plan", filled, plan, item, setting)
+    yield _placed(profile, "generate", replace(filled, plan=plan), sql, item, setting)
+    attempt = _attempt(item, tree, setting, rng) if rng.random() < manner.refine else None
     if attempt is not None:
-        yield _placed("refine", slots_of(item, setting, [attempt], plan), sql, item, setting)
+        yield _placed(profile, "refine", slots_of(item, setting, [attempt], plan, links), sql, item, setting)
 
 
-def _placed(step: ModelStep, filled: Slots, answer: str, item: Item, setting: Setting) -> Placed:
-    prefix, whole = schema_text(filled.schema), PROFILE.text(step, filled)
+def _placed(profile: Compact, step: ModelStep, filled: Slots, answer: str, item: Item, setting: Setting) -> Placed:
+    prefix, whole = profile.prefix(filled), profile.text(step, filled)
     return Placed(prefix, step, Pair(whole.removeprefix(prefix), f" {answer}", step, f"{item.id}/{setting.dialect}"))
 
 

@@ -19,8 +19,9 @@ class Row:
     the same checkpoint / forwards of this method. Under a grammar, the latter is the fairer of the two, since a method may
     have to guess tokens that the grammar gives plain decoding for free. speedup: over plain decoding with the same
     checkpoint, without prefill; speedup_with_prefill: with the agent's own prefill time added to both. speedup_vs_first:
-    tokens/s relative to plain decoding with the first checkpoint. fast_forwarded, stationary: CLLM's Table 3, per text.
-    widest_gap: over the texts that are not equal (`near_ties`). nodes_per_forward: drafted tokens that a forward verifies.
+    tokens/s relative to plain decoding with the first checkpoint, 0 where that wrote nothing. fast_forwarded, stationary:
+    CLLM's Table 3, per text. widest_gap: over the texts that are not equal (`near_ties`). nodes_per_forward: drafted
+    tokens that a forward verifies.
     draft_ms, target_ms, verify_ms: per forward. acceptance_by_depth: from depth 1, the share of the rounds that drafted to
     a depth and accepted a token there.
     """
@@ -103,7 +104,7 @@ def _row(checkpoint: str, method: str, step: str, runs: Sequence[Measured], firs
         tokens_per_s=_tokens_per_s(own),
         speedup=plain_ms / wall_ms,
         speedup_with_prefill=(prefill_ms + plain_ms) / (prefill_ms + wall_ms),
-        speedup_vs_first=_tokens_per_s(own) / _tokens_per_s(_of(first, PLAIN.name, step)),
+        speedup_vs_first=_tokens_per_s(own) / (_tokens_per_s(_of(first, PLAIN.name, step)) or float("inf")),
         equal=sum(run.equal for run in own),
         widest_gap=max(run.gap for run in own),
         fast_forwarded=sum(run.fast_forwarded for run in own) / len(own),

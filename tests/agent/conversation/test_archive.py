@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from agent.conversation.archive import Archive
+import pytest
+
+from agent.conversation import archive as archives
+from agent.conversation.archive import Archive, ArchiveFull
 from agent.observe.events import Asked, Failed, Judged
 
 EVENTS = [Asked("How many albums?"), Failed("Stopped.", True), Judged(0, True)]
@@ -53,3 +56,46 @@ def test_what_is_deleted_is_gone(tmp_path: Path) -> None:
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     Archive(tmp_path / "chats.sqlite")
     assert (tmp_path / "chats.sqlite").stat().st_mode & 0o077 == 0
+
+
+LONG = Asked("x" * 300_000)
+
+
+def test_an_owner_has_a_quota_which_deleting_frees(tmp_path: Path) -> None:
+    """Guards the disk: conversations were kept without end. What was stored before a restart counts, too."""
+    archive = Archive(tmp_path / "chats.sqlite", most_mb=1)
+    first, second = archive.begin("ada", "example"), archive.begin("ada", "example")
+    archive.add("ada", first, [LONG] * 2)
+    archive.close()
+    archive = Archive(tmp_path / "chats.sqlite", most_mb=1)
+    archive.add("ada", second, [LONG])
+    with pytest.raises(ArchiveFull, match="the 1 MiB that are kept for you; delete some"):
+        archive.add("ada", second, [LONG])
+    assert len(archive.events("ada", second)) == 1
+    archive.add("bo", archive.begin("bo", "example"), [LONG])
+    archive.delete("ada", first)
+    archive.add("ada", second, [LONG] * 2)
+    archive.hand_over("bo", "ada")
+    with pytest.raises(ArchiveFull):
+        archive.begin("ada", "example")
+
+
+def test_all_owners_together_have_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new cookie is a new owner."""
+    monkeypatch.setattr(archives, "OWNERS_ALLOWANCES", 2)
+    archive = Archive(tmp_path / "chats.sqlite", most_mb=1)
+
+    def add(number: int) -> None:
+        archive.add(f"owner {number}", archive.begin(f"owner {number}", "example"), [LONG])
+
+    for number in range(5):  # of 300 kB each into 2 MiB
+        add(number)
+    with pytest.raises(ArchiveFull, match="as many conversations as it may"):
+        list(map(add, range(5, 9)))
+
+
+def test_without_a_quota_everything_is_kept(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "chats.sqlite")
+    name = archive.begin("ada", "example")
+    archive.add("ada", name, [LONG] * 8)
+    assert len(archive.events("ada", name)) == 8

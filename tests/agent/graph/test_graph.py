@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.conversation.conversation import Answer
+from agent.conversation.conversation import Answer, EmptyQuestion
 from agent.observe.events import Answered, Asked, Finished, Started, Wrote
 from tests.agent.conftest import Talk
 
@@ -17,7 +17,7 @@ STEP_KEYS = {
 }  # fmt: skip
 ANSWER_KEYS = {
     "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
-    "plain_total_ms", "error", "continues",
+    "plain_total_ms", "error", "continues", "shown", "example",
 }  # fmt: skip
 
 
@@ -74,6 +74,23 @@ def test_attempts_are_bounded_and_the_last_error_is_told(talk: Talk) -> None:
     assert "nonsense_3" in answer.answer
 
 
+def test_a_model_that_repeats_itself_is_asked_once_more_and_its_real_error_is_told(talk: Talk) -> None:
+    """ "The model wrote the same query again" once hid the SQL and the error, after three repetitions."""
+    bad = "SELECT nonsense_xyz FROM singer"
+    answer = talk(PLAN, *[bad] * 9, max_attempts=9).ask("How many?")
+    assert names(answer).count("refine") == 2
+    assert answer.error is not None
+    assert answer.error["kind"] == "unknown_column"
+    assert "again" not in answer.answer
+    assert bad in answer.answer
+
+
+@pytest.mark.parametrize("nothing", ["", "  ", "\n"])
+def test_an_empty_question_is_refused(talk: Talk, nothing: str) -> None:
+    with pytest.raises(EmptyQuestion):
+        talk(PLAN, COUNT).ask(nothing)
+
+
 def test_no_sql_is_tried_twice(talk: Talk) -> None:
     """The same statement in another layout is the same statement: it must not be checked or run again."""
     bad = "SELECT nonsense_xyz FROM singer"
@@ -87,11 +104,13 @@ def test_an_empty_result_is_reconsidered_once(talk: Talk) -> None:
         COUNT.replace("COUNT(*)", "name").replace("France", "french"),
         "SELECT name FROM singer WHERE age > 40",
     )
-    answer = talk(PLAN, empty, right).ask("Who is older than 40?")
+    answer = talk(PLAN, empty, right, refine_empty=True).ask("Who is older than 40?")
     assert answer.rows == [["Bo"]]
-    stubborn = talk(PLAN, empty, "SELECT name FROM singer WHERE age > 99").ask("Who is older than 99?")
+    stubborn = talk(PLAN, empty, "SELECT name FROM singer WHERE age > 99", refine_empty=True).ask(
+        "Who is older than 99?"
+    )
     assert (stubborn.rows, stubborn.sql, stubborn.error) == ([], empty, None)
-    assert "Nothing" in stubborn.answer
+    assert "No rows" in stubborn.answer
     content = talk(PLAN, empty, refine_empty=False).ask("Who is older than 99?")
     assert content.rows == []
 
@@ -104,7 +123,7 @@ def test_a_failed_correction_of_an_empty_result_keeps_the_empty_result(talk: Tal
 
 @pytest.mark.parametrize("statement", ["DELETE FROM singer", "DROP TABLE singer", "SELECT 1; SELECT 2"])
 def test_writing_is_refused(talk: Talk, statement: str) -> None:
-    answer = talk(PLAN, statement, max_attempts=1).ask("Delete all singers")
+    answer = talk(PLAN, statement, max_attempts=1).ask("Get rid of all singers")
     assert answer.error is not None
     assert answer.error["kind"] == "refused"
     assert answer.sql is None

@@ -74,8 +74,12 @@ def _beginnings(lines: list[str]) -> list[str]:
 @pytest.mark.parametrize("text", PLANTED, ids=repr)
 def test_planted_text_makes_no_line_and_no_marker(name: str, text: str) -> None:
     harmless, planted = _lines(name, _slots("x1")), _lines(name, _slots(text))
-    assert _beginnings(planted) == _beginnings(harmless)
-    assert len(planted) == len(harmless)
+    if one_line(text):
+        assert _beginnings(planted) == _beginnings(harmless)
+        assert len(planted) == len(harmless)
+    else:  # slots that nothing is left of are left out
+        assert set(_beginnings(planted)) <= set(_beginnings(harmless))
+        assert len(planted) <= len(harmless)
     whole = "\n".join(_lines(name, _slots(text, plan=text)))
     assert not [marker for marker in MARKERS if marker in whole]
 
@@ -85,8 +89,12 @@ def test_planted_text_makes_no_line_and_no_marker(name: str, text: str) -> None:
 def test_any_text_stays_in_its_line(text: str) -> None:
     """The compact prompt has one line per slot, whatever is in them."""
     planted, harmless = _lines("compact", _slots(text, plan=text)), _lines("compact", _slots("x1"))
-    assert _beginnings(planted) == _beginnings(harmless)
-    assert len(planted) == len(harmless)
+    if one_line(text):
+        assert _beginnings(planted) == _beginnings(harmless)
+        assert len(planted) == len(harmless)
+    else:  # slots that nothing is left of are left out
+        assert set(_beginnings(planted)) <= set(_beginnings(harmless))
+        assert len(planted) <= len(harmless)
     assert len(one_line(text).splitlines()) <= 1
 
 

@@ -8,7 +8,7 @@ from langchain_core.messages import BaseMessage
 
 from agent.prompts.profiles import PROFILES, load_profile
 from agent.prompts.profiles.chat import schema_text
-from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
+from agent.prompts.profiles.compact import Compact
 from agent.prompts.slots import Slots, Try
 from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
@@ -38,27 +38,74 @@ FULL = Slots(
     plan='singer: "home country" | SELECT COUNT(*) FROM _ WHERE _',
     tries=(Try("SELECT x FROM singer", "no such column: x"),),
 )
-# A change here means a new PROMPT_VERSION, and a model trained on it.
+# A column of each kind: flag, code, date in a text, description, keys with one and with several columns.
+NOTED = Slots(
+    Schema(
+        (
+            Table(
+                "stadium",
+                (
+                    Column("Stadium_ID", "int", True),
+                    Column("open air", "TEXT", choices=("it's", "no")),
+                    Column("stars", "INTEGER", choices=("1", "2")),
+                    Column("seats", "REAL", comment="number of people who can sit"),
+                    Column("built", "TEXT", samples=("1999-12-31",), comment="date built; not opened"),
+                ),
+            ),
+            Table(
+                "match",
+                (Column("at", "INTEGER"), Column("day", "DATE"), Column("won", "BOOLEAN", choices=("false", "true"))),
+                (
+                    ForeignKey(("at",), "stadium", ("Stadium_ID",)),
+                    ForeignKey(("at", "day"), "plan", ("place", "day")),
+                ),
+            ),
+        ),
+        "sqlite",
+    ),
+    "sqlite",
+    "Which open-air stadiums in Leeds or Yorkshire had a match?",
+    values=(
+        ValueMatch("stadium", "open air", "it's", "it's", 1.0),
+        ValueMatch("match", "at", "LEEDS", "Leeds", 1.0),
+        ValueMatch("match", "at", "Yorkshire Arena", "Yorkshire", 0.8),
+        ValueMatch("match", "at", "York", "Yorkshire", 0.6),
+        ValueMatch("match", "at", "Yorks", "Yorkshire", 0.6),
+    ),
+    links=(
+        Link("stadium", "open air", 2.0),
+        Link("match", None, 1.9),
+        Link("stadium", "Stadium_ID", 1.1),
+        Link("stadium", "seats", 0.8),
+        Link("plan", None, 1.1),
+    ),
+)
+FILLED = {"empty": EMPTY, "full": FULL, "noted": NOTED}
+# A change here means a new version, and a model trained on it.
 GOLDEN = {
-    ("plan", "empty"): "81cfebf39544e1a4",
-    ("plan", "full"): "5843150e4bb2138d",
-    ("generate", "full"): "f864fec7052014ee",
-    ("refine", "full"): "f864fec7052014ee",
+    (1, "plan", "empty"): "81cfebf39544e1a4",
+    (1, "plan", "full"): "5843150e4bb2138d",
+    (1, "generate", "full"): "f864fec7052014ee",
+    (1, "refine", "full"): "f864fec7052014ee",
+    (2, "plan", "empty"): "129b718f6f906b17",
+    (2, "plan", "full"): "de0c6d9b5c3011ea",
+    (2, "refine", "full"): "331e93a96eeace16",
+    (2, "plan", "noted"): "e97f4ff6395c0d69",
+    (2, "generate", "noted"): "150163d3323b0414",
+    (3, "plan", "noted"): "aec12b7eb6d91a8d",
 }
 
 
 def test_compact_prompts_are_frozen() -> None:
-    assert PROMPT_VERSION == 1
     found = {
-        (step, name): hashlib.sha256(Compact().text(step, slots).encode()).hexdigest()[:16]  # type: ignore[arg-type]
-        for step, name in GOLDEN
-        for slots in [EMPTY if name == "empty" else FULL]
+        (version, step, name): hashlib.sha256(Compact(version).text(step, FILLED[name]).encode()).hexdigest()[:16]  # type: ignore[arg-type]
+        for version, step, name in GOLDEN
     }
     assert found == GOLDEN
 
 
-def test_compact_prompt_reads_as_designed() -> None:
-    assert Compact().text("refine", FULL) == (
+def test_version_1_reads_as_designed() -> None:
+    assert Compact(1).text("refine", FULL) == (
         'singer(singer_id*, name, "home country")\n'
         "concert(concert_id*, singer_id)\n"
         "join concert.singer_id = singer.singer_id\n"
@@ -74,6 +121,26 @@ def test_compact_prompt_reads_as_designed() -> None:
         "error: no such column: x\n"
         "sql:"
     )
+
+
+def test_version_2_reads_as_designed() -> None:
+    assert Compact(2).text("plan", NOTED) == (
+        "stadium(Stadium_ID*, \"open air\"='it''s'|'no', stars=1|2, seats#: number of people who can sit, built@: date built)\n"
+        "match(at>stadium.Stadium_ID, day@, won=false|true)\n"
+        "join match.at = plan.place and match.day = plan.day\n"
+        "dialect: sqlite\n"
+        "values: stadium.\"open air\" = 'it''s', match.at ~ 'LEEDS', match.at ? 'Yorkshire Arena', match.at ? 'York'\n"
+        'hint: stadium: "open air", seats; match\n'
+        "question: Which open-air stadiums in Leeds or Yorkshire had a match?\n"
+        "plan:"
+    )
+    assert Compact(2).text("plan", EMPTY).endswith(")\ndialect: sqlite\nquestion: How many singers are there?\nplan:")
+
+
+def test_version_3_puts_the_question_before_the_schema_too() -> None:
+    asked = f"question: {NOTED.question}\n"
+    assert Compact(3).text("plan", NOTED) == asked + Compact(2).text("plan", NOTED)
+    assert Compact(3).prefix(NOTED) == asked + Compact(2).prefix(NOTED)
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -153,3 +220,17 @@ def test_a_large_schema_keeps_its_names_and_drops_its_notes() -> None:
     assert "a sample" in schema_text(small)
     assert "comment" not in schema_text(large)
     assert "table_19" in schema_text(large)
+
+
+def test_a_budget_drops_values_before_descriptions_and_names_never() -> None:
+    """Guards the length of the prefix, which every first question on a database has to read."""
+    column = Column("c", "TEXT", comment="a long comment about nothing", choices=("one", "two", "three"))
+
+    def text(count: int) -> str:
+        schema = Schema(tuple(Table(f"t{i}", (column,)) for i in range(count)), "sqlite")
+        return Compact(2).prefix(replace(EMPTY, schema=schema))
+
+    assert "='one'|'two'" in text(20) and "long comment" in text(20)
+    assert "='one'" not in text(40) and "long comment" in text(40)
+    assert "='one'" in text(60) and "comment" not in text(60)
+    assert text(300) == "".join(f"t{i}(c)\n" for i in range(300))

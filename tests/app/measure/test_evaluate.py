@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from agent.graph.toolbox import AgentOptions
+from agent.graph.toolbox import MENDS, AgentOptions
 from app.cli import app
 from app.shared import exit_codes
 from app.shared.option_groups import Asking
@@ -15,10 +16,24 @@ from eval.datasets.table import DATASETS
 @pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair", "refine_empty"])
 def test_every_switch_reaches_the_agent(name: str) -> None:
     """Guards ablations against a row that measures the default once more."""
-    assert Asking().agent_options() == AgentOptions()
-    options = Asking(**{name: False}).agent_options()  # type: ignore[arg-type]
-    changed = {field for field in AgentOptions.__slots__ if getattr(options, field) != getattr(AgentOptions(), field)}
+    default = AgentOptions(present=False)  # what people see of a result is not measured
+    assert Asking().agent_options() == default
+    options = Asking(**{name: not getattr(default, name)}).agent_options()  # type: ignore[arg-type]
+    changed = {field for field in AgentOptions.__slots__ if getattr(options, field) != getattr(default, field)}
     assert changed == {name}
+
+
+@pytest.mark.parametrize("mends", [(), ("columns",), ("bridges", "direction"), MENDS])
+def test_the_mends_reach_the_agent_in_their_order(mends: tuple[str, ...]) -> None:
+    for written in (mends, mends[::-1]):
+        assert Asking(mends=",".join(written) or "none").agent_options().mends == mends
+
+
+def test_an_unknown_mend_is_told() -> None:
+    with pytest.raises(
+        typer.BadParameter, match="--mends: walls is none of columns, bridges, members, direction; give"
+    ):
+        Asking(mends="columns,walls").agent_options()
 
 
 @pytest.mark.parametrize(

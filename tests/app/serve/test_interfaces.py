@@ -61,7 +61,7 @@ def test_python(shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         "agent.assistant.any_model", lambda choice: Scripted("SELECT count(*) AS customers FROM customer")
     )
     exec(EXAMPLES["Python"], {})
-    assert capsys.readouterr().out == "customers: 2. SELECT count(*) AS customers FROM customer [[2]]\n"
+    assert capsys.readouterr().out == "2 customers. SELECT count(*) AS customers FROM customer [[2]]\n"
 
 
 def test_conversations(shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,12 @@
 
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import anyio
+import duckdb
 import httpx
 import pytest
 from mcp import Client, StdioServerParameters
@@ -36,6 +38,24 @@ def assistant(database: Database) -> Assistant:
     return made
 
 
+def _creates_a_table(statement: str) -> None:
+    """The description was once no SQL: a comma stood before the closing bracket."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE singer (singer_id INTEGER PRIMARY KEY)")
+        connection.execute(statement)
+        assert connection.execute(
+            "SELECT count(*) FROM duckdb_constraints() WHERE constraint_type = 'FOREIGN KEY'"
+        ).fetchone() == (1,)
+
+
+def test_the_server_names_its_version(assistant: Assistant) -> None:
+    async def initialized() -> Any:
+        async with Client(server_of(assistant)) as client:
+            return client.server_info
+
+    assert anyio.run(initialized).version == metadata.version("sqlagent")
+
+
 async def _tour(where: Any, asks: bool = True) -> None:
     """What an agent would do: look around, read, try to write, ask."""
     async with Client(where) as client:
@@ -47,13 +67,14 @@ async def _tour(where: Any, asks: bool = True) -> None:
             "result": [{"table": "singer", "columns": 4, "rows": 3}, {"table": "concert", "columns": 4, "rows": 3}]
         }
         described = await client.call_tool("describe_table", {"table": "Concert"})
-        assert "REFERENCES singer" in described.content[0].text  # type: ignore[union-attr]
+        _creates_a_table(described.content[0].text)  # type: ignore[union-attr]
         rows = await client.call_tool("run_sql", {"sql": "SELECT name FROM singer ORDER BY name"})
         assert rows.structured_content == {"columns": ["name"], "rows": [["Ada"], ["Bo"], ["Cy"]], "truncated": False}
         for tool, arguments, says in (
             ("run_sql", {"sql": "DELETE FROM singer"}, "refused"),
             ("run_sql", {"sql": "SELECT nam FROM singer"}, "there is: name"),
             ("describe_table", {"table": "singers"}, "there is: singer"),
+            ("ask", {"question": "  "}, "no question"),
         ):
             failed = await client.call_tool(tool, arguments)
             assert failed.is_error and says in failed.content[0].text  # type: ignore[union-attr]

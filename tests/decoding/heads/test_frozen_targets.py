@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.prompts.profiles.compact import PROMPT_VERSION
 from decoding.checkpoints.adapters.adapter_files import read_adapter
 from decoding.checkpoints.target_identity import TargetIdentity, target_identity
 from decoding.heads.frozen_targets import NameTaken, freeze, frozen_name, frozen_targets
@@ -38,7 +37,7 @@ def test_another_base_adapter_or_prompt_is_another_target(tmp_path: Path, change
 
 def test_what_ships_is_frozen_with_heads_of_its_own() -> None:
     adapter = read_adapter(SHIPPED_ADAPTER)
-    shipped = target_identity(adapter.about.base_sha256, adapter, PROMPT_VERSION)
+    shipped = target_identity(adapter.about.base_sha256, adapter, adapter.about.prompt_version)
     assert frozen_name(shipped) == list(frozen_targets())[-1]
     for kind in KINDS:
         assert load_head(SHIPPED / kind).identity == shipped, kind

@@ -13,8 +13,8 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
-from decoding.engine.sampling.cuda_choice import chosen_tokens
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampling.tensor_choice import chosen_on_gpu
 from decoding.engine.target import Work
 from decoding.methods.registry import load_method
 from decoding.targets.cuda.cuda_model import CudaModel, bucket_of
@@ -114,5 +114,5 @@ def test_the_choice_is_the_samplers() -> None:
     logits = torch.randn(4, 1500)
     for sampler in (Sampler(0.9, 7).derive("vote", 2), Sampler(1.0, -1), Sampler(1.0, 2**64 - 5)):
         want = [sampler.pick(row.float().cpu().numpy(), 40 + place) for place, row in enumerate(logits)]
-        got = chosen_tokens(logits.to(DEVICE), sampler.temperature, sampler.seed, range(40, 44))
+        got = chosen_on_gpu(sampler, logits.to(DEVICE), range(40, 44))
         assert got == want

@@ -19,7 +19,7 @@ def test_each_row_has_one_part_more_and_the_last_two_are_the_default_without_and
         assert len(changed) == 1 or changed == {"max_attempts", "refine_empty"}
     assert [row.options for row in rows[-2:]] == [AgentOptions(), AgentOptions(samples=4)]
     off = {f.name for f in fields(AgentOptions) if getattr(BARE, f.name) != getattr(AgentOptions(), f.name)}
-    assert off == {"max_attempts", "refine_empty", "constrain", "values", "hints", "repair"}
+    assert off == {"max_attempts", "constrain", "values", "hints", "repair", "mends"}
 
 
 def test_a_part_that_is_off_by_default_has_no_row() -> None:

@@ -12,9 +12,10 @@ from sqlglot import exp
 from eval.datasets.golds.databases import TrainingDatabase, open_training
 from eval.datasets.golds.gold_sql import parse, real_tables, sql_text
 from eval.datasets.golds.sources import spider_questions
-from eval.datasets.training.build import Options, build
+from eval.datasets.training.build import build
 from eval.datasets.training.examples import Item
 from eval.datasets.training.items import items
+from eval.datasets.training.options import Options
 from eval.datasets.training.second_questions import KINDS
 from eval.datasets.training.tally import Tally
 from eval.datasets.variants.contrasts import EXCHANGES

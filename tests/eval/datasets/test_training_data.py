@@ -17,8 +17,9 @@ from eval.datasets.golds.databases import TrainingDatabase, open_training
 from eval.datasets.golds.gold_sql import normalise, parse, sql_text
 from eval.datasets.golds.sources import HELD_BACK, Question, load_dev, load_questions, without_dev
 from eval.datasets.registry import load_dataset
-from eval.datasets.training.build import Options, build
+from eval.datasets.training.build import build
 from eval.datasets.training.items import items
+from eval.datasets.training.options import Options
 from eval.datasets.training.plan_answers import plan_answer
 from eval.datasets.training.tally import Tally
 from eval.datasets.variants.rename import Naming, rename_sql
@@ -104,7 +105,7 @@ def test_groups_are_what_the_trainer_reads(spider: Path, tmp_path: Path) -> None
     plans = [parse_plan(pair.answer).skeleton for group in train for pair in group.pairs if pair.step == "plan"]
     assert set(skeletons) == set(plans) and plans.count(skeletons[0]) == max(map(plans.count, skeletons))
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["held_back"] == ["aircraft"] and manifest["prompt_version"] == 1
+    assert manifest["held_back"] == ["aircraft"] and manifest["prompt_version"] == 2
     assert manifest["train"]["pairs"] == sum(len(group.pairs) for group in train)
     assert len({group.prefix for group in train}) == len(train)
 

@@ -2,6 +2,7 @@
 model is asked in a real conversation on the same database."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -15,10 +16,10 @@ from agent.graph.toolbox import AgentOptions, Toolbox
 from agent.prompts.profiles.compact import Compact
 from eval.datasets.golds.databases import TrainingDatabase, open_training
 from eval.datasets.golds.sources import load_questions
-from eval.datasets.training.build import original
-from eval.datasets.training.examples import Item, Setting, pairs
+from eval.datasets.training.examples import Item, Manner, Setting, pairs
 from eval.datasets.training.items import items
 from eval.datasets.training.tally import Tally
+from eval.datasets.variants.variants import original
 
 Dialect = Literal["sqlite", "duckdb"]
 DIALECTS: tuple[Dialect, ...] = ("sqlite", "duckdb")
@@ -54,7 +55,8 @@ def _setting(database: TrainingDatabase, dialect: Dialect) -> Setting:
 def _asked(setting: Setting, item: Item, lines: Sequence[str]) -> list[str]:
     """What a conversation asks its model, which says `lines`, about the item's last question."""
     model = Listener(responses=list(lines))
-    talk = Conversation(Toolbox(setting.bare, model, Compact(), AgentOptions(constrain=False)))
+    options = AgentOptions(constrain=False, refine_empty=True, max_attempts=3)
+    talk = Conversation(Toolbox(setting.bare, model, Compact(), options))
     talk.ask(item.text, item.evidence)
     return model.asked
 
@@ -64,7 +66,7 @@ def test_prompts_are_the_agents_own(spider: Path, tmp_path: Path, dialect: Diale
     database, found = _ready(spider, tmp_path, "department_management", "spider")
     setting, refined = _setting(database, dialect), 0
     for item in [item for item in found if not item.history and dialect in item.dialects]:
-        made = list(pairs(item, setting, 1.0, Random(item.id)))
+        made = list(pairs(item, setting, Manner(refine=1.0), Random(item.id)))
         prompts = {placed.step: placed.prefix + placed.pair.prompt for placed in made}
         answers = {placed.step: placed.pair.answer.strip() for placed in made}
         lines = [answers["plan"], answers["generate"], answers["generate"]]
@@ -80,9 +82,10 @@ def test_prompts_are_the_agents_own(spider: Path, tmp_path: Path, dialect: Diale
 
 def test_prompts_without_rows_are_the_agents_own(spider: Path, tmp_path: Path) -> None:
     database, found = _ready(spider, tmp_path, "movie_platform", "bird")
+    database = replace(database, schema=database.sqlite.schema())  # an empty file has no place for descriptions
     setting = _setting(database, "sqlite")
     for item in found[:10]:
-        made = list(pairs(item, setting, 0.0, Random(0)))
+        made = list(pairs(item, setting, Manner(refine=0.0), Random(0)))
         asked = _asked(setting, item, [placed.pair.answer.strip() for placed in made] * 2)
         assert asked[:2] == [placed.prefix + placed.pair.prompt for placed in made]
     database.close()
@@ -97,7 +100,7 @@ def test_a_follow_up_is_asked_as_the_second_turn(spider: Path, tmp_path: Path) -
     for item in followed:
         (question, target), *_ = item.history
         first = next(i for i in found if i.id == item.id.rsplit("/", 1)[0])
-        one, two = (list(pairs(i, setting, 0.0, Random(0))) for i in (first, item))
+        one, two = (list(pairs(i, setting, Manner(refine=0.0), Random(0))) for i in (first, item))
         model = Listener(responses=[placed.pair.answer.strip() for placed in [*one, *two]])
         options = AgentOptions(constrain=False, refine_empty=False, adapt=False)  # as the model alone has to answer it
         talk = Conversation(Toolbox(setting.bare, model, Compact(), options))

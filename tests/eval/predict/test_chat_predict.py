@@ -81,7 +81,7 @@ def _asked(model: AnsweringModel, name: str) -> list[tuple[int, list[int]]]:
     found = []
     for prompt in (prompt for prompt in model.prompts if prompt.endswith("plan:")):
         question = prompt.split("\nquestion: ")[1].split("\n")[0]
-        history = prompt.split("\nhistory: ")[1].split("\n")[0]
+        history = prompt.partition("\nhistory: ")[2].split("\n")[0]
         shown = [n for n, sql in enumerate(GOLDS[name]) if f"What about number {n} of {name}? => {sql}" in history]
         if question.endswith(f"of {name}?"):
             found.append((int(question.split()[3]), shown))

@@ -20,7 +20,7 @@ from tests.decoding.models.jacobi_data import ending_checkpoint
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(ending_checkpoint(tmp_path_factory.mktemp("model") / "tiny", 8, max_position_embeddings=4096))
+    return str(ending_checkpoint(tmp_path_factory.mktemp("model") / "tiny", 8, seed=3, max_position_embeddings=4096))
 
 
 @pytest.fixture(scope="module")

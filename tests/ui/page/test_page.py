@@ -166,12 +166,12 @@ def test_names_and_passwords_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_who_reaches_the_page_from_elsewhere_opens_no_url_and_no_model() -> None:
-    closed = GuestRules(upload_mb=5, urls=False, models=False)
-    assert _rules(Serving(), None, 5) == GuestRules(upload_mb=5)
-    assert _rules(Serving("0.0.0.0"), None, 5) == closed
-    assert _rules(Serving(hosts=["chat.example"]), None, 5) == closed  # a proxy stands before this machine
-    assert _rules(Serving(), False, 5) == closed
-    assert _rules(Serving("0.0.0.0"), True, 5) == GuestRules(upload_mb=5)
+    closed = GuestRules(upload_mb=5, chats_mb=7, urls=False, models=False)
+    assert _rules(Serving(), None, 5, 7) == GuestRules(upload_mb=5, chats_mb=7)
+    assert _rules(Serving("0.0.0.0"), None, 5, 7) == closed
+    assert _rules(Serving(hosts=["chat.example"]), None, 5, 7) == closed  # a proxy stands before this machine
+    assert _rules(Serving(), False, 5, 7) == closed
+    assert _rules(Serving("0.0.0.0"), True, 5, 7) == GuestRules(upload_mb=5, chats_mb=7)
 
 
 def test_a_token_is_there_unless_it_is_refused_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_an_edited_question_goes_on_in_a_copy(workspace: Workspace, ada: Session
     ask(ada, COUNT)
     ask(ada, WRONG)
     ada.judge(0, True)
-    original = ada.conversation
+    original = ada.kept.id
     ada.branch(1)
     ask(ada, PER_COUNTRY)
     assert [turn.question for turn in ada.view.turns] == [COUNT, PER_COUNTRY]
@@ -246,7 +246,7 @@ def test_an_unclear_question_can_be_settled_or_answered_as_it_stands(workspace: 
     ada.settings = replace(ada.settings, clarify=False)
     ask(ada, unclear)
     assert [turn.unclear for turn in ada.view.turns[1:]] == [None] * 3
-    assert ConversationView(workspace.archive.events("ada", ada.conversation or "")).turns == ada.view.turns
+    assert ConversationView(workspace.archive.events("ada", ada.kept.id or "")).turns == ada.view.turns
 
 
 def test_ten_ask_at_once_and_all_are_answered(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ui.session.workspace import Full, NotYours, Workspace
 
 COUNT = "How many albums?"
 SCRIPT = {COUNT: "SELECT COUNT(*) FROM albums"}
-RULES = GuestRules(upload_mb=1, export_mb=1, models=False, most_sessions=4, most_sessions_each=2)
+RULES = GuestRules(upload_mb=1, export_mb=1, chats_mb=1, models=False, most_sessions=4, most_sessions_each=2)
 
 
 @pytest.fixture
@@ -143,3 +143,18 @@ def test_files_that_are_no_longer_open_are_gone(workspace: Workspace, tmp_path: 
     assert workspace.files.used("ada") == before > 0
     session.open_example()
     assert workspace.files.used("ada") == 0
+
+
+def test_conversations_beyond_the_quota_go_on_and_say_that_they_are_not_kept(workspace: Workspace) -> None:
+    session = workspace.session("one", "ada")
+    list(session.ask(COUNT))
+    assert session.kept.trouble == "" and session.kept.id is not None
+    for number in range(4):
+        session.run_sql(f"SELECT repeat('x', 300000) AS x{number}", 0)
+    assert "the 1 MiB that are kept for you" in session.kept.trouble
+    stored = len(session.kept.events())
+    list(session.ask("What is new?"))
+    assert [turn.question for turn in session.view.turns] == [COUNT, "What is new?"]
+    session.delete(session.kept.id)
+    list(session.ask(COUNT))
+    assert session.kept.trouble == "" and 0 < len(session.kept.events()) < stored

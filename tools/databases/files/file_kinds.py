@@ -1,6 +1,7 @@
 """Says what a file is, by its first bytes where they tell and by its name where they do not, and lists a folder's sources."""
 
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,10 @@ _BY_SUFFIX: dict[str, FileKind] = {
 }  # fmt: skip
 _DATABASES = {".duckdb": "DuckDB", ".ddb": "DuckDB", ".sqlite": "SQLite", ".sqlite3": "SQLite", ".db3": "SQLite"}
 READABLE = "DuckDB, SQLite, CSV, TSV, Parquet, JSON and Excel files"
+
+
+class LeftOut(UserWarning):
+    """A file of a folder cannot be read, and the others are opened without it; the message names it and says why."""
 
 
 _FILE_URL = re.compile(r"(?:sqlite|duckdb)(?:\+\w+)?://(?:/(?:file:)?([^?]*))?(?:\?.*)?")
@@ -91,7 +96,7 @@ def sources(path: Path) -> list[tuple[Path, FileKind]]:
         raise OpenError(f"cannot read {path}: {error.strerror or error}") from error
     if entries is not None:
         files = [entry for entry in entries if entry.is_file() and not entry.name.startswith(".")]
-        found = [(file, kind) for file in files if (kind := file_kind(file))]
+        found = [(file, kind) for file in files if (kind := _kind_in_folder(file))]
         if not found:
             raise OpenError(f"nothing to read in {path}: put {READABLE} there, or name a file")
         return found
@@ -99,6 +104,20 @@ def sources(path: Path) -> list[tuple[Path, FileKind]]:
     if kind is None:
         raise OpenError(_unknown(path))
     return [(path, kind)]
+
+
+def _kind_in_folder(file: Path) -> FileKind | None:
+    """As `file_kind`; for a file that cannot be read a `LeftOut` warning, and None."""
+    try:
+        return file_kind(file)
+    except OpenError as error:
+        leave_out(file, error)
+        return None
+
+
+def leave_out(file: Path, reason: object) -> None:
+    """Warn that a file of a folder is not among the tables."""
+    warnings.warn(LeftOut(f"{file.name} is left out: {reason}"), stacklevel=2)
 
 
 def _unknown(path: Path) -> str:

@@ -5,7 +5,7 @@ this user, never beside a source.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import duckdb
 from tools.databases.duckdb.duckdb_database import Copy, DuckDBDatabase
 from tools.databases.duckdb.duckdb_schema import quoted
 from tools.databases.files.dimensions import check_csv
-from tools.databases.files.file_kinds import FileKind, stem
+from tools.databases.files.file_kinds import FileKind, leave_out, stem
 from tools.databases.files.load_excel import load_excel
 from tools.databases.files.load_sqlite import load_sqlite
 from tools.databases.files.table_names import TableNames
@@ -40,34 +40,52 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Tables that were copied, first come first, and what their sources said of them (name -> table)."""
+    """Tables that were copied, first come first, what their sources said of them (name -> table), and the files that could not
+    be read, with the reason."""
 
     names: tuple[str, ...]
     notes: dict[str, Table]
+    left_out: tuple[tuple[Path, str], ...] = ()
 
 
-Copier = Callable[[Sequence[tuple[Path, FileKind]], Path], Copied]
+Copier = Callable[[Sequence[tuple[Path, FileKind]], Path, Collection[Path]], Copied]
 
 
-def copy_files(files: Sequence[tuple[Path, FileKind]], copy: Path, memory_mb: int | None = None) -> Copied:
-    """Copy all tables of `files` into a new DuckDB file. Raises OpenError, naming the file at fault."""
-    names, notes = TableNames(), dict[str, Table]()
+def copy_files(
+    files: Sequence[tuple[Path, FileKind]], copy: Path, optional: Collection[Path] = (), memory_mb: int | None = None
+) -> Copied:
+    """Copy all tables of `files` into a new DuckDB file. `optional`: those that are left out if they cannot be read, as long as
+    there is another. Raises OpenError, naming the file at fault.
+    """
+    names, notes, left_out = TableNames(), dict[str, Table](), list[tuple[Path, str]]()
     try:
         with duckdb.connect(str(copy), config=_loading_config(memory_mb)) as connection:
             for file, kind in files:
-                notes |= LOADERS[kind](connection, file, names)
+                try:
+                    notes |= LOADERS[kind](connection, file, names)
+                except OpenError as error:
+                    if file not in optional or len(left_out) + 1 == len(files):
+                        raise
+                    left_out.append((file, str(error)))
+            there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     except duckdb.Error as error:  # the copy itself: no room for it, most likely
         reason = str(error).strip().splitlines()[0]
         raise OpenError(f"cannot write to {copy.parent}, where temporary files go: {reason}") from error
-    return Copied(names.in_order, notes)
+    return Copied(tuple(name for name in names.in_order if name in there), notes, tuple(left_out))
 
 
-def load_files(files: Sequence[tuple[Path, FileKind]], name: str, copy: Copier = copy_files) -> DuckDBDatabase:
-    """A database of all tables of `files`. Raises OpenError, naming the file at fault."""
+def load_files(
+    files: Sequence[tuple[Path, FileKind]], name: str, copy: Copier = copy_files, optional: Collection[Path] = ()
+) -> DuckDBDatabase:
+    """A database of all tables of `files`; `optional` as for `copy_files`, with a `LeftOut` warning. Raises OpenError, naming
+    the file at fault.
+    """
     folder = new_folder()
     path = folder / "data.duckdb"
     try:
-        copied = copy(files, path)
+        copied = copy(files, path, optional)
+        for file, reason in copied.left_out:
+            leave_out(file, reason)
         return DuckDBDatabase(path, name, Copy(folder, copied.names, copied.notes))
     except BaseException:
         remove_folder(folder)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tools.databases.duckdb.duckdb_database import DuckDBDatabase
-from tools.databases.files.file_kinds import files_of, is_url, name_of, names_a_file
+from tools.databases.files.file_kinds import files_of, is_url, name_of, names_a_file, path_of
 from tools.databases.files.load_files import Copier, copy_files, load_files
 from tools.result import OpenError
 
@@ -16,9 +16,13 @@ def open_files_apart(sources: Sequence[str]) -> DuckDBDatabase:
 
 
 def open_files(sources: Sequence[str], copy: Copier = copy_files) -> DuckDBDatabase:
-    """A DuckDB file as it is, all others copied into a private one. Raises OpenError."""
+    """A DuckDB file as it is, all others copied into a private one; files of a folder that cannot be read are left out with a
+    `LeftOut` warning. Raises OpenError."""
     if is_url(sources[0]) and not names_a_file(sources[0]):
         raise OpenError("the duckdb engine opens files; open a URL with engine auto")
     files, name = files_of(sources), name_of(sources)
     path, kind = files[0]
-    return DuckDBDatabase(path, name) if len(files) == 1 and kind == "duckdb" else load_files(files, name, copy)
+    if len(files) == 1 and kind == "duckdb":
+        return DuckDBDatabase(path, name)
+    named = {path_of(source).expanduser() for source in sources}
+    return load_files(files, name, copy, [file for file, _ in files if file not in named])

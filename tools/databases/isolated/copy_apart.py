@@ -2,7 +2,7 @@
 hours, costs one line."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
@@ -29,9 +29,9 @@ LONGEST_ANSWER = 64 << 20  # bytes
 _turns = BoundedSemaphore(AT_ONCE)
 
 
-def copy_apart(files: Sequence[tuple[Path, FileKind]], copy: Path) -> Copied:
+def copy_apart(files: Sequence[tuple[Path, FileKind]], copy: Path, optional: Collection[Path] = ()) -> Copied:
     """As `tools.databases.files.load_files.copy_files`. Raises OpenError."""
-    loading = _loading(files, copy)
+    loading = _loading(files, copy, optional)
     what = str(files[0][0]) if len(files) == 1 else f"these {len(files)} files"
     with _turns:
         answer = _answer(loading, what)
@@ -43,11 +43,12 @@ def copy_apart(files: Sequence[tuple[Path, FileKind]], copy: Path) -> Copied:
         raise OpenError(_too_much(loading, what)) from error
 
 
-def _loading(files: Sequence[tuple[Path, FileKind]], copy: Path) -> Loading:
+def _loading(files: Sequence[tuple[Path, FileKind]], copy: Path, optional: Collection[Path]) -> Loading:
     size_mb = sum(file.stat().st_size for file, _ in files) >> 20
     return Loading(
         tuple(files),
         copy,
+        tuple(optional),
         deadline_s=LEAST_S + S_PER_MB * size_mb,
         memory_mb=min(LEAST_MEMORY_MB + MEMORY_PER_MB * size_mb, MOST_MEMORY_MB),
         disk_mb=LEAST_DISK_MB + DISK_PER_MB * size_mb,

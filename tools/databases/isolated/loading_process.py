@@ -24,6 +24,7 @@ class Loading:
 
     files: tuple[tuple[Path, FileKind], ...]
     copy: Path
+    optional: tuple[Path, ...]
     deadline_s: float
     memory_mb: int
     disk_mb: int
@@ -43,7 +44,7 @@ def serve(descriptor: int) -> None:
 
 def _answer(loading: Loading) -> bytes:
     try:
-        copied = copy_files(loading.files, loading.copy, loading.memory_mb)
+        copied = copy_files(loading.files, loading.copy, loading.optional, loading.memory_mb)
         return ormsgpack.packb(COPIED.dump_python(copied, mode="json"), option=ormsgpack.OPT_REPLACE_SURROGATES)
     except OpenError as error:
         return ormsgpack.packb({"error": str(error)}, option=ormsgpack.OPT_REPLACE_SURROGATES)

@@ -96,8 +96,17 @@ def query_error(message: str, sql: str, schema: Schema, *, sql_offset: int = 0) 
     name = name or (details.get("name") if kind != "other" else None)
     position = _byte_position(details, sql, sql_offset) if details else _find(name, sql)
     bare = name.rpartition(".")[2].strip('"`[] ') if name else None
-    candidates = _engine_candidates(details, kind) or _close_names(kind, bare, sql, schema)
-    return QueryError(kind, _one_line(text), bare, position, candidates)
+    told = _engine_candidates(details, kind)
+    if kind == "unknown_table":  # not the tables of the engine's own catalogue
+        told = tuple(each for each in told if schema.table(each))
+    candidates = told or _close_names(kind, bare, sql, schema)
+    return QueryError(kind, _without_foreign_hint(_one_line(text), candidates), bare, position, candidates)
+
+
+def _without_foreign_hint(message: str, candidates: tuple[str, ...]) -> str:
+    """The message without the engine's hint at a name that is no candidate."""
+    hint = re.search(r' Did you mean "([^"]+)"\?', message)
+    return message.replace(hint[0], "") if hint and hint[1] not in candidates else message
 
 
 def _one_line(text: str) -> str:

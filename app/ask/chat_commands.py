@@ -1,0 +1,121 @@
+"""What `sqlagent chat` takes besides questions: commands with a slash, and words with which people leave or look around."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from app.ask.export_answer import export_answer
+from app.ask.schema import print_schema
+from app.shared import output
+
+if TYPE_CHECKING:
+    from agent.conversation.conversation import Conversation
+
+HELP = """/help            this list
+/sql             the SQL of the last answer; /sql SELECT ... runs one
+/schema [TABLE]  the tables, or one of them; also: show tables, describe TABLE
+/undo            forget the last question
+/like            keep the last question and its SQL as an example, in the folder of --knowledge
+/out FILE        the last answer as .csv, .parquet or .xlsx
+/quit            leave; also: exit, quit, an empty line
+Ctrl+C stops an answer, and not the chat."""
+_LEAVE = frozenset(("exit", "quit", "bye", ":q", "\\q", "/exit", "/quit", "/q"))
+
+
+class Leave(Exception):
+    """The person wants to leave."""
+
+
+class ChatCommands:
+    """The commands of one chat. It remembers the last answer, which most of them are about."""
+
+    def __init__(self, conversation: "Conversation", knowledge: Path | None) -> None:
+        self._conversation, self._knowledge = conversation, knowledge
+        self.answer: Mapping[str, Any] | None = None
+        self._commands: Mapping[str, Callable[[str], None]] = {
+            "help": lambda _: print(HELP),
+            "sql": self._sql,
+            "schema": self._schema,
+            "undo": self._undo,
+            "like": self._like,
+            "out": self._out,
+        }
+
+    def take(self, line: str) -> bool:
+        """Whether the line was a command, which then is done. Raises Leave."""
+        words = line.rstrip(";").split(maxsplit=1)
+        if line.casefold() in _LEAVE:
+            raise Leave
+        if line.startswith("/"):
+            run = self._commands.get(words[0][1:].casefold())
+            if run:
+                run(words[1].strip() if len(words) > 1 else "")
+            else:
+                output.report(f"there is no {words[0]}; /help lists what there is")
+            return True
+        plain = " ".join(line.rstrip(";").casefold().split())
+        if plain in ("help", "?"):
+            print(HELP)
+        elif plain in ("show tables", "tables", "schema", "describe"):
+            self._schema("")
+        elif plain.startswith("describe ") and self._conversation.toolbox.database.schema().table(words[1]):
+            self._schema(words[1])
+        else:
+            return False
+        return True
+
+    def _schema(self, table: str) -> None:
+        with suppress(typer.Exit):  # what is wrong has been said, and the chat goes on
+            print_schema(self._conversation.toolbox.database, table)
+
+    def _sql(self, statement: str) -> None:
+        toolbox = self._conversation.toolbox
+        if statement:
+            from agent.observe.audit import run_sql
+            from tools.result import QueryError
+
+            outcome = run_sql(toolbox.trail, toolbox.database, statement, toolbox.limits)
+            if isinstance(outcome, QueryError):
+                output.report(outcome.message)
+            else:
+                output.print_rows(outcome.columns, outcome.rows, outcome.truncated)
+        elif self.answer and self.answer["sql"]:
+            output.print_sql(self.answer["sql"], self.answer["dialect"])
+        else:
+            output.report("there is no SQL yet")
+
+    def _undo(self, _: str) -> None:
+        question = self._conversation.undo()
+        self.answer = None
+        output.report(f"forgotten: {question}" if question else "there is nothing to forget")
+
+    def _like(self, _: str) -> None:
+        from agent.conversation.liked_answers import add_examples
+        from agent.prompts.knowledge import KnowledgeError
+
+        if not (self.answer and self.answer["sql"]):
+            output.report("there is no answer to keep yet")
+        elif self.answer.get("continues"):
+            output.report("a question that continues another is no example by itself; ask it in full, then /like")
+        elif self._knowledge is None:
+            output.report("start the chat with --knowledge FOLDER to keep examples there")
+        else:
+            try:
+                added = add_examples(self._knowledge, [(self.answer["question"], self.answer["sql"])])
+                output.report(f"kept in {self._knowledge}" if added else "it is there already")
+            except (KnowledgeError, OSError) as error:
+                output.report(str(error))
+
+    def _out(self, path: str) -> None:
+        if not path:
+            output.report("name a file: /out answer.csv")
+        else:
+            from tools.databases.files.export import ExportError
+
+            try:
+                output.report(export_answer(self._conversation.toolbox, Path(path)))
+            except ExportError as error:
+                output.report(str(error))

@@ -1,0 +1,140 @@
+"""`/ask` of `sqlagent serve --db`: a question in, the answer out as JSON, or event by event as it is made."""
+
+import queue
+from collections.abc import AsyncIterator, Iterator
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.serve.chat_request import BadRequest
+from app.serve.conversations import Conversations
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from agent.assistant import Assistant
+    from agent.conversation.conversation import Conversation
+    from agent.observe.events import Event
+
+ASK = "/ask"
+LONGEST_QUESTION = 10_000  # characters
+
+
+class QuestionRequest(BaseModel):
+    """A question; `conversation` is the name that an earlier answer gave."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+    question: str = Field(min_length=1, max_length=LONGEST_QUESTION)
+    evidence: str = Field("", max_length=LONGEST_QUESTION)
+    conversation: str = ""
+    stream: bool = False
+
+
+def question_route(assistant: "Assistant") -> "Route":
+    """The route. A body is `{"question": ..., "evidence": ..., "conversation": ..., "stream": false}`."""
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import JSONResponse, StreamingResponse
+    from starlette.routing import Route
+
+    from app.serve.listening import openai_error
+
+    conversations = Conversations(assistant)
+
+    async def ask(request: "Request") -> "Response":
+        try:
+            asked = _read(await request.body())
+            talk = await run_in_threadpool(_talk, conversations, asked.conversation)
+        except BadRequest as error:
+            return JSONResponse(openai_error(str(error), "invalid_request_error"), error.status)
+        running = _Running(talk, asked.question, asked.evidence)
+        if asked.stream:
+            return StreamingResponse(
+                running.lines(), media_type="text/event-stream", headers={"cache-control": "no-store"}
+            )
+        answer = await run_in_threadpool(running.answer)
+        return JSONResponse(answer | {"conversation": talk.thread})
+
+    return Route(ASK, ask, methods=["POST"])
+
+
+def _talk(conversations: Conversations, name: str) -> "Conversation":
+    talk = conversations.find(name) if name else conversations.begin()
+    if talk is None:
+        raise BadRequest("that conversation is not known or too old: ask without one to begin another", 404)
+    return talk
+
+
+def _read(body: bytes) -> QuestionRequest:
+    """The request, checked. Raises BadRequest."""
+    try:
+        return QuestionRequest.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BadRequest(f"{where}: {first['msg']}" if where else first["msg"]) from error
+
+
+class _Running:
+    """One question in a thread of its own, which ends early when nobody listens any more."""
+
+    def __init__(self, talk: "Conversation", question: str, evidence: str) -> None:
+        self._talk, self._question, self._evidence = talk, question, evidence
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        Thread(target=self._run, daemon=True, name="question").start()
+
+    def answer(self) -> dict[str, Any]:
+        """The answer as `sqlagent ask --json` prints it, or an error."""
+        from agent.conversation.json_values import exact_value
+        from agent.observe.events import Answered, Failed
+
+        found: dict[str, Any] = {"error": {"kind": "other", "message": "stopped"}}
+        for event in self._all():
+            if isinstance(event, Answered):
+                found = exact_value(event.answer)
+            elif isinstance(event, Failed):
+                found = {"error": {"kind": "other", "message": event.message}}
+        return found
+
+    async def lines(self) -> AsyncIterator[str]:
+        """Server-sent events, one for each event of `agent.observe.events`; the first names the conversation."""
+        import json
+
+        from starlette.concurrency import run_in_threadpool
+
+        from agent.observe.event_json import to_json
+
+        events, ended = self._all(), False
+        try:
+            yield f"data: {json.dumps({'event': 'conversation', 'name': self._talk.thread})}\n\n"
+            while (event := await run_in_threadpool(next, events, None)) is not None:
+                yield f"data: {to_json(event)}\n\n"
+            ended = True
+        finally:
+            if not ended:
+                self._talk.toolbox.stop.stop()
+
+    def _all(self) -> "Iterator[Event]":
+        while (event := self._events.get()) is not None:
+            yield event
+
+    def _run(self) -> None:
+        from agent.conversation.records import records
+        from agent.observe.events import Failed
+        from decoding.errors import ModelError
+        from decoding.serving.model_queue import QueueFull, Stopped
+
+        try:
+            with self._talk.turn:
+                self._talk.toolbox.stop.clear()
+                for event in records(self._talk, self._question, self._evidence):
+                    self._events.put(event)
+        except Stopped:
+            self._events.put(Failed("stopped", stopped=True))
+        except (ModelError, QueueFull, ValueError) as error:
+            self._events.put(Failed(str(error)))
+        finally:
+            self._events.put(None)

@@ -1,0 +1,67 @@
+"""The options of a build, and what its parts are made from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
+from eval.datasets.training.examples import Manner
+from eval.datasets.variants.synonyms import Synonyms
+from tools.schema import Table
+
+CountTokens = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """variants: passes over the questions under new names, in addition to the original names; 0.5 is half of the questions.
+
+    per_schema: questions that share one new schema; about as many as fit in one pack of the trainer.
+    originals: share of questions, in each dialect, that are also asked under the original names.
+    queries: share of questions for which SQL is asked in addition to the plan, which is harder to learn.
+    refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
+    prompt_version: of the compact profile. gold_hints: see `Manner`.
+    databases: only these databases; all if empty.
+    spider, spider_syn, bird: share of each source's questions. All held-back questions are kept, under the original names.
+    wikisql: passes over WikiSQL's questions, each on newly invented schemas. wikisql_queries: share that asks for SQL, too.
+    tables, sets, superlatives, conditions: share of what the templates of that kind make (`eval.datasets.templates`).
+    jobs: processes that build at the same time; the files are the same for any number.
+    """
+
+    seed: int = 0
+    variants: float = 3.0
+    per_schema: int = 8
+    originals: float = 1.0
+    spider: float = 1.0
+    spider_syn: float = 1.0
+    bird: float = 1.0
+    queries: float = 1.0
+    refine: float = 0.3
+    follow_ups: float = 0.3
+    wikisql: float = 1.0
+    wikisql_queries: float = 0.15
+    tables: float = 0.5
+    sets: float = 0.5
+    superlatives: float = 0.5
+    conditions: float = 0.5
+    prompt_version: int = PROMPT_VERSION
+    gold_hints: float = 0.6
+    databases: tuple[str, ...] = ()
+    jobs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What the parts of all databases are made from."""
+
+    data: Path
+    options: Options
+    guests: tuple[Table, ...]
+    synonyms: Synonyms
+    count_tokens: CountTokens
+
+    @property
+    def manner(self) -> Manner:
+        """How pairs are made. Raises UnknownPromptVersion."""
+        options = self.options
+        return Manner(Compact(options.prompt_version), options.refine, options.gold_hints)

@@ -1,0 +1,143 @@
+"""Invents schemas for WikiSQL's tables: one to three of them together, similar or not, with names in one style, id columns and
+foreign keys; in some, the values of a column are in a table of their own."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from eval.datasets.variants.wording import plural, singular
+from eval.datasets.wikisql.names import Spelling, table_names
+from eval.datasets.wikisql.source import WikiTable
+from tools.linking.word_forms import name_words, word_set
+from tools.schema import Column, ColumnRef, ForeignKey, Schema, Table
+
+TABLES = (1, 2, 2, 3, 3)  # in a schema, drawn
+SIMILAR = 0.5  # probability that another table shares a column with the first
+WITH_IDS = 0.5
+LINKED = 0.3  # probability that one of several tables with ids refers to another
+MOVED = 0.2  # probability that the values of an entity's column are in a table of their own
+ENTITIES = word_set("""team player country driver club nation party college city constructor director venue artist county school
+    manufacturer tournament league stadium rider region competition circuit label state winner entrant""")
+
+
+@dataclass(frozen=True, slots=True)
+class Invented:
+    """A WikiSQL table in the schema: the table that holds its rows, and where each header's column is. One header at most,
+    `moved`, is in another table, to which the first foreign key leads."""
+
+    table: WikiTable
+    rows_in: Table
+    places: Mapping[str, ColumnRef]
+    moved: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """An invented schema and its WikiSQL tables."""
+
+    schema: Schema
+    tables: tuple[Invented, ...]
+
+
+def together(tables: Sequence[WikiTable], rng: Random) -> Iterator[list[WikiTable]]:
+    """The tables in random groups of one to three, each table once."""
+    order = rng.sample(list(tables), len(tables))
+    left = {table.id: table for table in order}
+    alike: dict[str, list[WikiTable]] = defaultdict(list)
+    for table in order:
+        for column in table.columns:
+            alike[column.name].append(table)
+    for first in order:
+        if left.pop(first.id, None) is None:
+            continue
+        group = [first]
+        for _ in range(rng.choice(TABLES) - 1):
+            found = _companion(first, left, alike, rng)
+            if found is not None:
+                group.append(left.pop(found.id))
+        rng.shuffle(group)
+        yield group
+
+
+def _companion(
+    first: WikiTable, left: Mapping[str, WikiTable], alike: Mapping[str, Sequence[WikiTable]], rng: Random
+) -> WikiTable | None:
+    """Another table: one that shares a column with the first, or any."""
+    sharing = [table for table in alike[rng.choice(first.columns).name] if table.id in left]
+    if sharing and rng.random() < SIMILAR:
+        return rng.choice(sharing)
+    return next(iter(left.values()), None)
+
+
+def compose(group: Sequence[WikiTable], rng: Random) -> Composition:
+    """The schema of these tables, in random order; no two have the same name."""
+    spelling, with_ids, taken = Spelling(rng), rng.random() < WITH_IDS, set[str]()
+    own, lookups = list[Invented](), list[Table]()
+    for table in group:
+        name = _table_name(table, spelling, taken, rng)
+        invented, lookup = _invented(table, name, spelling, with_ids, taken, rng)
+        own.append(invented)
+        lookups += lookup
+        taken |= {name.casefold(), *(other.name.casefold() for other in lookup)}
+    if with_ids and len(own) > 1 and rng.random() < LINKED:
+        first, second = rng.sample(range(len(own)), 2)
+        own[first] = _linked(own[first], own[second].rows_in, spelling)
+    tables = [*(each.rows_in for each in own), *lookups]
+    rng.shuffle(tables)
+    return Composition(Schema(tuple(tables), "sqlite"), tuple(own))
+
+
+def _table_name(table: WikiTable, spelling: Spelling, taken: set[str], rng: Random) -> str:
+    names = table_names(table)
+    likely = rng.sample(names[:3], min(3, len(names)))
+    free = (name for name in [*likely, *names] if spelling.table(name).casefold() not in taken)
+    return spelling.table(next(free, names[0]), taken)
+
+
+def _invented(
+    table: WikiTable, name: str, spelling: Spelling, with_id: bool, taken: set[str], rng: Random
+) -> tuple[Invented, list[Table]]:
+    """The table under its names, and the one that holds a column's values, if there is one."""
+    used, columns, places = set[str](), list[Column](), dict[str, ColumnRef]()
+
+    def add(header: str, kind: str, *, key: bool = False) -> str:
+        column = spelling.column(header, used)
+        used.add(column.casefold())
+        columns.append(Column(column, kind, primary_key=key))
+        return column
+
+    if with_id:
+        add(rng.choice(("id", _id(name))), "INTEGER", key=True)
+    moved = _moved(table, rng)
+    for column in rng.sample(table.columns, len(table.columns)):
+        if column.name != moved:
+            places[column.name] = (name, add(column.name, "NUMERIC" if column.numeric else "TEXT"))
+    if not moved:
+        return Invented(table, Table(name, tuple(columns)), places), []
+    other = spelling.table("_".join(plural(moved).split()), {*taken, name.casefold()})
+    there, label = spelling.column(f"{moved} id", ()), spelling.column("name", ())
+    lookup = Table(other, (Column(there, "INTEGER", primary_key=True), Column(label, "TEXT")))
+    key = ForeignKey((add(f"{moved} id", "INTEGER"),), other, (there,))
+    places[moved] = (other, label)
+    return Invented(table, Table(name, tuple(columns), (key,)), places, moved), [lookup]
+
+
+def _id(name: str) -> str:
+    """The header of a table's id: of `draft_picks` it is `pick id`, of `medal_table` `medal id`."""
+    words = [word for word in name_words(name) if word not in ("list", "info", "table", "results", "log")]
+    return f"{singular(words[-1])} id" if words else "id"
+
+
+def _moved(table: WikiTable, rng: Random) -> str:
+    fitting = [column.name for column in table.columns if column.name in ENTITIES and not column.numeric]
+    return rng.choice(fitting) if fitting and rng.random() < MOVED else ""
+
+
+def _linked(invented: Invented, other: Table, spelling: Spelling) -> Invented:
+    """The table with a column more, which refers to the other table's id."""
+    here = invented.rows_in
+    name = spelling.column(_id(other.name), {column.name.casefold() for column in here.columns})
+    key = ForeignKey((name,), other.name, (other.columns[0].name,))
+    columns = (*here.columns, Column(name, "INTEGER"))
+    return replace(invented, rows_in=replace(here, columns=columns, foreign_keys=(*here.foreign_keys, key)))

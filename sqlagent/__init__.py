@@ -1,0 +1,52 @@
+"""Questions about a database from Python, in four lines:
+
+    import sqlagent
+
+    with sqlagent.open("shop.sqlite") as shop:
+        print(shop.ask("How many customers are there?").answer)
+
+Everything here lives elsewhere and is imported when it is first used: `open`, `Assistant` and `Answer` (`agent`),
+`AgentOptions`, `Limits`, `Result` and `QueryError` (`tools`), `OpenError`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent.assistant import Assistant
+    from agent.conversation.conversation import Again, Answer, Conversation
+    from agent.graph.toolbox import AgentOptions
+    from tools.result import Limits, OpenError, QueryError, Result
+
+__all__ = [
+    "Again", "AgentOptions", "Answer", "Assistant", "Conversation", "Limits", "OpenError", "QueryError", "Result", "open",
+]  # fmt: skip
+
+_PLACES = {
+    "Again": "agent.conversation.conversation",
+    "AgentOptions": "agent.graph.toolbox",
+    "Answer": "agent.conversation.conversation",
+    "Assistant": "agent.assistant",
+    "Conversation": "agent.conversation.conversation",
+    "Limits": "tools.result",
+    "OpenError": "tools.result",
+    "QueryError": "tools.result",
+    "Result": "tools.result",
+}
+
+
+def open(source: Any, **options: Any) -> "Assistant":
+    """An assistant for a file, files, a folder or a URL; the options are those of `Assistant.open`. Raises OpenError."""
+    from agent.assistant import Assistant
+
+    return Assistant.open(source, **options)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'sqlagent' has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

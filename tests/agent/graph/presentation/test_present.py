@@ -1,0 +1,139 @@
+"""Columns that are added beside a query's own, and the headings of all. The query's rows never change."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.graph.presentation.present import present
+from agent.graph.presentation.shown import Shown
+from tests.agent.graph.presentation.conftest import Explain
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
+from tools.databases.restricted_database import restricted
+from tools.result import Limits, QueryError, Result
+
+
+def heads(shown: Shown) -> list[str]:
+    return [column.heading for column in shown.columns]
+
+
+def test_a_forgotten_group_column_is_added_with_its_name(explain: Explain) -> None:
+    shown = explain("SELECT count(*) FROM albums GROUP BY genre_id")
+    assert heads(shown) == ["genre", "genre id", "albums"]
+    assert sorted(shown.rows) == [("Jazz", 1, 3), ("Rock", 2, 1)]
+    assert shown.given == (2,)
+
+
+def test_the_column_that_rows_are_sorted_by_is_added(explain: Explain) -> None:
+    shown = explain("SELECT title FROM albums ORDER BY price DESC LIMIT 2")
+    assert heads(shown) == ["title", "price"]
+    assert [row[0] for row in shown.rows] == ["Three", "Four"]
+    assert shown.given == (0,)
+
+
+def test_an_id_gets_the_name_beside_it(explain: Explain) -> None:
+    """ "Who sold most?" once answered "manager id: 1"."""
+    shown = explain("SELECT manager_id FROM people GROUP BY manager_id ORDER BY count(manager_id) DESC LIMIT 1")
+    assert heads(shown)[:2] == ["manager", "manager id"]
+    assert shown.rows[0][:2] == ("Ada Moss", 1)
+
+
+def test_a_name_that_is_there_is_not_added_again(explain: Explain) -> None:
+    joined = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id"
+    assert heads(explain(f"SELECT genres.genre_id, genres.name {joined}")) == ["genre id", "name"]
+    grouped = f"SELECT genres.name, count(*) {joined} GROUP BY genres.genre_id, genres.name"
+    assert heads(explain(grouped)) == ["name", "albums"]
+    any_name = f"SELECT any_value(genres.name), count(*) {joined} GROUP BY genres.genre_id"
+    assert heads(explain(any_name)) == ["name", "albums"]
+
+
+def test_the_name_of_another_row_of_the_same_table_is_added(explain: Explain) -> None:
+    shown = explain("SELECT last_name, manager_id FROM people ORDER BY person_id")
+    assert heads(shown) == ["last name", "manager", "manager id"]
+    assert shown.rows[1] == ("Lind", "Ada Moss", 1)
+    assert shown.rows[0] == ("Moss", None, None)
+
+
+@pytest.mark.parametrize(
+    ("item", "heading"),
+    [
+        ("count(*)", "albums"),
+        ("count(DISTINCT genre_id)", "genres"),
+        ("count(DISTINCT title)", "different titles"),
+        ("count(sold_on)", "number of sold ons"),
+        ("avg(price)", "average price"),
+        ("round(sum(price), 1)", "total price"),
+        ("max(sold_on)", "latest sold on"),
+        ("min(price)", "lowest price"),
+        ("sum(TRY_CAST(title AS DOUBLE))", "total title"),
+        ("max(price) AS dearest_one", "dearest one"),
+        ("sum(price * released)", "total price × released"),
+    ],
+)
+def test_headings_are_words(explain: Explain, item: str, heading: str) -> None:
+    assert heads(explain(f"SELECT {item} FROM albums")) == [heading]
+
+
+def test_equal_headings_are_told_apart_by_their_tables(explain: Explain) -> None:
+    joined = (
+        "albums JOIN people ON albums.person_id = people.person_id JOIN genres ON albums.genre_id = genres.genre_id"
+    )
+    assert heads(explain(f"SELECT genres.genre_id, albums.genre_id FROM {joined}"))[-1].startswith("album")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT DISTINCT released FROM albums ORDER BY 1",
+        "SELECT title, price FROM albums ORDER BY 2 DESC",
+        "SELECT title FROM albums UNION SELECT name FROM genres",
+        "SELECT * FROM albums",
+        "WITH a AS (SELECT title FROM albums) SELECT title FROM a",
+        "SELECT count(*) FROM albums GROUP BY released HAVING count(*) > 1",
+        "SELECT title FROM albums ORDER BY released LIMIT 1",
+        "SELECT title FROM albums WHERE price < 0 ORDER BY price",
+    ],
+)
+def test_the_querys_own_rows_are_all_there(explain: Explain, shop: Database, sql: str) -> None:
+    """Whatever is added, its own columns hold its own rows; a wider query with others is dropped."""
+    result = shop.execute(sql)
+    assert isinstance(result, Result)
+    shown = explain(sql)
+    assert sorted(map(repr, (tuple(row[place] for place in shown.given) for row in shown.rows))) == sorted(
+        map(repr, result.rows)
+    )
+
+
+def test_a_wider_query_with_other_rows_is_dropped(shop: Database) -> None:
+    sql = "SELECT title FROM albums ORDER BY price DESC LIMIT 1"
+    result = shop.execute(sql)
+    assert isinstance(result, Result)
+    other = Result(("title", "price"), ("VARCHAR", "DECIMAL"), (("Another", 1),), False, 1.0)
+    assert present(result, sql, shop.schema(), lambda _: other).rows == result.rows
+    failed = QueryError("timeout", "stopped after 2 s")
+    assert present(result, sql, shop.schema(), lambda _: failed).rows == result.rows
+
+
+def test_names_that_may_not_be_seen_are_not_shown(shop_file: Path) -> None:
+    """The further queries see what the first one sees."""
+    sql = "SELECT genre_id FROM albums"
+    narrow = restricted(open_database(shop_file), (), ("genres.name",))
+    result = narrow.execute(sql)
+    assert isinstance(result, Result)
+    asked: list[str] = []
+
+    def run(statement: str) -> Result | QueryError:
+        asked.append(statement)
+        return narrow.execute(statement, Limits())
+
+    assert heads(present(result, sql, narrow.schema(), run)) == ["genre id"]
+    assert asked == []
+    narrow.close()
+
+
+def test_a_declared_label_column_is_used(shop: Database) -> None:
+    sql = "SELECT person_id FROM people WHERE person_id = 2"
+    result = shop.execute(sql)
+    assert isinstance(result, Result)
+    shown = present(result, sql, shop.schema(), shop.execute, {"people": ("last_name",)})
+    assert shown.rows == (("Lind", 2),)

@@ -1,0 +1,50 @@
+"""`ask --out`, `to_pandas`, and `schema`."""
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from app.shared import exit_codes
+from tests.app.test_cli import COUNT, run, script, singer, tiny
+
+__all__ = ["script", "singer", "tiny"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "xlsx"])
+def test_an_answer_is_written_with_its_headings(tiny: str, singer: str, script, tmp_path: Path, ending: str) -> None:  # type: ignore[no-untyped-def]
+    script("plan", "SELECT country, avg(age) FROM singer GROUP BY country")
+    path = tmp_path / f"answer.{ending}"
+    result = run("ask", "Average age?", "--db", singer, "--model", tiny, "--out", str(path))
+    assert result.exit_code == 0, result.output
+    assert "2 rows written" in result.stderr
+    read = f"read_xlsx('{path}')" if ending == "xlsx" else f"'{path}'"
+    if ending != "xlsx":  # DuckDB needs an extension for workbooks, which is not fetched here
+        with duckdb.connect() as connection:
+            rows = connection.execute(f'SELECT country, "average age" FROM {read} ORDER BY country').fetchall()
+        assert rows == [("France", 26.5), ("Spain", 45.0)]
+    else:
+        assert path.read_bytes()[:2] == b"PK"
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tiny: str, singer: str, script) -> None:  # type: ignore[no-untyped-def]
+    for path, says in (("answer.pdf", "must end in .csv, .parquet, .xlsx"), ("/no/such/folder/a.csv", "cannot write")):
+        script("plan", COUNT)
+        result = run("ask", "How many?", "--db", singer, "--model", tiny, "--out", path)
+        assert result.exit_code == exit_codes.USAGE
+        assert says in result.stderr
+
+
+def test_schema_lists_and_describes_what_may_be_seen(singer: str) -> None:
+    listed = run("schema", "--db", singer)
+    assert "name, country, age" in listed.stdout
+    hidden = run("schema", "singer", "--db", singer, "--hide", "singer.age")
+    assert "country" in hidden.stdout
+    assert "age" not in hidden.stdout
+    missing = run("schema", "singr", "--db", singer)
+    assert missing.exit_code == exit_codes.USAGE
+    assert "there is: singer" in missing.stderr
+    assert json.loads(run("schema", "--db", singer, "--json").stdout)[0]["name"] == "singer"
+    with duckdb.connect() as connection:
+        connection.execute(run("schema", "--sql").stdout.split("\n\n")[0])

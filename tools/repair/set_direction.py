@@ -1,0 +1,50 @@
+"""Sets the direction of ORDER BY to what the question says, where its words allow one direction only."""
+
+import re
+
+from sqlglot import exp
+
+from tools.schema import Schema
+from tools.sql.parse_quietly import parse_or_nothing
+
+_DOWN = re.compile(
+    r"\b(?:descending|desc|reverse(?:d)? (?:alphabetical )?order|(?:from )?(?:high|large|old)(?:est)? to)\b", re.I
+)
+_UP = re.compile(
+    r"\b(?:ascending|asc|alphabetical(?:ly)?|lexicographical(?:ly)?|(?:from )?(?:low|small|young)(?:est)? to)\b", re.I
+)
+_MOST = re.compile(r"\b(?:most|highest|largest|biggest|greatest|maximum|top)\b", re.I)
+_LEAST = re.compile(r"\b(?:least|fewest|lowest|smallest|minimum)\b", re.I)
+_AMBIGUOUS = re.compile(r"rank|position|place|date|year|time|birth|day|level|order|grade", re.I)  # 1 may be the highest
+_RECENT = re.compile(r"\b(?:most|least) (?:recent|common|popular|\w+ly)\b|\bat (?:most|least)\b", re.I)
+
+
+def set_direction(sql: str, schema: Schema, question: str) -> str | None:
+    """The statement sorted as the question says; None if it is, or if words or statement leave it open.
+
+    Superlatives count only where LIMIT takes the first row, and the key is one for which more is higher:
+
+    >>> set_direction("SELECT name FROM singer ORDER BY age LIMIT 1", Schema((), "sqlite"), "Who has the highest age?")
+    'SELECT name FROM singer ORDER BY age DESC LIMIT 1'
+    >>> set_direction("SELECT name FROM song ORDER BY rank LIMIT 1", Schema((), "sqlite"), "The song of highest rank?")
+    """
+    trees = parse_or_nothing(sql, schema.dialect)
+    orders = list(trees[0].find_all(exp.Order)) if len(trees) == 1 else []
+    if len(orders) != 1 or len(orders[0].expressions) != 1:
+        return None
+    key = orders[0].expressions[0]
+    wanted = _said(question, key, limited=trees[0].find(exp.Limit) is not None)
+    if wanted is None or bool(key.args.get("desc")) == wanted:
+        return None
+    key.set("desc", wanted or None)
+    if schema.dialect == "sqlite":
+        key.set("nulls_first", not wanted)  # SQLite's own order, so that nothing is written about it
+    return trees[0].sql(schema.dialect)
+
+
+def _said(question: str, key: exp.Expr, limited: bool) -> bool | None:
+    """Whether the question says descending; None unless all its words say the same."""
+    down, up = bool(_DOWN.search(question)), bool(_UP.search(question))
+    if not (down or up) and limited and not _RECENT.search(question) and not _AMBIGUOUS.search(key.this.sql()):
+        down, up = bool(_MOST.search(question)), bool(_LEAST.search(question))
+    return down if down != up else None
