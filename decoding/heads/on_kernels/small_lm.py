@@ -23,7 +23,7 @@ from decoding.targets.int8.packing import packed_layers, packed_model
 
 _ROWS = 512  # that are fed at once, at most
 _NOTHING = Keys((), (), ())
-_MODELS: WeakKeyDictionary[SmallLm, CpuModel] = WeakKeyDictionary()
+_MODELS: WeakKeyDictionary[SmallLm, tuple[Array, CpuModel]] = WeakKeyDictionary()  # with the embedding below
 
 
 class KernelReader:
@@ -64,12 +64,12 @@ class KernelReader:
 
 def _small_model(head: SmallLm, embedding: Array) -> CpuModel:
     """The head's layers above the target's embedding, made once. Its few rows are for one thread."""
-    found = _MODELS.get(head)
-    if found is None or found.embedding is not embedding:
+    known, model = _MODELS.get(head, (None, None))
+    if model is None or known is not embedding:
         config, layers = head.model_config(), ((f"model.{name}", tensor) for name, tensor in head.state_dict().items())
-        arrays = packed_layers(config, layers) | {"embedding": np.asarray(embedding)}
-        found = _MODELS[head] = CpuModel(config, arrays, threads=1)
-    return found
+        model = CpuModel(config, packed_layers(config, layers) | {"embedding": np.asarray(embedding)}, threads=1)
+        _MODELS[head] = embedding, model
+    return model
 
 
 @lru_cache(maxsize=2)

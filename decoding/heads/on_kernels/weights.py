@@ -1,7 +1,7 @@
 """A head's weights as the kernels read them, and the calls that use them. `packing` says what the arrays hold."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ class HeadWeights:
     sizes: Mapping[str, Any]
     arrays: Arrays
     angles: Angles | None  # of a head's rotary positions, shared by all texts
+    _matrices: dict[tuple[str, str | None], Matrix] = field(default_factory=dict)
+    _layers: dict[tuple[int, str | None], Layer] = field(default_factory=dict)
 
     @classmethod
     def of(cls, hidden: int, sizes: Mapping[str, Any], arrays: Arrays) -> "HeadWeights":
@@ -42,6 +44,23 @@ class HeadWeights:
 
     def matrix(self, name: str, norm: str | None = None) -> Matrix:
         """A matrix, and the norm of its inputs in front of it."""
+        if (name, norm) not in self._matrices:
+            self._matrices[name, norm] = self._matrix(name, norm)
+        return self._matrices[name, norm]
+
+    def layer(self, index: int, norm: str | None) -> Layer:
+        """A decoder layer, and the norm in front of its queries, keys and values."""
+        if (index, norm) not in self._layers:
+            self._layers[index, norm] = self._layer(index, norm)
+        return self._layers[index, norm]
+
+    def normed(self, x: Floats, norm: str) -> Floats:
+        """The RMS norm of rows [..., width]."""
+        factor = np.sqrt(np.square(x).sum(-1, keepdims=True) / np.float32(self.hidden) + np.float32(self.sizes["eps"]))
+        out: Floats = x / factor * self.arrays[norm]
+        return out
+
+    def _matrix(self, name: str, norm: str | None) -> Matrix:
         weight, more = self.arrays[f"{name}.weight"], self.arrays
         parts, groups, steps, *_ = weight.shape
         return Matrix(
@@ -58,8 +77,7 @@ class HeadWeights:
             eps=self.sizes.get("eps", 0.0),
         )
 
-    def layer(self, index: int, norm: str | None) -> Layer:
-        """A decoder layer, and the norm in front of its queries, keys and values."""
+    def _layer(self, index: int, norm: str | None) -> Layer:
         name, dim, kv_heads = f"layers.{index}", self.sizes["head_dim"], self.sizes["kv_heads"]
         norms = self.arrays.get(f"{name}.qk_norms")
         return Layer(
@@ -75,12 +93,6 @@ class HeadWeights:
             eps=self.sizes["eps"],
             plane=8 * index * kv_heads * PAGE * padded(dim),
         )
-
-    def normed(self, x: Floats, norm: str) -> Floats:
-        """The RMS norm of rows [..., width]."""
-        factor = np.sqrt(np.square(x).sum(-1, keepdims=True) / np.float32(self.hidden) + np.float32(self.sizes["eps"]))
-        out: Floats = x / factor * self.arrays[norm]
-        return out
 
 
 class Workspace:
