@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import add_floats, get, get_int, get_long, kernel, largest, put, put_long
-from kernels.cpu.linear import Matrix, linear, linear_scratch
+from kernels.cpu.linear import MATRIX, Matrix, linear, linear_scratch, read_matrix
 from kernels.cpu.lm_head import noise_word
 from kernels.cpu.recurrent import gru_cell, sigmoid
 from kernels.cpu.row_phases import copy
 from kernels.cpu.swiglu import exp2
 
-_LOG2E, _ONE = np.float32(1.4426950408889634), np.float32(1.0)
+_LOG2E, _ZERO, _ONE = np.float32(1.4426950408889634), np.float32(0.0), np.float32(1.0)
 _NEVER, _ALWAYS = np.float32(-np.inf), np.float32(np.inf)
 
 
@@ -42,21 +42,50 @@ class Corrector(NamedTuple):
 
 
 @kernel
-def ranked(vocabulary, states, stride, rows, position, step, logits, scratch):  # type: ignore[no-untyped-def]
+def _vocabulary_of(table):  # type: ignore[no-untyped-def]
+    return Vocabulary(
+        read_matrix(table, 0),
+        get_long(table, MATRIX),
+        get_long(table, MATRIX + 1),
+        get(table, 2 * (MATRIX + 2)),
+        get_long(table, MATRIX + 3),
+    )
+
+
+@kernel
+def _corrector_of(table):  # type: ignore[no-untyped-def]
+    return Corrector(
+        read_matrix(table, 0),
+        read_matrix(table, MATRIX),
+        read_matrix(table, 2 * MATRIX),
+        read_matrix(table, 3 * MATRIX),
+        get_long(table, 4 * MATRIX),
+        get_long(table, 4 * MATRIX + 1),
+    )
+
+
+@kernel
+def ranked(table, states, stride, rows, position, step, logits, scratch):  # type: ignore[no-untyped-def]
+    """`_ranked` of the vocabulary of a table."""
+    _ranked(_vocabulary_of(table), states, stride, rows, position, step, logits, scratch)
+
+
+@kernel
+def _ranked(vocabulary, states, stride, rows, position, step, logits, scratch):  # type: ignore[no-untyped-def]
     """logits [rows, outputs] of the vocabulary, over the temperature and with the noise of positions; addresses.
 
     Row i guesses `position + i * step`.
     """
     outputs = vocabulary.matrix.outputs
     linear(vocabulary.matrix, 0, outputs, states, stride, rows, logits, 4 * outputs, False, scratch)
-    if vocabulary.heat > 0.0:
+    if vocabulary.heat > _ZERO:
         for row in range(rows):
             _add_noise(vocabulary, position + row * step, logits + 4 * row * outputs)
 
 
 @kernel
 def _add_noise(vocabulary, position, logits):  # type: ignore[no-untyped-def]
-    cold = _ONE / np.float32(vocabulary.heat)
+    cold = _ONE / vocabulary.heat
     for i in range(vocabulary.size):
         word = noise_word(np.uint64(vocabulary.seed), np.uint64(position), np.uint64(get_long(vocabulary.ids, i)))
         uniform = (np.float64(word) + 0.5) / 2.0**24
@@ -64,12 +93,13 @@ def _add_noise(vocabulary, position, logits):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def best(vocabulary, states, stride, rows, position, step, count, tokens, scores, logits, scratch):  # type: ignore[no-untyped-def]
+def best(table, states, stride, rows, position, step, count, tokens, scores, logits, scratch):  # type: ignore[no-untyped-def]
     """The best `count` tokens of every row, int64 [rows, count], and their log-probabilities, fp32 [rows, count].
 
-    logits: room for [rows + 1, outputs].
+    logits: room for [rows + 1, outputs]. table: of the vocabulary.
     """
-    ranked(vocabulary, states, stride, rows, position, step, logits, scratch)
+    vocabulary = _vocabulary_of(table)
+    _ranked(vocabulary, states, stride, rows, position, step, logits, scratch)
     outputs = vocabulary.matrix.outputs
     for row in range(rows):
         mine, spare = logits + 4 * row * outputs, logits + 4 * rows * outputs
@@ -108,7 +138,7 @@ def best_of(logits, size, ids, count, tokens, scores, spare):  # type: ignore[no
 
 @kernel
 def corrected(  # type: ignore[no-untyped-def]
-    corrector, vocabulary, parents, nodes, rows, before, after, place, base, count, tokens, scores, scratch
+    corrector_table, table, parents, nodes, rows, before, after, place, base, count, tokens, scores, scratch
 ):
     """The best `count` tokens after every node of a frontier, whose guesses a Domino head corrects.
 
@@ -116,8 +146,9 @@ def corrected(  # type: ignore[no-untyped-def]
     [rows], giving `after` [rows, width]. place [rank]: what the position's state adds to the left factor, 0
     where there is no correction; base [outputs]: the position's logits from `ranked`. scratch: see `corrected_scratch`.
     """
+    corrector, vocabulary = _corrector_of(corrector_table), _vocabulary_of(table)
     width, rank, outputs = corrector.recurrent.inputs, corrector.mixed.outputs, vocabulary.matrix.outputs
-    cold = _ONE / np.float32(vocabulary.heat) if vocabulary.heat > 0.0 else _ONE
+    cold = _ONE / vocabulary.heat if vocabulary.heat > _ZERO else _ONE
     embedded, inputs = scratch, scratch + 4 * rows * corrector.inputs.inputs
     recurrent = inputs + 12 * rows * width
     factor = recurrent + 12 * rows * width
@@ -127,7 +158,7 @@ def corrected(  # type: ignore[no-untyped-def]
         token = embedded + 4 * row * corrector.inputs.inputs
         copy(corrector.embedding + 4 * get_long(nodes, row) * corrector.columns, corrector.columns, token)
         for i in range(corrector.columns, corrector.inputs.inputs):
-            put(token, i, np.float32(0.0))
+            put(token, i, _ZERO)
         copy(before + 4 * get_int(parents, row) * width, width, after + 4 * row * width)
     linear(corrector.inputs, 0, 3 * width, embedded, 4 * corrector.inputs.inputs, rows, inputs, 12 * width, False, rest)
     linear(corrector.recurrent, 0, 3 * width, after, 4 * width, rows, recurrent, 12 * width, False, rest)
@@ -142,7 +173,7 @@ def corrected(  # type: ignore[no-untyped-def]
     for row in range(rows):
         mine = logits + 4 * row * outputs
         for i in range(vocabulary.size):
-            put(mine, i, get(base, i) + (get(mine, i) * cold if place != 0 else np.float32(0.0)))
+            put(mine, i, get(base, i) + (get(mine, i) * cold if place != 0 else _ZERO))
         best_of(
             mine,
             vocabulary.size,

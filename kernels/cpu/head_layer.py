@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.cpu.emit import get, get_int, get_long, kernel, put
 from kernels.cpu.int8_products import BLOCK
-from kernels.cpu.linear import Matrix, linear, linear_scratch
+from kernels.cpu.linear import MATRIX, Matrix, linear, linear_scratch, read_matrix
 from kernels.cpu.rope import norm, rotate
 from kernels.cpu.row_phases import copy
 from kernels.cpu.swiglu import swiglu
@@ -56,8 +56,47 @@ class Rows(NamedTuple):
 
 
 @kernel
-def context_rows(layer, rows):  # type: ignore[no-untyped-def]
-    """Keys and values of rows that are nothing else: those of a block head's context."""
+def _layer_of(table):  # type: ignore[no-untyped-def]
+    after = 4 * MATRIX
+    return Layer(
+        read_matrix(table, 0),
+        read_matrix(table, MATRIX),
+        read_matrix(table, 2 * MATRIX),
+        read_matrix(table, 3 * MATRIX),
+        get_long(table, after),
+        get_long(table, after + 1),
+        get_long(table, after + 2),
+        get_long(table, after + 3),
+        get_long(table, after + 4),
+        get(table, 2 * (after + 5)),
+        get_long(table, after + 6),
+    )
+
+
+@kernel
+def _rows_of(table):  # type: ignore[no-untyped-def]
+    return Rows(
+        get_long(table, 0),
+        get_long(table, 1),
+        get_long(table, 2),
+        get_long(table, 3),
+        get_long(table, 4),
+        get_long(table, 5),
+        get_long(table, 6),
+        get_long(table, 7),
+        get_long(table, 8),
+        get_long(table, 9),
+        get_long(table, 10),
+        get_long(table, 11),
+        get_long(table, 12),
+        get_long(table, 13),
+    )
+
+
+@kernel
+def context_rows(layer_table, rows_table):  # type: ignore[no-untyped-def]
+    """Keys and values of rows that are nothing else: those of a block head's context. Tables: see `table_of`."""
+    layer, rows = _layer_of(layer_table), _rows_of(rows_table)
     width = 2 * layer.kv_heads * layer.dim
     stride = 4 * layer.qkv.inputs * layer.qkv.parts
     rest = rows.scratch + 4 * rows.fed * width
@@ -69,8 +108,9 @@ def context_rows(layer, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def layer_rows(layer, rows):  # type: ignore[no-untyped-def]
+def layer_rows(layer_table, rows_table):  # type: ignore[no-untyped-def]
     """A layer's forward: the rows' keys and values go to their slots, its output into the stream."""
+    layer, rows = _layer_of(layer_table), _rows_of(rows_table)
     queries, width = layer.heads * layer.dim, (layer.heads + 2 * layer.kv_heads) * layer.dim
     qkv, mixed = rows.scratch, rows.scratch + 4 * rows.fed * width
     rest = mixed + 4 * rows.fed * max(queries, 2 * layer.down.inputs)
@@ -98,7 +138,7 @@ def _position(layer, rows, kind, row, head, factor):  # type: ignore[no-untyped-
     """Norm (kind 0: of queries, 1: of keys) and rotation of a head."""
     if layer.qk_norms != 0:
         weight = layer.qk_norms + 4 * kind * layer.dim
-        norm(head, layer.dim, layer.true_dim, np.float32(layer.eps), weight)
+        norm(head, layer.dim, layer.true_dim, layer.eps, weight)
     half = layer.dim // 2
     rotate(head, half, rows.cos + 4 * row * half, rows.sin + 4 * row * half, factor)
 

@@ -3,7 +3,7 @@
 A head's rows are few and go through one thread, so a layer is one call without the phases of `kernels.cpu.forward`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,48 @@ class Matrix(NamedTuple):
     norm: int  # fp32 [inputs]: weight of an RMS norm of the inputs, or 0
     size: int  # inputs without what they are padded with
     eps: float  # of the norm
+
+
+def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+    """The numbers of a record of sizes and addresses, one after the other, for the function that reads it in a kernel.
+
+    Handing over an address takes a tenth of the time that numba needs for a tuple of tuples. A float becomes the bits of
+    an fp32.
+    """
+    numbers: list[int] = []
+    for value in record:
+        if isinstance(value, tuple):
+            numbers += table_of(value).tolist()
+        else:
+            numbers.append(int(np.float32(value).view(np.int32)) if isinstance(value, float) else int(value))
+    return np.array(numbers, np.int64)
+
+
+MATRIX = len(Matrix._fields)
+
+
+@kernel
+def read_matrix(table, first):  # type: ignore[no-untyped-def]
+    """The `Matrix` whose numbers begin at number `first` of a table."""
+    return Matrix(
+        get_long(table, first),
+        get_long(table, first + 1),
+        get_long(table, first + 2),
+        get_long(table, first + 3),
+        get_long(table, first + 4),
+        get_long(table, first + 5),
+        get_long(table, first + 6),
+        get_long(table, first + 7),
+        get_long(table, first + 8),
+        get_long(table, first + 9),
+        get(table, 2 * (first + 10)),
+    )
+
+
+@kernel
+def linear_of(table, first, outputs, x, x_stride, rows, out, out_stride, add, scratch):  # type: ignore[no-untyped-def]
+    """`linear` of the matrix of a table."""
+    linear(read_matrix(table, 0), first, outputs, x, x_stride, rows, out, out_stride, add, scratch)
 
 
 @kernel
@@ -75,7 +117,7 @@ def _quantized(matrix, x, turned, out):  # type: ignore[no-untyped-def]
         return quantize(x, matrix.inputs, out)
     copy(x, matrix.inputs, turned)
     if matrix.norm != 0:
-        norm(turned, matrix.inputs, matrix.size, np.float32(matrix.eps), matrix.norm)
+        norm(turned, matrix.inputs, matrix.size, matrix.eps, matrix.norm)
     if matrix.turns != 0:
         hadamard(turned, matrix.inputs)
     return quantize(turned, matrix.inputs, out) * (_EIGHTH if matrix.turns != 0 else _ONE)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import get, kernel, put
-from kernels.cpu.linear import Matrix, linear
+from kernels.cpu.linear import MATRIX, Matrix, linear, read_matrix
 from kernels.cpu.row_phases import copy
 from kernels.cpu.swiglu import exp2
 
@@ -59,12 +59,18 @@ def lstm_cell(gates, cell, size, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def lstm_windows(lstm, gates, lines, length, memory, out, scratch):  # type: ignore[no-untyped-def]
+def lstm_windows(table, gates, lines, length, memory, out, scratch):  # type: ignore[no-untyped-def]
     """The second layer's output [lines * windows, width] after every window of `memory` rows of each line, from zeros.
 
     gates [lines, length, 4, width]: the first layer's, from its inputs; a line has length - memory + 1 windows. scratch:
-    11 * width floats for each window, and what `linear` needs for them.
+    11 * width floats for each window, and what `linear` needs for them. table: of an `Lstm`.
     """
+    lstm = Lstm(
+        read_matrix(table, 0),
+        read_matrix(table, MATRIX),
+        read_matrix(table, 2 * MATRIX),
+        read_matrix(table, 3 * MATRIX),
+    )
     width, windows = lstm.recurrent.inputs, length - memory + 1
     rows = lines * windows
     size = 4 * width

@@ -9,7 +9,7 @@ from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.target import Array
 from decoding.heads.on_kernels.layers import ROWS, HeadLayers, Seen
 from decoding.heads.on_kernels.vocabulary import KernelVocabulary, PackedRows
-from decoding.heads.on_kernels.weights import HeadWeights, Workspace, padded_rows, silu
+from decoding.heads.on_kernels.weights import HeadWeights, Placed, Workspace, padded_rows, silu
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
 from kernels.cpu import draft_tokens
@@ -84,14 +84,15 @@ class KernelPaths(KernelBlock):
             rows = padded_rows(np.asarray(context.lm_head)[ids])
             factors, ids = self._space.linear(weights.matrix("to_factor"), rows), np.arange(len(ids))
         self._factors = PackedRows(factors, ids)
-        self._kernel = Corrector(
-            weights.matrix("gru_inputs"),
-            weights.matrix("gru_recurrent"),
-            weights.matrix("from_prefix"),
-            self._factors.matrix,
-            address(self._embedding),
-            self._embedding.shape[1],
+        record = Corrector(
+            inputs=weights.matrix("gru_inputs").record,
+            recurrent=weights.matrix("gru_recurrent").record,
+            mixed=weights.matrix("from_prefix").record,
+            factors=self._factors.matrix,
+            embedding=address(self._embedding),
+            columns=self._embedding.shape[1],
         )
+        self._corrector = Placed(record)
         self._corrected = compiled(draft_tokens.corrected)
 
     def chain(self, states: Floats, tokens: Sequence[int]) -> list[int] | None:
@@ -104,7 +105,7 @@ class KernelPaths(KernelBlock):
         """A function of a frontier's depth, tokens and parents, which gives the best `count` tokens below each node."""
         base = self._vocabulary.ranked(states, len(tokens))
         places = self._space.linear(self._weights.matrix("from_state"), np.ascontiguousarray(states))
-        prefix = np.zeros((1, self._kernel.recurrent.inputs), np.float32)
+        prefix = np.zeros((1, self._corrector.record.recurrent.inputs), np.float32)
         count = min(count, len(self._vocabulary.ids))
 
         def expand(depth: int, guessed: Sequence[int], parents: Sequence[int]) -> tuple[Longs, Floats]:
@@ -128,13 +129,13 @@ class KernelPaths(KernelBlock):
 
         place: what the position's state adds to the left factor; None: there is no correction.
         """
-        rows, kernel, width = len(guessed), self._kernel, self._kernel.recurrent.inputs
+        rows, record = len(guessed), self._corrector.record
         nodes, above = np.array(guessed, np.int64), np.array(parents, np.int32)
-        after = np.empty((rows, width), np.float32)
+        after = np.empty((rows, record.recurrent.inputs), np.float32)
         found, scores = np.empty((rows, count), np.int64), np.empty((rows, count), np.float32)
         self._corrected(
-            kernel,
-            self._vocabulary.kernel,
+            self._corrector.at,
+            self._vocabulary.placed.at,
             address(above),
             address(nodes),
             rows,
@@ -145,6 +146,6 @@ class KernelPaths(KernelBlock):
             count,
             address(found),
             address(scores),
-            self._space.scratch(corrected_scratch(kernel, self._vocabulary.kernel, rows)),
+            self._space.scratch(corrected_scratch(record, self._vocabulary.placed.record, rows)),
         )
         return after, found, scores

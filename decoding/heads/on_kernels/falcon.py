@@ -10,7 +10,7 @@ from decoding.engine.target import Array
 from decoding.heads.on_kernels.layers import ROWS, HeadLayers, Seen
 from decoding.heads.on_kernels.tree_rows import TreeRows
 from decoding.heads.on_kernels.vocabulary import KernelVocabulary
-from decoding.heads.on_kernels.weights import HeadWeights, Workspace, padded_rows
+from decoding.heads.on_kernels.weights import HeadWeights, Placed, Workspace, padded_rows
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
 from kernels.cpu import recurrent
@@ -27,7 +27,8 @@ class KernelFalcon:
         self._vocabulary = KernelVocabulary.for_prompt(context, frequent, prompt, self._space)
         norms = [f"layers.{index}.input_norm" if index else None for index in range(sizes["layers"])]
         self._layers = HeadLayers(weights, self._space, norms)
-        self._lstm = Lstm(*(weights.matrix(f"lstm_{kind}.{i}") for i in (0, 1) for kind in ("inputs", "recurrent")))
+        names = [f"lstm_{kind}.{index}" for index in (0, 1) for kind in ("inputs", "recurrent")]
+        self._lstm = Placed(Lstm(*(weights.matrix(name).record for name in names)))
         self._run_lstm = compiled(recurrent.lstm_windows)
         self._features = np.empty((0, weights.width), np.float32)  # of tokens that have no pair yet
         before = sizes["memory"] + sizes["k"] - 1
@@ -82,12 +83,12 @@ class KernelFalcon:
 
     def _read(self, lines: Floats) -> Floats:
         """The LSTM's output [lines * windows, width] after every window of `memory` pairs of lines [lines, pairs, 2, width]."""
-        memory, lstm, (count, length) = self._weights.sizes["memory"], self._lstm, lines.shape[:2]
-        windows, inner = count * (length - memory + 1), lstm.recurrent.inputs
-        gates = self._space.linear(lstm.inputs, lines.reshape(count * length, -1))
+        memory, (count, length) = self._weights.sizes["memory"], lines.shape[:2]
+        windows, inner = count * (length - memory + 1), self._lstm.record.recurrent.inputs
+        gates = self._space.linear(self._weights.matrix("lstm_inputs.0"), lines.reshape(count * length, -1))
         out = np.empty((windows, inner), np.float32)
         room = 4 * windows * 11 * inner + linear_scratch(windows, inner)
-        self._run_lstm(lstm, address(gates), count, length, memory, address(out), self._space.scratch(room))
+        self._run_lstm(self._lstm.at, address(gates), count, length, memory, address(out), self._space.scratch(room))
         if "out.weight" in self._weights.arrays:
             return self._space.linear(self._weights.matrix("out"), out)
         return out

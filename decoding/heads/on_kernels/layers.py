@@ -46,7 +46,7 @@ class HeadLayers:
     def __init__(self, weights: HeadWeights, space: Workspace, norms: Sequence[str | None]) -> None:
         self._space, self._weights = space, weights
         self._layers = [weights.layer(index, norm) for index, norm in enumerate(norms)]
-        first = self._layers[0]
+        first = self._layers[0].record
         self._pages = Pages(len(norms) * first.kv_heads, first.dim)
         self._run, self._context = compiled(head_layer.layer_rows), compiled(head_layer.context_rows)
 
@@ -55,7 +55,9 @@ class HeadLayers:
         slots = np.arange(start, start + len(inputs))
         for index in range(len(self._layers)):
             layer = self._weights.layer(index, norm)
-            self._context(layer, self._rows(layer, inputs, inputs, slots, slots, start, Seen.chain(len(inputs))))
+            self._context(
+                layer.at, self._rows(layer.record, inputs, inputs, slots, slots, start, Seen.chain(len(inputs)))
+            )
 
     def run(self, x: Floats, inputs: Floats | None, positions: Longs, before: int, seen: Seen) -> Floats:
         """The stream x [rows, width] after all layers, which it is overwritten with.
@@ -66,21 +68,19 @@ class HeadLayers:
         slots = np.arange(before + seen.first, before + seen.first + len(x))
         for index, layer in enumerate(self._layers):
             given = x if inputs is None or index else inputs
-            self._run(layer, self._rows(layer, given, x, positions, slots, before, seen))
+            self._run(layer.at, self._rows(layer.record, given, x, positions, slots, before, seen))
         return x
 
     def _rows(
         self, layer: Layer, inputs: Floats, x: Floats, positions: Longs, slots: Longs, before: int, seen: Seen
-    ) -> Rows:
-        """What a layer's kernel is told. The arrays that it names must outlive the call, so they are kept here."""
+    ) -> int:
+        """Address of the numbers of `Rows`. What they name must outlive the kernel's call, so it is kept here."""
         count, end = len(x), int(slots[-1]) + 1
         self._pages.reserve(end)
         assert self._weights.angles is not None
         cos, sin = self._weights.angles.at(positions)
-        places = slots.astype(np.int32)
-        self._kept = cos, sin, places, inputs, x, seen
-        score_stride = 4 * (-(-end // PAGE) * PAGE + 16)
-        return Rows(
+        places, score_stride = slots.astype(np.int32), 4 * (-(-end // PAGE) * PAGE + 16)
+        rows = Rows(
             fed=count,
             inputs=address(inputs),
             x=address(x),
@@ -96,3 +96,6 @@ class HeadLayers:
             scratch=self._space.scratch(layer_scratch(layer, count, seen.first + count, score_stride)),
             score_stride=score_stride,
         )
+        table = np.array(rows, np.int64)
+        self._kept = cos, sin, places, inputs, x, seen, table
+        return address(table)

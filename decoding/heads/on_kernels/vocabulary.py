@@ -13,7 +13,7 @@ from decoding.engine.method import Context
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.target import Array
 from decoding.heads.draft_tokens import draft_ids
-from decoding.heads.on_kernels.weights import Workspace
+from decoding.heads.on_kernels.weights import Placed, Workspace
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import padded
@@ -70,9 +70,8 @@ class KernelVocabulary:
         self.ids, self._space = np.array(ids, np.int64), space
         self._rows = rows or PackedRows(context.lm_head, self.ids)
         signed = (sampler.seed + (1 << 63)) % (1 << 64) - (1 << 63)  # the same 64 bits
-        self.kernel = Vocabulary(
-            self._rows.matrix, address(self.ids), len(self.ids), float(sampler.temperature), signed
-        )
+        temperature, size = float(sampler.temperature), len(self.ids)
+        self.placed = Placed(Vocabulary(self._rows.matrix, address(self.ids), size, temperature, signed))
         self._best, self._ranked = compiled(draft_tokens.best), compiled(draft_tokens.ranked)
 
     @classmethod
@@ -88,12 +87,12 @@ class KernelVocabulary:
 
         Row i guesses `position + i * step`.
         """
-        count, rows, matrix = min(count, len(self.ids)), len(states), self.kernel.matrix
+        count, rows, matrix = min(count, len(self.ids)), len(states), self._rows.matrix
         tokens, scores = np.empty((rows, count), np.int64), np.empty((rows, count), np.float32)
         states = np.ascontiguousarray(states)
         logits = np.empty((rows + 1, matrix.outputs), np.float32)
         self._best(
-            self.kernel,
+            self.placed.at,
             address(states),
             4 * matrix.inputs,
             rows,
@@ -109,10 +108,10 @@ class KernelVocabulary:
 
     def ranked(self, states: Floats, position: int) -> Floats:
         """Logits [rows, padded size] over the temperature, with noise; row i guesses `position + i`."""
-        rows, matrix = len(states), self.kernel.matrix
+        rows, matrix = len(states), self._rows.matrix
         logits, states = np.empty((rows, matrix.outputs), np.float32), np.ascontiguousarray(states)
         scratch = self._space.scratch(linear_scratch(rows, matrix.inputs))
-        self._ranked(self.kernel, address(states), 4 * matrix.inputs, rows, position, 1, address(logits), scratch)
+        self._ranked(self.placed.at, address(states), 4 * matrix.inputs, rows, position, 1, address(logits), scratch)
         return logits
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -14,8 +14,18 @@ from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import Arrays, padded
 from kernels.cpu import linear
 from kernels.cpu.head_layer import Layer
-from kernels.cpu.linear import Matrix, linear_scratch
+from kernels.cpu.linear import Matrix, linear_scratch, table_of
 from kernels.cpu.tree_attention import PAGE
+
+Record = TypeVar("Record", bound=tuple[Any, ...])
+
+
+class Placed(Generic[Record]):
+    """A record of sizes and addresses, and the address of its numbers, which kernels take."""
+
+    def __init__(self, record: Record) -> None:
+        self.record, self._table = record, table_of(record)
+        self.at = address(self._table)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,8 +36,8 @@ class HeadWeights:
     sizes: Mapping[str, Any]
     arrays: Arrays
     angles: Angles | None  # of a head's rotary positions, shared by all texts
-    _matrices: dict[tuple[str, str | None], Matrix] = field(default_factory=dict)
-    _layers: dict[tuple[int, str | None], Layer] = field(default_factory=dict)
+    _matrices: dict[tuple[str, str | None], Placed[Matrix]] = field(default_factory=dict)
+    _layers: dict[tuple[int, str | None], Placed[Layer]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, hidden: int, sizes: Mapping[str, Any], arrays: Arrays) -> "HeadWeights":
@@ -42,16 +52,16 @@ class HeadWeights:
         """The target's width, padded."""
         return padded(self.hidden)
 
-    def matrix(self, name: str, norm: str | None = None) -> Matrix:
+    def matrix(self, name: str, norm: str | None = None) -> Placed[Matrix]:
         """A matrix, and the norm of its inputs in front of it."""
         if (name, norm) not in self._matrices:
-            self._matrices[name, norm] = self._matrix(name, norm)
+            self._matrices[name, norm] = Placed(self._matrix(name, norm))
         return self._matrices[name, norm]
 
-    def layer(self, index: int, norm: str | None) -> Layer:
+    def layer(self, index: int, norm: str | None) -> Placed[Layer]:
         """A decoder layer, and the norm in front of its queries, keys and values."""
         if (index, norm) not in self._layers:
-            self._layers[index, norm] = self._layer(index, norm)
+            self._layers[index, norm] = Placed(self._layer(index, norm))
         return self._layers[index, norm]
 
     def normed(self, x: Floats, norm: str) -> Floats:
@@ -81,10 +91,10 @@ class HeadWeights:
         name, dim, kv_heads = f"layers.{index}", self.sizes["head_dim"], self.sizes["kv_heads"]
         norms = self.arrays.get(f"{name}.qk_norms")
         return Layer(
-            qkv=self.matrix(f"{name}.qkv", norm),
-            output=self.matrix(f"{name}.output"),
-            gates=self.matrix(f"{name}.gates", f"{name}.post_norm"),
-            down=self.matrix(f"{name}.down"),
+            qkv=self._matrix(f"{name}.qkv", norm),
+            output=self._matrix(f"{name}.output", None),
+            gates=self._matrix(f"{name}.gates", f"{name}.post_norm"),
+            down=self._matrix(f"{name}.down", None),
             heads=self.sizes["heads"],
             kv_heads=kv_heads,
             dim=padded(dim),
@@ -100,7 +110,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._scratch = np.empty(0, np.uint8)
-        self._linear = compiled(linear.linear)
+        self._linear = compiled(linear.linear_of)
 
     def scratch(self, size_bytes: int) -> int:
         """Address of so much memory, until the next call."""
@@ -108,13 +118,13 @@ class Workspace:
             self._scratch = np.empty(2 * size_bytes, np.uint8)
         return address(self._scratch)
 
-    def linear(self, matrix: Matrix, x: Floats) -> Floats:
+    def linear(self, placed: Placed[Matrix], x: Floats) -> Floats:
         """[rows, outputs] of x [rows, parts * inputs], which lies in one piece."""
-        rows = len(x)
+        rows, matrix = len(x), placed.record
         out = np.empty((rows, matrix.outputs), np.float32)
         scratch = self.scratch(linear_scratch(rows, matrix.inputs))
         self._linear(
-            matrix,
+            placed.at,
             0,
             matrix.outputs,
             address(x),

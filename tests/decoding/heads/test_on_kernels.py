@@ -42,7 +42,9 @@ def head_of(kind: str, hidden: int, **sizes: Any) -> Head:
 
 def contexts(hidden: int, sampler: Sampler = Sampler(), seed: int = 1) -> list[Context]:
     """For torch's operators, and for our kernels."""
-    matrix = np.random.default_rng(seed).standard_normal((VOCAB, hidden), dtype=np.float32) * np.float32(2 * hidden**-0.5)
+    matrix = np.random.default_rng(seed).standard_normal((VOCAB, hidden), dtype=np.float32) * np.float32(
+        2 * hidden**-0.5
+    )
     context = Context(sampler, matrix, matrix, Recall())
     return [context, replace(context, runtime="kernels")]
 

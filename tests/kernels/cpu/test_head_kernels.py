@@ -6,7 +6,7 @@ import pytest
 
 from kernels.cpu import draft_tokens, recurrent
 from kernels.cpu.int8_products import pack, unpack
-from kernels.cpu.linear import Matrix, linear, linear_reference, linear_scratch, pack_rows
+from kernels.cpu.linear import Matrix, linear, linear_reference, linear_scratch, pack_rows, table_of
 from kernels.cpu.processor import variant
 from kernels.gumbel import gumbel
 
@@ -99,12 +99,12 @@ def test_recurrent_cells_are_torchs() -> None:
 def test_the_best_tokens_come_with_their_log_probabilities_and_the_targets_noise(heat: float) -> None:
     made, size, rows = Weight(1, 128, 64), 101, 3
     ids, states = np.sort(np.random.default_rng(1).choice(5000, size, replace=False)), random(rows, 64, seed=8)
-    vocabulary = draft_tokens.Vocabulary(made.matrix, at(ids), size, heat, 5)
+    vocabulary = table_of(draft_tokens.Vocabulary(made.matrix, at(ids), size, heat, 5))
     tokens, scores = np.zeros((rows, 6), np.int64), np.zeros((rows, 6), np.float32)
     logits, scratch = np.empty((rows + 1, 128), np.float32), np.empty(linear_scratch(rows, 64), np.uint8)
     for step in (1, 0):  # of a block, of a frontier
         draft_tokens.best(
-            vocabulary, at(states), 256, rows, 40, step, 6, at(tokens), at(scores), at(logits), at(scratch)
+            at(vocabulary), at(states), 256, rows, 40, step, 6, at(tokens), at(scores), at(logits), at(scratch)
         )
         plain = linear_reference(states[:, None], made.packed, made.scales)[:, :size]
         noise = gumbel(5, 40 + step * np.arange(rows)[:, None], ids[None])
