@@ -78,7 +78,9 @@ def ui(
     with exit_codes.plain_errors():
         private_and_quiet()
         serving = _serving(host, port, allow_host or [], auth, token, queue)
-        workspace = _workspace(source, decoding, _rules(serving, allow_open, upload_limit, chats_limit), chats, knowledge)
+        workspace = _workspace(
+            source, decoding, _rules(serving, allow_open, upload_limit, chats_limit), chats, knowledge
+        )
         try:
             workspace.warm()
             _serve(workspace, serving, browser)
