@@ -1,4 +1,4 @@
-"""Writes an answer's rows to a file, with the headings that people are shown."""
+"""Writes rows to a file: an answer's with the headings that people are shown, a query's with its own."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,21 +12,24 @@ _TYPES = {"digits": "BIGINT", "amount": "DOUBLE", "time": "TIMESTAMP"}
 
 
 def export_answer(toolbox: "Toolbox", path: Path) -> str:
-    """Write what is shown of the last result; returns what to tell. Raises ExportError, also for a kind of file that cannot be
-    written.
-    """
+    """Write what is shown of the last result; returns what to tell. Raises ExportError."""
+    if toolbox.result is None or toolbox.shown is None:
+        return "there is no answer to write"
+    return export_rows(_as_result(toolbox.shown, toolbox.result), path)
+
+
+def export_rows(result: "Result", path: Path) -> str:
+    """Write a result; returns what to tell. Raises ExportError, also for a kind of file that cannot be written."""
     from tools.databases.files.export import FORMATS, ExportError, export
 
     kind = next((each for each in FORMATS if path.suffix.casefold() == f".{each}"), None)
     if kind is None:
         raise ExportError(f"{path}: the name must end in {', '.join(f'.{each}' for each in FORMATS)}")
-    if toolbox.result is None or toolbox.shown is None:
-        return "there is no answer to write"
     try:
-        export(_as_result(toolbox.shown, toolbox.result), path, kind)
+        export(result, path, kind)
     except OSError as error:
         raise ExportError(f"cannot write {path}: {error.strerror or error}") from error
-    return f"{len(toolbox.shown.rows):,} rows written to {path}"
+    return f"{len(result.rows):,} rows written to {path}"
 
 
 def _as_result(shown: "Shown", result: "Result") -> "Result":

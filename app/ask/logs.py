@@ -29,7 +29,9 @@ def logs(
     most: Annotated[int, typer.Option("--most", "-n", min=1, help="Most entries to show: the newest ones.")] = 100,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries come, until Ctrl+C.")] = False,
     as_json: options.Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV on stdout; an apostrophe keeps spreadsheets from computing a text.")
+    ] = False,
 ) -> None:
     """Show who asked what, which SQL ran, and how it ended."""
     from agent.observe.audit import AuditLog, Entry, Wanted
@@ -44,9 +46,12 @@ def logs(
         try:
             found = _entries(AuditLog(path), wanted, most, follow)
             if as_csv:
-                output.print_csv(
-                    [field.name for field in fields(Entry)], (tuple(asdict(each).values()) for each in found)
-                )
+                from tools.databases.files.export import inert
+
+                rows = (
+                    tuple(map(inert, asdict(each).values())) for each in found
+                )  # askers are not those who read this
+                output.print_csv([field.name for field in fields(Entry)], rows)
                 return
             for entry in found:
                 print(_line(entry)) if not as_json else output.print_json(asdict(entry))

@@ -32,6 +32,17 @@ def open_database(
     return IsolatedDatabase(opened) if isolated else opened
 
 
+def open_uploads(files: Sequence[Path]) -> Database:
+    """Open files that a stranger brought. All are copied, DuckDB's too, so that no process but bounded ones reads what is in
+    them. Raises OpenError."""
+    from tools.databases.files.open_files import copy_apart_all
+
+    given = [str(file) for file in files]
+    if _kind_of(given, "auto") is not DATABASE_KINDS["duckdb"]:
+        return open_database(given, isolated=True)
+    return IsolatedDatabase(copy_apart_all(given))
+
+
 def _kind_of(given: Sequence[str], engine: str) -> DatabaseKind:
     if engine == "auto":
         return next(kind for kind in reversed(DATABASE_KINDS.values()) if kind.recognises(given))

@@ -24,7 +24,7 @@ from decoding.errors import ModelError
 from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.databases.files.export import Format, export
-from tools.databases.open_database import open_database
+from tools.databases.open_database import open_database, open_uploads
 from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
 from ui.session.kept import KeptConversation
@@ -186,7 +186,7 @@ class Session:
         files = list(dict.fromkeys([*self._files, *copies]))
         try:
             names = ", ".join(path.name for path in files)
-            self._opened(open_database(list(files), isolated=True), f"files: {names}", files)
+            self._opened(open_uploads(files), f"files: {names}", files)
         except OpenError:
             remove_files(copy for copy in copies if copy not in self._files)
             raise

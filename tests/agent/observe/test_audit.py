@@ -119,6 +119,9 @@ def test_the_command_shows_filters_and_exports(tmp_path: Path, monkeypatch: pyte
     assert json.loads(line)["sql"] == "SELECT 1"
     head, first, *_ = run(app, ["logs", "--csv", "--who", "ada"]).stdout.splitlines()
     assert head.startswith("id,at_s,who") and "SELECT 1" in first
+    log.write(Entry(0, 2e9, "eve", "serve", "shop", "=cmd|' /c calc'!A1", None, "asked", "", None, None))
+    assert ",'=cmd|" in run(app, ["logs", "--csv", "--who", "eve"]).stdout, "a spreadsheet would compute it"
+    assert json.loads(run(app, ["logs", "--json", "-n", "1"]).stdout)["question"].startswith("=cmd")
     monkeypatch.setenv("SQLAGENT_LOG", "off")
     assert run(app, ["logs"]).exit_code == 2
 

@@ -39,6 +39,25 @@ def test_a_csv_export_that_is_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     assert "only the first 5 rows" in result.stderr
 
 
+def test_a_file_for_spreadsheets_has_no_formulas_and_stdout_is_exact(tmp_path: Path) -> None:
+    """Programs read stdout; people open files."""
+    statement, path = "SELECT '=1+1' AS a, -5 AS b", tmp_path / "rows.csv"
+    assert run("sql", statement, "--csv").stdout.splitlines() == ["a,b", "=1+1,-5"]
+    result = run("sql", statement, "--out", str(path))
+    assert (result.exit_code, result.stdout, path.read_text().splitlines()) == (0, "", ["a,b", "'=1+1,-5"])
+    assert f"1 rows written to {path}" in result.stderr
+    refused = run("sql", statement, "--out", "rows.pdf")
+    assert refused.exit_code == exit_codes.USAGE
+    assert "must end in .csv, .parquet, .xlsx" in refused.stderr
+
+
+def test_a_file_that_lacks_rows_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.ask.sql.EXPORTED_ROWS", 5)
+    result = run("sql", "SELECT * FROM range(9)", "--out", str(tmp_path / "rows.csv"))
+    assert result.exit_code == exit_codes.INCOMPLETE
+    assert "only the first 5 rows" in result.stderr
+
+
 def test_json_holds_numbers_null_and_readable_bytes() -> None:
     statement = (
         "SELECT 'NaN'::DOUBLE, 1.50::DECIMAL(5,2), 'ab'::BLOB, DATE '2020-01-02', [1.5, NULL], 12345678901234567.25"

@@ -111,7 +111,7 @@ def test_a_chat_goes_on_without_its_file(home: Path, asking: list[str], rubbish:
 
 
 def test_the_page_goes_on_without_its_file(closed_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    archive = ui._archive(None)
+    archive = ui._archive(None, most_mb=1)
     assert archive.begin("ada", "example")
     archive.close()
     assert capsys.readouterr().err.count("\n") == 1

@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from tools.databases.database import Database
+from tools.databases.duckdb import duckdb_schema
 from tools.databases.open_database import open_database
 from tools.schema import Column, ForeignKey, Schema, Table
 
@@ -118,3 +119,19 @@ def test_lookup_ignores_case() -> None:
     assert schema.table("none") is None
     assert schema.owners("NAME") == ["Singer", "song"]
     assert schema.tables[0].column("nAME") is schema.tables[0].columns[0]
+
+
+def test_a_view_of_duckdb_that_never_ends_has_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took the minute that reading a schema may take."""
+    monkeypatch.setattr(duckdb_schema, "VIEWS_S", 0.5)
+    with duckdb.connect(str(tmp_path / "s.duckdb")) as connection:
+        connection.execute("CREATE TABLE t AS SELECT 1 AS x; CREATE VIEW good AS SELECT x FROM t")
+        connection.execute("CREATE VIEW later AS SELECT count(*) AS n FROM range(1000000000000) a, range(1000000) b")
+    started_s = time.monotonic()
+    tables = {table.name: table for table in open_database(tmp_path / "s.duckdb").schema().tables}
+    assert time.monotonic() - started_s < 10
+    assert {name: table.columns[0].samples for name, table in tables.items()} == {
+        "t": ("1",),
+        "good": ("1",),
+        "later": (),
+    }

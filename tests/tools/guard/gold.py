@@ -131,10 +131,8 @@ def _ms(do: Callable[[], object]) -> float:
 
 
 def _told(name: str, times_ms: list[float]) -> str:
-    if len(times_ms) < 2:
-        return ""
     cuts = quantiles(times_ms, n=20)
-    return f"; {name} p50 {cuts[9]:.2f} ms, p95 {cuts[18]:.2f}, most {max(times_ms):.2f}"
+    return f"{name}: p50 {cuts[9]:.2f} ms, p95 {cuts[18]:.2f}, most {max(times_ms):.2f}"
 
 
 def main() -> None:
@@ -153,11 +151,12 @@ def main() -> None:
         )
         print(
             f"{engine}: {len(queries)} gold queries, {tally.ran} run without the guard; {tally.hidden} again with a table "
-            f"hidden; {len(tally.faults)} refused or different, {tally.varying} vary by themselves"
-            + "".join(_told(*each) for each in times),
+            f"hidden; {len(tally.faults)} refused or different, {tally.varying} vary by themselves",
+            *(_told(*each) for each in times if len(each[1]) > 1),
+            *tally.faults[:20],
+            sep="\n  ",
             flush=True,
         )
-        print("\n".join(tally.faults[:20]))
         faulty |= bool(tally.faults)
     sys.exit(faulty)
 

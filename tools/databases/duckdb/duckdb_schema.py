@@ -2,10 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from time import monotonic
 
 import duckdb
 
-from tools.databases.reading.samples import MAX_LENGTH, ROWS_LOOKED_AT, samples
+from tools.databases.reading.samples import MAX_LENGTH, ROWS_LOOKED_AT, VIEWS_S, samples
+from tools.processes.watchdog import Watchdog
 from tools.schema import Column, ForeignKey, Table, words_of
 
 _COLUMNS = """
@@ -33,15 +36,19 @@ def read_schema(
     """Tables in the given order, then as DuckDB has them, then views; outside `main` a name carries its schema.
 
     `notes` are what the source of a loaded copy said of a table, by its name here: keys and comments that a copy does not
-    carry. Raises duckdb.Error.
+    carry. A view that fails or takes long has no samples. Raises duckdb.Error.
     """
     keys = _keys(cursor)
     tables = []
+    left_for_views_s = VIEWS_S
     for (schema, name), rows in _columns(cursor).items():
         primary, foreign = keys.get((schema, name), ((), ()))
         is_table, comment = rows[0][7], rows[0][6]
         relation = f"{quoted(schema)}.{quoted(name)}"
-        values = _samples(cursor, relation, [(row[2], row[3]) for row in rows])
+        started_s = monotonic()
+        with nullcontext() if is_table else Watchdog(left_for_views_s, cursor.interrupt):
+            values = _samples(cursor, relation, [(row[2], row[3]) for row in rows])
+        left_for_views_s -= 0 if is_table else monotonic() - started_s
         columns = tuple(
             Column(row[2], row[3], row[2] in primary, row[4] and row[2] not in primary, row[5], value, words_of(row[8]))
             for row, value in zip(rows, values, strict=True)

@@ -57,10 +57,11 @@ def is_formula(cell: object) -> bool:
 
 
 def _csv(result: Result, path: Path) -> None:
-    _write_csv(path, (map(_inert, row) for row in (result.columns, *result.rows)))
+    _write_csv(path, (map(inert, row) for row in (result.columns, *result.rows)))
 
 
-def _inert(cell: Any) -> Any:
+def inert(cell: Any) -> Any:
+    """The cell, with an apostrophe where a spreadsheet might compute it."""
     return f"'{cell}" if is_formula(cell) else cell
 
 

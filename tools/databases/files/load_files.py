@@ -5,6 +5,7 @@ this user, never beside a source.
 """
 
 import re
+import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ from tools.databases.duckdb.duckdb_schema import quoted
 from tools.databases.files.dimensions import check_csv
 from tools.databases.files.file_kinds import FileKind, leave_out, stem
 from tools.databases.files.load_excel import load_excel
-from tools.databases.files.load_sqlite import load_sqlite
+from tools.databases.files.load_sqlite import VIEW_DEADLINE_S, load_sqlite
 from tools.databases.files.table_names import TableNames
 from tools.processes.temporary_folders import new_folder, remove_folder, spill_folder
+from tools.processes.watchdog import Watchdog
 from tools.result import OpenError
 from tools.schema import Table
 
@@ -126,7 +128,10 @@ def load_parquet(connection: duckdb.DuckDBPyConnection, path: Path, names: Table
 
 
 def load_duckdb(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
-    """Every table and view of a DuckDB file that is opened together with others. Raises OpenError."""
+    """Every table of a DuckDB file; views become tables, and one that fails or takes over 10 s is left out.
+
+    Raises OpenError.
+    """
     original = DuckDBDatabase(path, stem(path))
     tables = original.schema().tables
     original.close()
@@ -136,11 +141,24 @@ def load_duckdb(connection: duckdb.DuckDBPyConnection, path: Path, names: TableN
         for table in tables:
             schema, _, bare = table.name.rpartition(".")
             origin = f"source.{quoted(schema or 'main')}.{quoted(bare)}"
-            connection.execute(f"CREATE TABLE {quoted(called[table.name])} AS FROM {origin}")
+            if not _copied_table(connection, origin, called[table.name], is_view=table.row_count is None):
+                del called[table.name]
         connection.execute("DETACH source")
     except duckdb.Error as error:
         raise OpenError(f"cannot copy {path}: {str(error).splitlines()[0]}") from error
-    return {called[table.name]: table for table in tables}
+    return {called[table.name]: table for table in tables if table.name in called}
+
+
+def _copied_table(connection: duckdb.DuckDBPyConnection, origin: str, name: str, is_view: bool) -> bool:
+    """Whether it could be copied; a table that could not raises duckdb.Error."""
+    with Watchdog(VIEW_DEADLINE_S if is_view else threading.TIMEOUT_MAX, connection.interrupt):
+        try:
+            connection.execute(f"CREATE TABLE {quoted(name)} AS FROM {origin}")
+        except duckdb.Error:
+            if not is_view:
+                raise
+            return False
+    return True
 
 
 LOADERS: dict[FileKind, Loader] = {

@@ -74,7 +74,7 @@ def _copy(
     with Watchdog(deadline_s, source.interrupt):
         try:
             _copy_rows(source, connection, table, name)
-        except sqlite3.OperationalError:
+        except (sqlite3.OperationalError, sqlite3.DataError):
             if is_stored:
                 raise
             connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")

@@ -15,14 +15,21 @@ def open_files_apart(sources: Sequence[str]) -> DuckDBDatabase:
     return open_files(sources, copy_apart)
 
 
-def open_files(sources: Sequence[str], copy: Copier = copy_files) -> DuckDBDatabase:
+def copy_apart_all(sources: Sequence[str]) -> DuckDBDatabase:
+    """As `open_files_apart`, with DuckDB files copied too, so that nothing of a stranger's file is read in this process."""
+    from tools.databases.isolated.copy_apart import copy_apart
+
+    return open_files(sources, copy_apart, as_it_is=False)
+
+
+def open_files(sources: Sequence[str], copy: Copier = copy_files, as_it_is: bool = True) -> DuckDBDatabase:
     """A DuckDB file as it is, all others copied into a private one; files of a folder that cannot be read are left out with a
     `LeftOut` warning. Raises OpenError."""
     if is_url(sources[0]) and not names_a_file(sources[0]):
         raise OpenError("the duckdb engine opens files; open a URL with engine auto")
     files, name = files_of(sources), name_of(sources)
     path, kind = files[0]
-    if len(files) == 1 and kind == "duckdb":
+    if as_it_is and len(files) == 1 and kind == "duckdb":
         return DuckDBDatabase(path, name)
     named = {path_of(source).expanduser() for source in sources}
     return load_files(files, name, copy, [file for file, _ in files if file not in named])

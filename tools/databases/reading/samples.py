@@ -6,6 +6,8 @@ from typing import Any
 ROWS_LOOKED_AT = 200
 MAX_LENGTH = 40
 PER_COLUMN = 3
+VIEWS_S = 3.0
+"""For all views of a database together: what they run is somebody's SQL."""
 
 
 def samples(rows: Iterable[Sequence[Any]], width: int) -> list[tuple[str, ...]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
-from tools.databases.sqlite.sqlite_schema import read_schema
+from tools.databases.sqlite.sqlite_schema import DEADLINE_S, error_code, is_interrupt, read_schema
 from tools.processes.temporary_folders import new_folder, remove_folder
 from tools.result import OpenError
 from tools.schema import Schema
@@ -96,7 +96,8 @@ class ReadOnlyFile:
         try:
             return Schema(self.stable(read_schema), "sqlite")
         except sqlite3.Error as error:
-            raise OpenError(f"cannot read the tables of this SQLite file: {error}") from error
+            reason = f"it takes longer than {DEADLINE_S:g} s" if is_interrupt(error) else error
+            raise OpenError(f"cannot read the tables of {self._path}: {reason}") from error
 
     def close(self) -> None:
         """Remove the private copy, if there is one."""
@@ -121,10 +122,9 @@ class ReadOnlyFile:
 
     def _has_moved(self, way: _Way, error: sqlite3.Error) -> bool:
         """Whether an error came from the file's changing, so that another try may go well."""
-        code = getattr(error, "sqlite_errorcode", None)  # the module's own errors have none
         if way.stamp is not None:
-            return way.stamp != _stamp(self._path) and code != sqlite3.SQLITE_INTERRUPT
-        return code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_ROLLBACK)
+            return way.stamp != _stamp(self._path) and not is_interrupt(error)
+        return error_code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_ROLLBACK)
 
     def _recovered(self, stamp: _Stamp) -> _Way:
         """A private copy of the file and of its pending writes, which SQLite has finished or undone there."""

@@ -1,19 +1,26 @@
-"""Reads the schema of a SQLite database through an open connection: PRAGMAs, bounded row counts, samples, DDL comments."""
+"""Reads the schema of a SQLite database through an open connection: PRAGMAs, bounded row counts, samples, DDL comments.
+
+Views and generated columns are somebody's SQL, which runs when they are sampled; time and the length of values are bounded.
+"""
 
 import sqlite3
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from time import monotonic
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tools.databases.reading.samples import MAX_LENGTH, ROWS_LOOKED_AT, samples
+from tools.databases.reading.samples import MAX_LENGTH, ROWS_LOOKED_AT, VIEWS_S, samples
 from tools.schema import Column, ForeignKey, Table, words_of
 from tools.sql.parse_quietly import parse_quietly
 
 COUNTED_ROWS = 1_000_000
 """SQLite counts by walking the table (about 50 ms per million rows); a larger table's count stays unknown."""
 
+DEADLINE_S = 60.0
+LONGEST_VALUE = 64 << 20  # bytes
 _TABLES = """
 SELECT name, type, coalesce(sql, '') FROM sqlite_master
 WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
@@ -26,15 +33,21 @@ _COMPUTED = (2, 3)  # what `PRAGMA table_xinfo` says of generated columns
 def read_schema(connection: sqlite3.Connection) -> tuple[Table, ...]:
     """Tables in order of creation, then views; without the tables that a virtual table keeps its data in.
 
-    A view or virtual table that SQLite itself cannot read (a missing table or module) is left out. Raises sqlite3.Error.
+    A view or virtual table that SQLite itself cannot read (a missing table or module) is left out. A view that takes long, or
+    makes values that are too long, has no samples. Raises sqlite3.Error, with SQLITE_INTERRUPT after `DEADLINE_S`.
     """
+    clock = _Clock(connection)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
     entries = connection.execute(_TABLES).fetchall()
     shadows = tuple(name.lower() + "_" for name, _, sql in entries if sql.upper().startswith(_VIRTUAL))
     tables = []
     for name, kind, sql in entries:
         if not (shadows and name.lower().startswith(shadows)):
-            with suppress(sqlite3.OperationalError):
-                tables.append(_table(connection, name, kind == "table", sql))
+            try:
+                tables.append(_table(connection, clock, name, kind == "table", sql))
+            except sqlite3.OperationalError as error:
+                if is_interrupt(error):
+                    raise
     return tuple(_resolved(table, tables) for table in tables)
 
 
@@ -43,13 +56,49 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _table(connection: sqlite3.Connection, name: str, is_table: bool, sql: str) -> Table:
+def is_interrupt(error: sqlite3.Error) -> bool:
+    """Whether a statement was stopped."""
+    return error_code(error) == sqlite3.SQLITE_INTERRUPT
+
+
+def error_code(error: sqlite3.Error) -> int | None:
+    """SQLite's code of an error; the module's own errors have none."""
+    return getattr(error, "sqlite_errorcode", None)
+
+
+class _Clock:
+    """Stops what a connection runs when its time is up."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._until_s = self._given_up_s = monotonic() + DEADLINE_S
+        self._left_for_views_s = VIEWS_S
+        connection.set_progress_handler(lambda: monotonic() > self._until_s, 10_000)
+
+    @contextmanager
+    def of_views(self) -> Iterator[None]:
+        """What runs inside takes from the time that views have together."""
+        started_s = monotonic()
+        self._until_s = min(self._given_up_s, started_s + self._left_for_views_s)
+        try:
+            yield
+        finally:
+            self._left_for_views_s -= monotonic() - started_s
+            self._until_s = self._given_up_s
+
+
+def _table(connection: sqlite3.Connection, clock: _Clock, name: str, is_table: bool, sql: str) -> Table:
     info = [row for row in connection.execute(f"PRAGMA table_xinfo({quoted(name)})") if row[6] != 1]
     if not info:
         raise sqlite3.OperationalError(f"{name} has no columns")
     comment, column_comments = _comments(sql)
     computed = {row[1] for row in info if row[6] in _COMPUTED}
-    values = _samples(connection, name, [row[1] for row in info])
+    try:
+        with nullcontext() if is_table else clock.of_views():
+            values = _samples(connection, name, [row[1] for row in info])
+    except sqlite3.Error as error:
+        if error_code(error) != sqlite3.SQLITE_TOOBIG and (is_table or not is_interrupt(error)):
+            raise
+        values = [()] * len(info)
     columns = tuple(
         Column(
             column,

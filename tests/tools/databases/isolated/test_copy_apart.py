@@ -9,13 +9,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from tests.tools.databases.files.workbook import write_workbook
 from tools.databases.files import dimensions
 from tools.databases.files.load_files import Copied
 from tools.databases.isolated import copy_apart as apart
-from tools.databases.open_database import open_database
+from tools.databases.open_database import open_database, open_uploads
 from tools.processes.child_process import ChildProcess
 from tools.result import OpenError, Result
 
@@ -141,3 +142,22 @@ def test_an_answer_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(OpenError):
             open_database(tmp_path / "a.csv", isolated=True)
     assert Copied(("a",), {}).names == ("a",)
+
+
+def test_nothing_of_an_uploaded_duckdb_file_is_read_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that crashes DuckDB would end the web chat for everybody; views are rows afterwards."""
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE item (id INTEGER PRIMARY KEY); INSERT INTO item VALUES (1), (2)")
+        connection.execute("COMMENT ON TABLE item IS 'what is sold'; CREATE VIEW one AS SELECT id FROM item LIMIT 1")
+    opened: list[str] = []
+    connect = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda file, **rest: (opened.append(file), connect(file, **rest))[1])
+    with closing(open_uploads([path])) as database:
+        assert opened and str(path) not in opened
+        tables = {table.name: table for table in database.schema().tables}
+        assert tables["item"].comment == "what is sold" and tables["item"].columns[0].primary_key
+        result = database.execute("SELECT (SELECT count(*) FROM item), (SELECT id FROM one)")
+        assert isinstance(result, Result) and result.rows == ((2, 1),)

@@ -1,6 +1,7 @@
 """SQLite files, as they are and as copies in DuckDB: types, rows, views, and writes that are still pending beside a file."""
 
 import datetime
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 
 from tools.databases.database import Database
+from tools.databases.files import load_sqlite
 from tools.databases.open_database import open_database
-from tools.result import QueryError
+from tools.databases.sqlite import sqlite_schema
+from tools.result import OpenError, QueryError
 
 SPIDER = Path(__file__).parents[4].parent / "shared" / "data" / "spider" / "database"
 
@@ -136,7 +139,7 @@ def test_loading_is_fast(tmp_path: Path) -> None:
 
 
 def test_views_and_what_cannot_be_read(tmp_path: Path) -> None:
-    """A broken view, an endless one and a full-text index must not keep the rest from being opened."""
+    """A broken view and a full-text index must not keep the rest from being opened."""
     path = _sqlite(
         tmp_path / "s.sqlite",
         "CREATE TABLE t (x); INSERT INTO t VALUES (1); CREATE VIEW good AS SELECT x + 1 AS y FROM t;"
@@ -149,3 +152,33 @@ def test_views_and_what_cannot_be_read(tmp_path: Path) -> None:
         assert _rows(database, "SELECT y FROM good") == [(2,)]
         assert _rows(database, "SELECT word FROM words") == [("hello",)]
     assert _rows(native, "SELECT word FROM words WHERE words MATCH 'hello'") == [("hello",)]
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) AS n FROM c"
+
+
+def test_views_that_never_end_or_fill_memory_have_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run when a file is opened, in the main process; one kept it for ever, another took a gigabyte there."""
+    monkeypatch.setattr(sqlite_schema, "VIEWS_S", 0.5)
+    monkeypatch.setattr(load_sqlite, "VIEW_DEADLINE_S", 0.5)
+    path = _sqlite(
+        tmp_path / "s.sqlite",
+        "CREATE TABLE t (x, y AS (hex(zeroblob(x)))); INSERT INTO t (x) VALUES (1), (400000000);"
+        f"CREATE VIEW good AS SELECT x FROM t LIMIT 1; CREATE VIEW endless AS {ENDLESS};"
+        f"CREATE VIEW another AS {ENDLESS}; CREATE VIEW large AS SELECT hex(zeroblob(400000000)) AS z",
+    )
+    started_s, before_mb = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    native = {table.name: table for table in open_database(path, engine="sqlite").schema().tables}
+    assert time.monotonic() - started_s < 5
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10) - before_mb < 300
+    assert list(native) == ["t", "good", "endless", "another", "large"]
+    assert native["good"].columns[0].samples == ("1",)
+    assert [native[name].columns[0].samples for name in ("t", "endless", "large")] == [()] * 3
+
+
+def test_reading_the_tables_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_schema, "DEADLINE_S", 0.0)
+    many = "INSERT INTO t WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 100000) SELECT x FROM c"
+    path = _sqlite(tmp_path / "s.sqlite", f"CREATE TABLE t (x); {many}")
+    with pytest.raises(OpenError, match=r"cannot read the tables of .*: it takes longer than"):
+        open_database(path, engine="sqlite").schema()
