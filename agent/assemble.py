@@ -19,7 +19,7 @@ from decoding.timing.machine_key import would_run_as
 from decoding.timing.plain_cost import PlainCost
 from decoding.timing.tuned import load_tuned
 from tools.databases.database import Database
-from tools.databases.reading.declared_relations import with_relations
+from tools.databases.reading.annotations import with_annotations
 from tools.result import DEFAULT_LIMITS, Limits
 
 DEFAULT_DECODER = "jacobi_forcing"
@@ -81,7 +81,7 @@ class LoadedModel:
         profile = profile_of(self.choice, self.decoder.adapter.about if self.decoder.adapter else None)
         options = options or AgentOptions()
         return Toolbox(
-            database=with_relations(database, options.knowledge.relations),
+            database=with_annotations(database, options.knowledge.annotations),
             model=FastChatModel(decoder=self.decoder, settings=settings, raw=profile.raw),
             profile=profile,
             options=options,

@@ -12,7 +12,7 @@ from agent.graph.toolbox import AgentOptions, Toolbox
 from agent.prompts.profiles import UnknownProfile, load_profile
 from decoding.errors import ModelUnavailable
 from tools.databases.database import Database
-from tools.databases.reading.declared_relations import with_relations
+from tools.databases.reading.annotations import with_annotations
 from tools.result import DEFAULT_LIMITS, Limits
 
 SCHEME = "openai:"
@@ -31,7 +31,8 @@ class RemoteModel:
         self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
     ) -> Toolbox:
         profile, options = load_profile(self.choice.profile_name), options or AgentOptions()
-        return Toolbox(with_relations(database, options.knowledge.relations), self.chat, profile, options, limits)
+        annotated = with_annotations(database, options.knowledge.annotations)
+        return Toolbox(annotated, self.chat, profile, options, limits)
 
 
 def any_model(choice: ModelChoice) -> LoadedModel | RemoteModel:

@@ -3,7 +3,8 @@ control.
 
 `terms.md` and `metrics.md` hold one `- name: what it means` per line; `examples.md` holds `## question` and below it the
 SQL in a ```sql block; `labels.md` says which columns name the rows of a table, `- people: first_name, last_name`;
-`relations.md` which columns refer to others, `- orders.customer -> customers.id`.
+`relations.md` which columns refer to others, `- orders.customer -> customers.id`; `columns.md` what columns mean,
+`- orders.amt: amount in cents, without tax`.
 Other lines are ignored. The items that a question is about go into its prompt. Only people add
 examples: they write them by hand, or give an answer a thumbs-up.
 """
@@ -15,11 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.databases.reading.declared_relations import Relation
+from tools.databases.reading.annotations import Annotations, Relation
 from tools.linking.word_forms import STOP_WORDS, split, stem, word_set
+from tools.schema import ColumnRef
 
 FILES = ("terms.md", "metrics.md")
-EXAMPLES, LABELS, RELATIONS = "examples.md", "labels.md", "relations.md"
+EXAMPLES, LABELS, RELATIONS, COLUMNS = "examples.md", "labels.md", "relations.md", "columns.md"
 MOST_ITEMS = 4
 SAID = 0.5  # least share of an item's words, weighted by rarity, that a question must contain
 _ITEM = re.compile(r"[-*] (?P<name>[^:]+): *(?P<meaning>\S.*)")
@@ -41,12 +43,12 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class Knowledge:
     """The items for one database; there may be none. examples: questions and their SQL. labels: by table, in lower case, the
-    columns that name its rows. relations: between columns, beside those that the database declares."""
+    columns that name its rows. annotations: of the database's columns."""
 
     items: tuple[Item, ...] = ()
     examples: tuple[tuple[str, str], ...] = ()
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    relations: tuple[Relation, ...] = ()
+    annotations: Annotations = field(default_factory=Annotations)
 
     def example(self, question: str) -> tuple[str, str] | None:
         """The stored question and SQL of an example that asks the same: in the same words, but for case, punctuation, plurals
@@ -85,7 +87,8 @@ def read_knowledge(folder: Path) -> Knowledge:
     items = [item for name in FILES for item in _named(folder / name)]
     pairs = examples(folder)
     items += [Item(question, f"{question} => {sql}") for question, sql in pairs]
-    return Knowledge(tuple(items), tuple(pairs), _labels(folder / LABELS), tuple(_relations(folder / RELATIONS)))
+    annotations = Annotations(tuple(_relations(folder / RELATIONS)), dict(_descriptions(folder / COLUMNS)))
+    return Knowledge(tuple(items), tuple(pairs), _labels(folder / LABELS), annotations)
 
 
 def _relations(path: Path) -> Iterator[Relation]:
@@ -96,6 +99,17 @@ def _relations(path: Path) -> Iterator[Relation]:
             yield Relation((ends[0][0], ends[0][2]), (ends[1][0], ends[1][2]))
         elif line.startswith(("- ", "* ")):
             raise KnowledgeError(f"{path}, line {number}: write `- table.column -> table.column`")
+
+
+def _descriptions(path: Path) -> Iterator[tuple[ColumnRef, str]]:
+    """What columns mean, from lines such as `- orders.amt: amount in cents`."""
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        item = _ITEM.fullmatch(line.strip())
+        table, _, column = item["name"].strip("*_` ").rpartition(".") if item else ("", "", "")
+        if item and table and column:
+            yield (table, column), item["meaning"]
+        elif line.startswith(("- ", "* ")):
+            raise KnowledgeError(f"{path}, line {number}: write `- table.column: what it means`")
 
 
 def _labels(path: Path) -> dict[str, tuple[str, ...]]:

@@ -13,9 +13,9 @@ from agent.graph.toolbox import AgentOptions
 from decoding.engine.loop import PromptTooLong
 from decoding.engine.sampling.sampler import Sampler
 from eval.datasets.official import Example
+from eval.predict.described_database import open_described
 from eval.predict.record import Prediction
 from tools.databases.database import Database
-from tools.databases.open_database import open_database
 from tools.result import Limits
 from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
 
@@ -73,7 +73,7 @@ class AgentPredict:
         database = self._taken(path)
         if database is None:
             self.close()
-            database = open_database(path, engine=self._engine)
+            database = open_described(path, self._engine)
         try:
             yield database
         finally:

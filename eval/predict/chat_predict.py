@@ -9,8 +9,8 @@ from agent.conversation.conversation import Conversation
 from agent.graph.toolbox import AgentOptions
 from eval.datasets.official import Example
 from eval.predict.agent_predict import LoadedOnce, predicted, seeded
+from eval.predict.described_database import open_described
 from eval.predict.record import Prediction, Record
-from tools.databases.open_database import open_database
 from tools.result import Limits
 
 
@@ -50,7 +50,7 @@ class ChatPredict:
     def _open(self, example: Example) -> Conversation:
         if example.database is None:
             raise ValueError(f"question {example.id} has no database")
-        database = open_database(example.database, engine=self._engine)
+        database = open_described(example.database, self._engine)
         chat = self._chats[example.db_id] = Conversation(self._model().toolbox(database, self._options, self._limits))
         for question, sql in self._earlier.pop(example.db_id, []):
             chat.remember(question, sql)
