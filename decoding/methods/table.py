@@ -11,6 +11,7 @@ METHODS: dict[str, str] = {
     "plain": "decoding.methods.plain:Plain",
     "jacobi": "decoding.methods.jacobi.jacobi:Jacobi",
     "jacobi_forcing": "decoding.methods.jacobi.jacobi_forcing:JacobiForcing",
+    "adaptive": "decoding.methods.jacobi.adaptive:Adaptive",
     "lookahead": "decoding.methods.jacobi.lookahead:Lookahead",
     "mask_tokens": "decoding.methods.jacobi.mask_tokens:MaskTokens",
     "prompt_lookup": "decoding.methods.prompt_lookup:PromptLookup",

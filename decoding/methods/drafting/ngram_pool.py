@@ -34,13 +34,19 @@ class NgramPool:
         come more than once. contexts: lengths of a match, longest first. per_agreed: at most this many tokens per token of
         the match.
         """
+        return (rest for _, rest in self.matched(text, length, contexts, per_agreed))
+
+    def matched(
+        self, text: Sequence[int], length: int, contexts: range = CONTEXTS, per_agreed: int | None = None
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """What `following` finds, with the number of tokens that match before it."""
         spelled = _spelled(text)
         for agreement in contexts:
             most = length if per_agreed is None else min(length, per_agreed * agreement)
             for source in (*self._latest, spelled, *self._texts) if agreement <= len(spelled) else ():
                 for end in _ends(source, spelled[-agreement:]):
                     if rest := source[end : end + most]:
-                        yield tuple(map(ord, rest))
+                        yield agreement, tuple(map(ord, rest))
 
 
 def different(

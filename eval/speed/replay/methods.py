@@ -60,6 +60,9 @@ DEFAULT_METHODS: Sequence[str] = (
     "jacobi_forcing:blocks=2,block_size=16,pool_size=0,first_guess=prompt",
     "mask_tokens",
     "mask_tokens:copies=0",
+    "adaptive",
+    "adaptive:masks=0",
+    "adaptive:copies=0",
 )
 
 

@@ -1,0 +1,112 @@
+"""Guesses and masks are drafted where they are expected to pay."""
+
+from collections.abc import Mapping
+from itertools import product
+
+import pytest
+import torch
+
+from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.draft import ROOT
+from decoding.engine.recall import Recall
+from decoding.engine.records.metrics import text_tokens
+from decoding.engine.sampling.sampler import Sampler
+from decoding.methods.drafting.chances import Chances, Rate
+from decoding.methods.drafting.expected_tree import expected_tree
+from decoding.methods.jacobi.adaptive import Adaptive
+from decoding.methods.registry import load_method
+from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, OneOfTwo, counting, rounds_of
+from tests.decoding.methods.test_mask_tokens import MASK, trained
+from tests.decoding.models.doubles import NoAscent
+from tests.decoding.models.toy import VOCAB, ToyTarget
+
+SHARES = {(): {1: 0.6, 2: 0.3}, (1,): {3: 0.5, 4: 0.1}, (1, 3): {5: 0.9}, (2,): {3: 0.9}}
+
+
+def shares(path: tuple[int, ...], cursor: ConstraintCursor | None, least: float) -> Mapping[int, float]:
+    return SHARES.get(path, {})
+
+
+@pytest.mark.parametrize(
+    ("least", "budget", "room", "tokens", "parents"),
+    [
+        (0.28, 9, 9, [1, 2, 3], [ROOT, ROOT, 0]),  # 0.6, 0.3 and 0.30, equally probable ones in the order offered
+        (0.26, 9, 9, [1, 2, 3, 3, 5], [ROOT, ROOT, 0, 1, 2]),  # and 0.27 twice
+        (0.26, 2, 9, [1, 2], [ROOT, ROOT]),
+        (0.05, 9, 1, [1, 2], [ROOT, ROOT]),
+        (0.7, 9, 9, [], []),
+    ],
+)
+def test_the_tree_holds_the_prefixes_that_are_worth_their_rows(
+    least: float, budget: int, room: int, tokens: list[int], parents: list[int]
+) -> None:
+    tree = expected_tree(shares, least, budget, room, None)
+    assert (tree.tokens, tree.parents) == (tokens, parents)
+
+
+def test_where_the_text_leaves_the_tree_sums_to_one() -> None:
+    tree = expected_tree(shares, 0.05, 9, 9, None)
+    assert sum(tree.ends.values()) == pytest.approx(1.0)
+    assert tree.ends[ROOT] == pytest.approx(0.1) and len(tree.ends) == len(tree.tokens) + 1
+
+
+def test_tails_hang_where_the_text_leaves_the_tree() -> None:
+    tree = expected_tree(shares, 0.28, 9, 9, None)
+    draft = tree.with_tails(lambda end: (8, 9) if end > 0.29 else ())
+    assert draft.tokens == (1, 2, 3, 8, 9, 8, 9, 8, 9)  # 0.1 at the root, 0.3 after each of the others
+    assert draft.parents == (ROOT, ROOT, 0, 0, 3, 1, 5, 2, 7)
+    assert draft.context == len(draft)
+
+
+def test_chances_and_rate_begin_at_the_prior_and_follow_what_is_seen() -> None:
+    chances, rate = Chances((0.5, 0.9), weight=2.0), Rate(prior=2.0, steps=1.0)
+    for _ in range(98):
+        chances.saw(0, False)
+        rate.saw(3, 1.0)
+    assert (chances[0], chances[1], chances[5]) == (pytest.approx(0.01), 0.9, 0.9)
+    assert rate.tokens_per_step == pytest.approx(2.99, abs=0.01)
+
+
+def test_masks_alone_look_ahead_where_the_target_is_sure() -> None:
+    count = (MASK - len(PROMPT)) % VOCAB  # tokens before the text says what the mask says
+    first, second, *_ = rounds_of(Adaptive(masks=3, copies=0, row_cost=0.01), trained(), max_new_tokens=count)
+    assert (first.draft_tokens, first.draft_parents) == ((MASK,) * 3, (ROOT, 0, 1))
+    assert len(second.committed) == 4
+
+
+def test_masks_are_left_out_where_rows_are_dear() -> None:
+    cheap, dear = (rounds_of(Adaptive(copies=0, row_cost=cost), trained(), max_new_tokens=30) for cost in (0.01, 0.5))
+    assert sum(len(each.draft_tokens) for each in dear) == 0
+    assert len(cheap) < len(dear)
+
+
+def test_masks_that_never_help_are_given_up() -> None:
+    """The target's guesses at masks are wrong: it knows a token only from the one before."""
+    target = ToyTarget(lambda tokens: 20.0 * torch.eye(VOCAB)[(tokens[-1] + 5) % VOCAB])
+    rounds = rounds_of(Adaptive(copies=0), target, max_new_tokens=60)
+    masks = [each.draft_tokens.count(MASK) for each in rounds]
+    assert masks[0] > 0 and max(masks[-5:]) < masks[0]
+
+
+def test_a_copy_that_is_right_grows() -> None:
+    recall = Recall()
+    recall.add(tuple(range(VOCAB)) * 3)
+    rounds = rounds_of(Adaptive(masks=0), counting(), max_new_tokens=60, recall=recall)
+    assert len(rounds[0].draft_tokens) < max(len(each.draft_tokens) for each in rounds)
+
+
+@pytest.mark.parametrize("options", [{}, {"masks": 0}, {"copies": 0}, {"row_cost": 0.01, "budget": 64}])
+def test_lossless_at_all_temperatures_under_a_constraint_and_beside_other_drafts(options: dict[str, float]) -> None:
+    for (temperature, seed), bound in product(((0.0, 0), (0.8, 0), (0.8, 1)), (False, True)):
+        sampler = Sampler(temperature, seed)
+        bounds = {"constraint": NoAscent(), "stop": frozenset({NoAscent.STOP})} if bound else {}
+        want = text_tokens(rounds_of(load_method("plain"), sampler=sampler, max_new_tokens=30, **bounds))
+        for method in (load_method("adaptive", **options), Alternating(load_method("adaptive", **options), seed)):
+            assert text_tokens(rounds_of(method, sampler=sampler, max_new_tokens=30, **bounds)) == want
+
+
+def test_guesses_keep_their_position_when_tokens_are_forced() -> None:
+    free = rounds_of(Adaptive(copies=0), counting())
+    forced = rounds_of(Adaptive(copies=0), counting(), constraint=OneOfTwo(forces=True))
+    assert text_tokens(forced) == text_tokens(free)
+    assert any(r.forced for r in forced) and len(forced) <= len(free)
