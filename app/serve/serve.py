@@ -1,17 +1,17 @@
 """`sqlagent serve`: the fast decoder behind OpenAI's chat completions, so that other programs can use it."""
 
-import json
 import secrets
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import ExitStack, aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.serve.chat_answer import ChatAnswer
 from app.serve.chat_request import BadRequest, ChatRequest, read_request
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen, openai_error
 from app.serve.questions import question_route
+from app.serve.service_metrics import ServiceMetrics
 from app.shared import audit_trail, exit_codes, options
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
@@ -71,23 +71,31 @@ def app_of(decoder: "TextDecoder", settings: "Settings", queue: int, more: "Sequ
     """
     from anyio.to_thread import current_default_thread_limiter
     from starlette.applications import Starlette
-    from starlette.responses import JSONResponse
+    from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
     from decoding.serving.model_queue import QueueFull
     from ui.doors.bodies import WholeBody
 
+    counts = ServiceMetrics(lambda: len(decoder.queue))
+
     async def models(request: "Request") -> "Response":
         entry = {"id": decoder.name, "object": "model", "created": 0, "owned_by": "sqlagent"}
         return JSONResponse({"object": "list", "data": [entry]})
 
+    async def metrics(request: "Request") -> "Response":
+        page, kind = counts.exposition()
+        return Response(page, media_type=kind)
+
     async def chat(request: "Request") -> "Response":
         try:
-            return await _completion(decoder, settings, request)
+            answer = await _completion(decoder, settings, request, counts)
         except BadRequest as error:
-            return JSONResponse(openai_error(str(error), "invalid_request_error"), error.status)
+            answer = JSONResponse(openai_error(str(error), "invalid_request_error"), error.status)
         except QueueFull as error:
-            return JSONResponse(openai_error(str(error), "rate_limit_error"), 429, {"retry-after": "1"})
+            answer = JSONResponse(openai_error(str(error), "rate_limit_error"), 429, {"retry-after": "1"})
+        counts.answered(answer.status_code)
+        return answer
 
     @asynccontextmanager
     async def threads(app: Starlette) -> AsyncIterator[None]:
@@ -96,54 +104,102 @@ def app_of(decoder: "TextDecoder", settings: "Settings", queue: int, more: "Sequ
         )  # one for each that waits for a round, some to refuse others
         yield
 
-    routes = [Route("/v1/models", models), Route(CHAT, chat, methods=["POST"]), *more]
+    routes = [
+        Route("/v1/models", models),
+        Route(CHAT, chat, methods=["POST"]),
+        Route("/metrics", metrics),
+        *more,
+    ]
     decoder.queue.most_callers = queue
     return WholeBody(Starlette(routes=routes, lifespan=threads), LONGEST_BODY, BODY_DEADLINE_S)
 
 
-async def _completion(decoder: "TextDecoder", defaults: "Settings", request: "Request") -> "Response":
+async def _completion(
+    decoder: "TextDecoder", defaults: "Settings", request: "Request", counts: ServiceMetrics
+) -> "Response":
+    from starlette.concurrency import run_in_threadpool
     from starlette.responses import JSONResponse, Response, StreamingResponse
 
     from decoding.serving.text_decoder import Generation
+    from decoding.serving.token_scores import token_scores
 
     asked = await read_request(request, decoder.name)
-    settings = asked.settings(defaults, seed=secrets.randbits(31))
-    answer = _Answer(decoder.name)
-    pieces = _decoded(decoder, asked, settings)
+    settings = await run_in_threadpool(asked.settings, defaults, decoder, secrets.randbits(31))
+    prompt = await run_in_threadpool(_prompt, decoder, asked)
+    answer = ChatAnswer(decoder.name)
+    pieces = _counted(_decoded(decoder, prompt, settings), counts)
     first = await _first(pieces)
     if asked.stream:
-        events = answer.events(first, pieces, asked.include_usage)
+        events = answer.events(first, pieces, len(settings), asked.include_usage)
         return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
-    last = first
+    done = [first] if isinstance(first, Generation) else []
     async for piece in pieces:
-        last = piece
+        if isinstance(piece, Generation):
+            done.append(piece)
         if await request.is_disconnected():
             break
     await pieces.aclose()
-    return JSONResponse(answer.whole(last)) if isinstance(last, Generation) else Response(status_code=CLIENT_GONE)
+    if len(done) < len(settings):
+        return Response(status_code=CLIENT_GONE)
+    done.sort(key=lambda each: each.rounds[0].sequence if each.rounds else 0)
+    if not asked.logprobs:
+        return JSONResponse(answer.whole(done))
+    scores = [
+        await run_in_threadpool(token_scores, decoder, prompt, each.tokens, asked.top_logprobs or 0) for each in done
+    ]
+    return JSONResponse(answer.whole(done, scores))
+
+
+def _prompt(decoder: "TextDecoder", asked: ChatRequest) -> str:
+    """Raises BadRequest."""
+    from decoding.errors import UnsupportedModel
+
+    try:
+        return decoder.tokenizer.chat([message.for_template() for message in asked.messages])
+    except UnsupportedModel as error:
+        raise BadRequest(str(error)) from error
+
+
+async def _counted(
+    pieces: AsyncGenerator["Piece | Generation", None], counts: ServiceMetrics
+) -> AsyncGenerator["Piece | Generation", None]:
+    """The pieces, counted once all have come."""
+    from decoding.serving.text_decoder import Generation
+
+    done: list[Generation] = []
+    async with aclosing(pieces):
+        with counts.timed() as first_came:
+            came = False
+            async for piece in pieces:
+                if not came:
+                    first_came()
+                    came = True
+                if isinstance(piece, Generation):
+                    done.append(piece)
+                yield piece
+    counts.decoded(done)
 
 
 async def _first(pieces: AsyncGenerator["Piece | Generation", None]) -> "Piece | Generation":
     """The first piece. Raises BadRequest for what the request cannot have."""
     from decoding.engine.loop import PromptTooLong
-    from decoding.errors import UnsupportedModel
+    from decoding.engine.method import UnknownMethod
 
     try:
         return await anext(pieces)
-    except (PromptTooLong, UnsupportedModel) as error:
+    except (PromptTooLong, UnknownMethod) as error:
         raise BadRequest(str(error)) from error
 
 
 async def _decoded(
-    decoder: "TextDecoder", asked: ChatRequest, settings: "Settings"
+    decoder: "TextDecoder", prompt: str, settings: Sequence["Settings"]
 ) -> AsyncGenerator["Piece | Generation", None]:
-    """The pieces, then the generation. Decoding ends with whoever listens."""
+    """The pieces of every choice, and its generation when it ends. Decoding ends with whoever listens."""
     from anyio import CancelScope
     from starlette.concurrency import run_in_threadpool
 
     gone = False
-    prompt = await run_in_threadpool(decoder.tokenizer.chat, [message.model_dump() for message in asked.messages])
-    pieces = iter(decoder.stream(prompt, [settings], lambda: gone))
+    pieces = iter(decoder.stream(prompt, settings, lambda: gone))
     try:
         while (piece := await run_in_threadpool(next, pieces, None)) is not None:
             yield piece
@@ -151,60 +207,3 @@ async def _decoded(
         gone = True
         with CancelScope(shield=True):
             await run_in_threadpool(pieces.close)  # type: ignore[attr-defined]
-
-
-class _Answer:
-    """One completion's JSON, whole or in pieces."""
-
-    def __init__(self, model: str) -> None:
-        self._head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
-
-    def whole(self, done: "Generation") -> dict[str, Any]:
-        message = {"role": "assistant", "content": done.text}
-        choice = {"index": 0, "message": message, "finish_reason": _finish(done), "logprobs": None}
-        return self._head | {"object": "chat.completion", "choices": [choice], "usage": usage(done)}
-
-    async def events(
-        self, first: "Piece | Generation", rest: AsyncGenerator["Piece | Generation", None], include_usage: bool
-    ) -> AsyncIterator[str]:
-        """Server-sent events: the role, the text as it comes, why it ended, and the usage where that was asked for."""
-        from decoding.serving.text_decoder import Piece
-
-        yield self._event({"role": "assistant", "content": ""})
-        piece = first
-        try:
-            while isinstance(piece, Piece):
-                if piece.text:
-                    yield self._event({"content": piece.text})
-                piece = await anext(rest)
-        finally:
-            await rest.aclose()
-        yield self._event({}, _finish(piece))
-        if include_usage:
-            yield self._line({"choices": [], "usage": usage(piece)})
-        yield "data: [DONE]\n\n"
-
-    def _event(self, delta: dict[str, str], finish: str | None = None) -> str:
-        return self._line({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
-
-    def _line(self, body: dict[str, Any]) -> str:
-        chunk = self._head | {"object": "chat.completion.chunk"} | body
-        return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n"
-
-
-def _finish(done: "Generation") -> str:
-    return "length" if done.finish == "length" else "stop"
-
-
-def usage(done: "Generation") -> dict[str, Any]:
-    """OpenAI's counts, and how few forwards they took."""
-    prompt, new = done.prompt_tokens, len(done.tokens)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": new,
-        "total_tokens": prompt + new,
-        "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
-        "target_forwards": done.metrics.target_forwards,
-        "plain_forwards": done.metrics.plain_forwards,
-        "tokens_per_forward": round(done.metrics.tokens_per_forward, 3),
-    }

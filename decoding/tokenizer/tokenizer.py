@@ -59,6 +59,10 @@ class Tokenizer:
         """Whether a token is a marker, which `decode` leaves out."""
         return number in self._special
 
+    def serialised(self) -> str:
+        """The text of a tokenizer.json, for libraries that read it."""
+        return str(self._core.to_str())
+
     def chat(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **more: Any) -> str:
         """A conversation ({"role": ..., "content": ...}) as one prompt, by the checkpoint's chat template.
 

@@ -1,0 +1,139 @@
+"""What a chat completion may ask for, as OpenAI's own client sends it."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from app.serve.listening import behind_doors
+from app.serve.serve import app_of
+from decoding.serving.load import load_text_decoder
+from decoding.serving.text_decoder import Settings, TextDecoder
+from tests.app.serve.serving import serving
+from tests.decoding.models.tiny_models import tiny_checkpoint
+
+ASKED = [{"role": "user", "content": "one two"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
+    path = tiny_checkpoint(Path(tmp_path_factory.mktemp("model")) / "tiny", max_position_embeddings=8192)
+    return load_text_decoder(str(path), dtype="fp32", device="cpu")
+
+
+@pytest.fixture
+def url(decoder: TextDecoder) -> Iterator[str]:
+    with serving(behind_doors(app_of(decoder, Settings("prompt_lookup"), 8), "secret", "127.0.0.1")) as address:
+        yield address
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0) as client:
+        yield client
+
+
+def test_several_choices_are_several_texts(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    asked = {"model": decoder.name, "messages": ASKED, "max_tokens": 12, "temperature": 1.0, "seed": 3}
+    one = client.chat.completions.create(**asked)  # type: ignore[call-overload]
+    four = client.chat.completions.create(**asked, n=4)  # type: ignore[call-overload]
+    texts = [choice.message.content for choice in four.choices]
+    assert [choice.index for choice in four.choices] == [0, 1, 2, 3]
+    assert texts[0] == one.choices[0].message.content and len(set(texts)) == 4
+    assert four.usage.completion_tokens > 3 * 8 and four.usage.prompt_tokens == one.usage.prompt_tokens
+    ends = [choice.finish_reason for choice in four.choices]
+    streamed = [""] * 4
+    finishes: dict[int, str] = {}
+    for chunk in client.chat.completions.create(**asked, n=4, stream=True):  # type: ignore[call-overload]
+        (choice,) = chunk.choices
+        streamed[choice.index] += choice.delta.content or ""
+        finishes |= {choice.index: choice.finish_reason} if choice.finish_reason else {}
+    assert (streamed, [finishes[index] for index in range(4)]) == (texts, ends)
+
+
+def test_a_schema_is_kept(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "number", "schema": SCHEMA, "strict": True}}
+    done = client.chat.completions.create(model=decoder.name, messages=ASKED, response_format=wanted)  # type: ignore[call-overload]
+    assert set(json.loads(done.choices[0].message.content)) == {"n"} and done.choices[0].finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("form", "texts"),
+    [
+        ({"choice": ["left", "right"]}, {"left", "right"}),
+        ({"regex": "[0-1]"}, {"0", "1"}),
+        ({"json": {"enum": ["a", 1]}}, {'"a"', "1"}),
+        ({"json": '{"type": "boolean"}'}, {"true", "false"}),
+    ],
+)
+def test_other_forms(client: openai.OpenAI, decoder: TextDecoder, form: dict[str, object], texts: set[str]) -> None:
+    more = {"extra_body": {"structured_outputs": form}}
+    done = client.chat.completions.create(model=decoder.name, messages=ASKED, temperature=1, **more)  # type: ignore[call-overload]
+    assert done.choices[0].message.content in texts
+
+
+def test_log_probabilities_are_those_of_the_model(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    asked = {"model": decoder.name, "messages": ASKED, "max_tokens": 6, "logprobs": True, "top_logprobs": 3}
+    done = client.chat.completions.create(**asked)  # type: ignore[call-overload]
+    content = done.choices[0].logprobs.content
+    assert "".join(each.token for each in content) == done.choices[0].message.content
+    for each in content:  # greedy: the token is the likeliest
+        best = [(other.token, other.logprob) for other in each.top_logprobs]
+        assert best[0] == (each.token, each.logprob) and len(best) == 3
+        assert [p for _, p in best] == sorted((p for _, p in best), reverse=True)
+        assert sum(math.exp(p) for _, p in best) <= 1.0
+    prompt = decoder.tokenizer.chat(ASKED)
+    whole = decoder.generate(prompt, Settings(max_new_tokens=6, likelihood=True))
+    assert sum(each.logprob for each in content) == pytest.approx(sum(r.log_prob for r in whole.rounds), abs=1e-4)
+
+
+def test_a_prediction_is_copied_from(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    asked = {"model": decoder.name, "messages": ASKED, "max_tokens": 40}
+    alone = client.chat.completions.create(**asked)  # type: ignore[call-overload]
+    text = alone.choices[0].message.content
+    helped = client.chat.completions.create(**asked, prediction={"type": "content", "content": text})  # type: ignore[call-overload]
+    assert helped.choices[0].message.content == text
+    assert helped.usage.target_forwards < alone.usage.target_forwards
+    assert helped.usage.accepted_tokens > alone.usage.accepted_tokens
+
+
+def test_the_method_is_the_requests(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    asked = {"model": decoder.name, "messages": ASKED, "max_tokens": 20}
+    plain = client.chat.completions.create(**asked, extra_body={"decoder": "plain"})  # type: ignore[call-overload]
+    other = {"decoder": "jacobi", "decoder_options": {"block_size": 4}}
+    jacobi = client.chat.completions.create(**asked, extra_body=other)  # type: ignore[call-overload]
+    assert plain.choices[0].message.content == jacobi.choices[0].message.content
+    assert plain.usage.drafted_tokens == 0 < jacobi.usage.drafted_tokens
+
+
+def test_fields_that_change_nothing_are_taken(client: openai.OpenAI, decoder: TextDecoder) -> None:
+    neutral = {"top_p": 1, "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "user": "ada", "n": 1}
+    messages = [{"role": "developer", "content": "Count."}, *ASKED]
+    done = client.chat.completions.create(model=decoder.name, messages=messages, max_tokens=3, **neutral)  # type: ignore[call-overload]
+    assert done.usage.completion_tokens == 3
+
+
+def test_prometheus_reads_what_was_done(client: openai.OpenAI, url: str, decoder: TextDecoder) -> None:
+    for n in (1, 2):
+        client.chat.completions.create(model=decoder.name, messages=ASKED, max_tokens=5, temperature=1, n=n)  # type: ignore[call-overload]
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(model=decoder.name, messages=ASKED, top_p=0.5)  # type: ignore[call-overload]
+    assert httpx.get(f"{url}/metrics").status_code == 401
+    page = httpx.get(f"{url}/metrics", headers={"authorization": "Bearer secret"}).text
+    lines = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+    assert lines["sqlagent_completion_tokens_total"] == "15.0"
+    assert lines['sqlagent_requests_total{status="200"}'] == "2.0"
+    assert lines['sqlagent_requests_total{status="400"}'] == "1.0"
+    assert lines["sqlagent_first_token_seconds_count"] == "2.0" == lines["sqlagent_request_seconds_count"]
+    assert float(lines["sqlagent_target_forwards_total"]) <= float(lines["sqlagent_plain_forwards_total"])
+    assert lines["sqlagent_requests_under_way"] == "0.0"
