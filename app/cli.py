@@ -7,7 +7,17 @@ import typer
 
 from app.ask import ask, learn, logs, schema, sql
 from app.machine import doctor, models, tune
-from app.measure import ablate, bench, bench_cost, bench_kernels, bench_tune, evaluate, evaluate_chats, evaluate_file
+from app.measure import (
+    ablate,
+    bench,
+    bench_cost,
+    bench_kernels,
+    bench_tune,
+    evaluate,
+    evaluate_chats,
+    evaluate_file,
+    evaluate_text,
+)
 from app.serve import load_test, mcp, serve, ui
 from app.shared import exit_codes
 from app.shared.extensions import load_extensions
@@ -34,6 +44,8 @@ app.command("logs")(logs.logs)
 app.command("ablate")(ablate.ablate)
 evaluate.app.command("conversation")(evaluate_chats.conversation)
 evaluate.app.command("file")(evaluate_file.file)
+evaluate.app.command("humaneval")(evaluate_text.humaneval)
+evaluate.app.command("gsm8k")(evaluate_text.gsm8k)
 evaluate.app.command("dialogues")(evaluate_chats.dialogues)
 data.app.command("linking")(evaluate.linking)
 train.app.command("all")(train_all.train_all)

@@ -1,0 +1,93 @@
+"""Tasks are read from the published files and judged as their authors do."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from decoding.serving.load import load_text_decoder
+from decoding.serving.text_decoder import Settings
+from eval.datasets.official import DatasetError
+from eval.text_tasks.study import solve_all, summary
+from eval.text_tasks.tasks import amount, final_amount, gsm8k, human_eval, read_tasks, whole_function
+from tests.decoding.models.tiny_models import tiny_checkpoint
+
+ENTRY = {
+    "task_id": "HumanEval/x",
+    "prompt": 'import math\n\n\ndef double(n: int) -> int:\n    """Twice n."""\n',
+    "entry_point": "double",
+    "test": "def check(candidate):\n    assert candidate(3) == 6\n    assert math.isclose(candidate(0), 0)\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "continues", "right"),
+    [
+        ("    return 2 * n\n", True, True),
+        ("    return n\n", True, False),
+        ("```python\ndef double(n):\n    return n + n\n```\nThis doubles.", False, True),
+        ("def double(n):\n    return n + n", False, True),
+        ("```\n    return n * 2\n```", False, True),
+        ("Sure: double it.", False, False),
+        ("```python\nx = 1\n```\nand\n```python\ndef double(n):\n    return n * 2\n```", False, True),
+        ("", False, False),
+    ],
+)
+def test_a_function_is_judged_by_its_tests(text: str, continues: bool, right: bool) -> None:
+    verdict = human_eval(ENTRY).judge(text, continues)
+    assert verdict.right == right and bool(verdict.why) != right
+
+
+def test_the_tasks_imports_stay() -> None:
+    assert whole_function("def double(n):\n    return 2 * n", ENTRY["prompt"], "double").startswith(
+        "import math\n\n\ndef double(n):"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("16 - 7 = 9\n#### 9", 9), ("so it is $1,250.50.", Decimal("1250.5")), ("#### $18 a day\nand 3", 18),
+        ("no number", None), ("-5 degrees", -5), ("#### none\nbut 4", 4), ("costs -$3", -3), ("2.0", 2),
+    ],
+)  # fmt: skip
+def test_the_last_number_is_the_answer(text: str, found: object) -> None:
+    assert final_amount(text) == found
+
+
+def test_amounts_of_the_same_worth_are_equal() -> None:
+    assert amount("$1,000.00") == amount("1000") and hash(amount("10.0")) == hash(amount("10"))
+    task = gsm8k(0, {"question": "How many?", "answer": "3 + 4 = <<3+4=7>>7\n#### 7"})
+    assert task.judge("It is 7.00", True).right and task.judge("8", True).why == "8 instead of 7"
+
+
+def test_files_of_another_layout_are_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    with pytest.raises(DatasetError, match="cannot read"):
+        read_tasks("gsm8k", file)
+    for text in ("", "{", '{"question": "x", "answer": "no number"}\n', "[]\n"):
+        file.write_text(text)
+        with pytest.raises(DatasetError) as caught:
+            read_tasks("gsm8k", file)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_limit_is_spread_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("".join(json.dumps({"question": f"q{n}", "answer": f"#### {n}"}) + "\n" for n in range(10)))
+    assert [task.id for task in read_tasks("gsm8k", file, 3)] == ["GSM8K/0", "GSM8K/3", "GSM8K/6"]
+
+
+def test_every_decoder_writes_the_same_and_a_run_goes_on(tmp_path: Path) -> None:
+    decoder = load_text_decoder(str(tiny_checkpoint(tmp_path / "tiny")), dtype="fp32", device="cpu")
+    tasks = [gsm8k(n, {"question": f"How many are {n}?", "answer": f"#### {n}"}) for n in range(3)]
+    heard: list[str] = []
+    args = (["plain", "jacobi", "adaptive"], Settings(max_new_tokens=12), True, tmp_path / "out", {})
+    first = solve_all(decoder, tasks[:2], *args, heard.append)
+    assert len(first) == 2 and all(run.equal for record in first for run in record.runs)
+    found = summary(first)
+    assert [row["decoder"] for row in found["rows"]] == ["plain", "jacobi", "adaptive"]
+    assert found["rows"][0]["fewer_forwards"] == 1.0 and found["n"] == 2
+    again = solve_all(decoder, tasks[:2], *args, heard.append)
+    assert again == first and heard[-1].startswith("2 of 2")
