@@ -1,9 +1,9 @@
 """The last phase of a forward: the LM head over the rows that are asked for."""
 
 from kernels.cpu.emit import get, get_long, kernel, put, put_long
-from kernels.cpu.int8_products import BLOCK, products
-from kernels.cpu.job import GROUP_ROWS, MATRICES
-from kernels.cpu.lm_head import CHUNK, choose
+from kernels.cpu.int8_products import products
+from kernels.cpu.job import BLOCK, CHUNK, GROUP_ROWS, MATRICES
+from kernels.cpu.lm_head import choose
 from kernels.cpu.product_phases import rescaled
 from kernels.cpu.threads import claim, finish, wait
 

@@ -19,7 +19,6 @@ from numba import types
 from kernels.cpu.emit import I8, I32, constant, get, get_int, intrinsic, kernel, load, loop, put, splat, store
 from kernels.cpu.processor import Variant, variant
 
-BLOCK = 64  # outputs: what a weight's rows are padded to
 _GROUP, _STEP = 16, 4  # outputs and inputs of 64 bytes
 _TAKES_BYTES = binding.llvm_version_info[0] >= 21  # the type of the dot product's operands changed in LLVM 21
 _I16 = ir.IntType(16)

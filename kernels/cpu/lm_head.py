@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from kernels.cpu.emit import get, get_long, kernel, largest, put, put_long
 
-CHUNK = 256  # tokens that are looked at together
 _GUMBEL_MAX = np.float32(17.3288)  # the noise of the largest word, rounded up
 _SLACK = 1e-3  # above the fp32 rounding of logit + noise
 _M0, _M1, _W0, _W1 = (np.uint64(word) for word in (0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85))

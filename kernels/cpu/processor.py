@@ -1,9 +1,9 @@
-"""Which kernels this processor runs."""
+"""Which kernels this processor runs. Imports no numba, but reads its variables, so that another processor can be named."""
 
+import os
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
-import numba
 from llvmlite import binding
 
 Variant = Literal["avx512_vnni", "avx_vnni", "avx2"]
@@ -14,7 +14,7 @@ def variant() -> Variant | None:
     """The best kernels for the processor, or for the one that `NUMBA_CPU_FEATURES` names; None where it has none of
     them.
     """
-    features = _features()
+    features = {name[1:] for name in features_text().split(",") if name.startswith("+")}
     if {"avx512vnni", "avx512bw", "avx512vl"} <= features:
         return "avx512_vnni"
     if not {"avx2", "fma"} <= features:
@@ -22,8 +22,13 @@ def variant() -> Variant | None:
     return "avx_vnni" if "avxvnni" in features else "avx2"
 
 
-def _features() -> set[str]:
-    config: Any = numba.config
-    if config.CPU_FEATURES is not None:
-        return {name[1:] for name in config.CPU_FEATURES.split(",") if name.startswith("+")}
-    return {name for name, has in binding.get_host_cpu_features().items() if has}
+def cpu_name() -> str:
+    """As LLVM calls the processor."""
+    return os.environ.get("NUMBA_CPU_NAME") or str(binding.get_host_cpu_name())
+
+
+@cache
+def features_text() -> str:
+    """What the processor has and lacks, as LLVM writes it: "+avx2,-sse4a"."""
+    given = os.environ.get("NUMBA_CPU_FEATURES")
+    return str(binding.get_host_cpu_features().flatten()) if given is None else given

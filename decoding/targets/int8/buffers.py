@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decoding.targets.int8.pages import Pages
-from kernels.cpu.job import GROUP_ROWS, Job, Model
-from kernels.cpu.lm_head import CHUNK
-from kernels.cpu.tree_attention import PAGE
+from kernels.cpu.job import CHUNK, GROUP_ROWS, PAGE, Job, Model
 
 _FEW_ROWS = 64
 _LINE = 64  # bytes: what separates the threads' memory

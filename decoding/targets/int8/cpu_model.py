@@ -11,12 +11,12 @@ from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
-from decoding.targets.int8.compiled import compiled_forward
+from decoding.targets.int8.compiled import FORWARD, compiled
 from decoding.targets.int8.packed_model import Arrays, head_room, padded
 from decoding.targets.int8.pages import Pages
 from decoding.targets.int8.rotation import rotated, stream_rotation
-from kernels.cpu.job import MATRICES, PHASES, Model
-from kernels.cpu.threads import Team, thread_count
+from kernels.cpu.job import MATRICES, PHASES, Job, Model, table_of
+from kernels.cpu.team import Team, thread_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,11 @@ class CpuModel:
         self._team = Team(threads or thread_count(), PHASES * config.layers + 2)
         self._tables = _addresses(config, arrays)
         self._model = _model(config, arrays, self._tables)
+        self._model_table = table_of(self._model)
         self._room = Buffers(self._model, self._team.threads)
         self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
         self._rotation = stream_rotation(config.hidden_size).astype(np.float32)
-        self._forward = compiled_forward()
+        self._forward = compiled(FORWARD)
 
         self.embedding = arrays["embedding"]
         self.lm_head = self.embedding if config.tie_embeddings else arrays["lm_head"]
@@ -98,7 +99,7 @@ class CpuModel:
             head_rows=address(head_rows),
             **head.fields(),
         )
-        self._team.run(self._forward, self._model, job)
+        self._compute(job)
         return head.tokens[0].tolist(), HeadRows(self, head.bytes, head.scales), self._tapped(states, taps)
 
     def logits(self, rows: npt.NDArray[np.uint8], scales: Floats) -> Floats:
@@ -107,8 +108,13 @@ class CpuModel:
         head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
         head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
         job = self._room.of(1, 1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
-        self._team.run(self._forward, self._model, job)
+        self._compute(job)
         return logits
+
+    def _compute(self, job: Job) -> None:
+        """A forward, on all threads."""
+        table = table_of(job)
+        self._team.run(self._forward, address(self._model_table), address(table), kept=(table, self._model_table))
 
     def _embed(self, tokens: Longs, x: Floats) -> None:
         """Rotated embeddings of tokens, into the stream x [rows, padded hidden]."""

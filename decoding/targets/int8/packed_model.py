@@ -24,7 +24,7 @@ from decoding.checkpoints.fetch.cache_folder import cache_root, exclusive, whole
 from decoding.checkpoints.fetch.checked_files import crc32_of, flush
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import ModelUnavailable
-from kernels.cpu.int8_products import BLOCK
+from kernels.cpu.job import BLOCK
 
 Arrays = dict[str, npt.NDArray[Any]]
 NAMES = (
