@@ -82,6 +82,7 @@ def _decoding() -> dict[str, Any]:
         "target": _target(),
         "decoders": {name: method_options(name) for name in METHODS},
         "cache": str(cache_root()),
+        "damaged_models": _damaged_models(),
         "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in list_models()),
     }
 
@@ -97,6 +98,13 @@ def _target() -> str:
     return (
         frozen_name(target_identity(adapter.about.base_sha256, adapter, adapter.about.prompt_version)) or "not frozen"
     )
+
+
+def _damaged_models() -> list[str]:
+    """Packed models on the disk that are not as they were written; they are mapped without being read through."""
+    from decoding.targets.int8.packed_model import damaged_models
+
+    return [f"{folder}: remove it, and it is made anew" for folder in damaged_models()]
 
 
 def _tuned() -> list[str]:

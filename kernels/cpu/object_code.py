@@ -26,13 +26,15 @@ def compile_kernel(function: Any) -> ObjectCode:
 
     All of its arguments become 64-bit integers: addresses, counts, and truths.
     """
-    from numba import njit, types
+    from numba import types
     from numba.core.registry import cpu_target
+
+    from kernels.cpu.emit import kernel
 
     plain = function.py_func
     arguments = plain.__code__.co_argcount
     signature = (types.int64,) * arguments
-    bare = njit(plain, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    bare = kernel(plain, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     bare.compile(signature)
     triple, cpu, features = cpu_target.target_context.codegen().magic_tuple()
     machine = binding.Target.from_triple(triple).create_target_machine(

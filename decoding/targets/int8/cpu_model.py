@@ -15,6 +15,7 @@ from decoding.targets.int8.compiled import FORWARD, compiled
 from decoding.targets.int8.packed_model import Arrays, head_room, padded
 from decoding.targets.int8.pages import Pages
 from decoding.targets.int8.rotation import rotated, stream_rotation
+from decoding.targets.int8.stored_rows import StoredRows
 from kernels.cpu.job import MATRICES, PHASES, Job, Model, table_of
 from kernels.cpu.team import Team, thread_count
 
@@ -47,6 +48,7 @@ class CpuModel:
         self._rotation = stream_rotation(config.hidden_size).astype(np.float32)
         self._forward = compiled(FORWARD)
 
+        self._rows = StoredRows(arrays.get("rotated_embedding"))
         self.embedding = arrays["embedding"]
         self.lm_head = self.embedding if config.tie_embeddings else arrays["lm_head"]
 
@@ -119,7 +121,7 @@ class CpuModel:
     def _embed(self, tokens: Longs, x: Floats) -> None:
         """Rotated embeddings of tokens, into the stream x [rows, padded hidden]."""
         if "rotated_embedding" in self._arrays:
-            np.take(self._arrays["rotated_embedding"], tokens, 0, out=x)
+            self._rows.take(tokens, x)
         else:  # layers above another model's embedding
             x[:, : self.config.hidden_size] = rotated(self.embedding[tokens], self._rotation)
             x[:, self.config.hidden_size :] = 0

@@ -44,6 +44,10 @@ class RelatedDatabase:
         """See `Database.explain`."""
         return self._database.explain(sql, limits)
 
+    def prepare(self) -> None:
+        """Get ready for the first query."""
+        self._database.prepare()
+
     def interrupt(self) -> None:
         """See `Database.interrupt`."""
         self._database.interrupt()
