@@ -61,7 +61,7 @@ def _int8_kernels() -> str:
         from kernels.cpu.processor import variant
 
         return str(variant())
-    return "torch's: numba is not installed here, or does not run, or the processor has no AVX2"
+    return "none: numba is not installed here, or does not run, or the processor has no AVX2; int8 is computed as fp32 by torch"
 
 
 def _decoding() -> dict[str, Any]:
