@@ -68,6 +68,7 @@ def _job_of(table):  # type: ignore[no-untyped-def]
         get_long(table, 29),
         get_long(table, 30),
         get_long(table, 31),
+        get_long(table, 32),
     )
 
 

@@ -12,7 +12,7 @@ from kernels.cpu.threads import claim, finish, wait
 def head_products(sync, phase, model, job, thread, scratch):  # type: ignore[no-untyped-def]
     """Logits of some tokens for all rows at a time: written where they are asked for, else only the best is kept."""
     best, tokens = job.best + 4 * thread * job.head_count, job.tokens + 8 * thread * job.head_count
-    pieces = (model.vocab + CHUNK - 1) // CHUNK if job.head_count else 0
+    pieces = (model.vocab + CHUNK - 1) // CHUNK if job.asked else 0
     piece = claim(sync, phase)
     while piece < pieces:
         _head_chunk(model, job, piece * CHUNK, best, tokens, scratch)
@@ -29,8 +29,8 @@ def _head_chunk(model, job, first, best, tokens, scratch):  # type: ignore[no-un
         scratch,
         scratch + 4 * GROUP_ROWS * CHUNK,
     )
-    for start in range(0, job.head_count, GROUP_ROWS):
-        rows, x = min(GROUP_ROWS, job.head_count - start), job.head_bytes + start * model.hidden
+    for start in range(0, job.asked, GROUP_ROWS):
+        rows, x = min(GROUP_ROWS, job.asked - start), job.head_bytes + start * model.hidden
         products(x, model.hidden, rows, weight, model.hidden // 4, outputs, sums, 4 * outputs)
         for head in range(start, start + rows):
             mine, scale = sums + 4 * (head - start) * outputs, get(job.head_scales, head)
@@ -46,7 +46,7 @@ def _head_chunk(model, job, first, best, tokens, scratch):  # type: ignore[no-un
 @kernel
 def elect(job):  # type: ignore[no-untyped-def]
     """The best of the threads' best, of equals the first token."""
-    for head in range(job.head_count):
+    for head in range(job.asked):
         for other in range(1, job.threads):
             place = other * job.head_count + head
             score, token, known = get(job.best, place), get_long(job.tokens, place), get(job.best, head)

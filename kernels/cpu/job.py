@@ -54,6 +54,7 @@ class Job(NamedTuple):
     taps: int  # fp32 [planes, rows, hidden]
     head_rows: int  # int32 [heads]
     head_count: int
+    asked: int  # the first of them, which go through the LM head; the others are quantized for a later call
     head_bytes: int  # uint8 [heads, hidden]
     head_scales: int  # fp32 [heads]
     heats: int  # fp32 [heads]; then seeds and positions, int64

@@ -69,7 +69,8 @@ class CpuModel:
     def forward(
         self, parts: Sequence[Part], keys: Keys, taps: Sequence[int]
     ) -> tuple[list[int], HeadRows, Floats | None]:
-        """The choice after every wanted row, these rows, and hidden states [taps, rows, hidden] (None without taps).
+        """The choice after every row of `Part.heads`, these rows and then those of `Part.later`, and hidden states [taps,
+        rows, hidden] (None without taps).
 
         Writes the keys and values of the rows into their sequences' pages, which must have room for them.
         """
@@ -78,13 +79,15 @@ class CpuModel:
         rows = starts[-1]
         tables = RowTables(parts, counts, starts)
         heads = [start + row for part, start in zip(parts, starts, strict=False) for row in part.heads]
+        asked = len(heads)
+        heads += [start + row for part, start in zip(parts, starts, strict=False) for row in part.later]
         room = self._room.of(rows, max(part.before + len(part.tokens) for part in parts), tables.tile_rows)
         self._embed(tables.tokens, room.x[:rows])
         cos, sin = self._angles.at(tables.positions)
         planes = np.full(self.config.layers + 1, -1, np.int32)
         planes[list(taps)] = range(len(taps))
         states = np.empty((len(taps), rows, self.hidden), np.float32)
-        head = HeadBuffers(len(heads), self.hidden, self._team.threads, keys)
+        head = HeadBuffers(len(heads), self.hidden, self._team.threads, keys, asked)
         head_rows = np.array(heads, np.int32)
         job = room.job._replace(
             layers=self.config.layers,
@@ -102,7 +105,7 @@ class CpuModel:
             **head.fields(),
         )
         self._compute(job)
-        return head.tokens[0].tolist(), HeadRows(self, head.bytes, head.scales), self._tapped(states, taps)
+        return head.tokens[0, :asked].tolist(), HeadRows(self, head.bytes, head.scales), self._tapped(states, taps)
 
     def logits(self, rows: npt.NDArray[np.uint8], scales: Floats) -> Floats:
         """[rows, vocab] of quantized rows before the LM head."""

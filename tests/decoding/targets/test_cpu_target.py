@@ -5,9 +5,11 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 import torch
@@ -190,6 +192,28 @@ def test_the_choice_is_the_samplers_choice_of_the_logits() -> None:
         assert [scores.choice(node) for node in range(-1, len(TREE))] == [want(row) for row in range(1 + len(TREE))]
         assert torch.equal(torch.as_tensor(scores.after([2, -1])), torch.as_tensor(scores.logits)[[3, 0]])
         target.close(sequence)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+def test_masks_pass_the_lm_head_only_when_they_are_asked_for(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, asked = fresh(), list[int]()
+    forward = target.model.forward
+
+    def counting(parts: Any, keys: Any, taps: Any) -> Any:
+        found = forward(parts, keys, taps)
+        asked.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(target.model, "forward", counting)
+    plain = Draft((9, 4, 9, 7, 9, 9), (-1, 0, 1, -1, 3, 4))
+    found = []
+    for draft in (plain, replace(plain, mask=9)):
+        sequence = target.open(PROMPT, sampler)
+        (scores,) = target.score([Work(sequence, PROMPT[sequence.cached :], draft)])
+        found.append(([scores.choice(node) for node in range(-1, 6)], scores.logits))
+        target.close(sequence)
+    assert found[0][0] == found[1][0] and (found[0][1] == found[1][1]).all()
+    assert asked == [7, 3]
 
 
 def test_hidden_states_are_near_those_of_fp32_and_survive_the_cache() -> None:
