@@ -3,6 +3,7 @@
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from app.shared import exit_codes, options, output
@@ -83,6 +84,7 @@ def _decoding() -> dict[str, Any]:
         "decoders": {name: method_options(name) for name in METHODS},
         "cache": str(cache_root()),
         "damaged_models": _damaged_models(),
+        "kept_values": _kept_values(cache_root() / "values"),
         "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in list_models()),
     }
 
@@ -98,6 +100,16 @@ def _target() -> str:
     return (
         frozen_name(target_identity(adapter.about.base_sha256, adapter, adapter.about.prompt_version)) or "not frozen"
     )
+
+
+def _kept_values(folder: Path) -> str:
+    """Values of databases on the disk."""
+    files = list(folder.glob("*.values"))
+    size_mb = sum(file.stat().st_size for file in files) / 2**20
+    switch = (
+        "off (SQLAGENT_VALUES)" if os.environ.get("SQLAGENT_VALUES") == "off" else "on; SQLAGENT_VALUES=off ends it"
+    )
+    return f"{size_mb:.1f} MB of values of columns in {folder}; {switch}"
 
 
 def _damaged_models() -> list[str]:

@@ -114,7 +114,9 @@ def _is_intact(folder: Path) -> bool:
     try:
         sums = json.loads((folder / _SUMS).read_text())
         return all(sums[f"{name}.npy"][2] == crc32_of(folder / f"{name}.npy") for name in NAMES)
-    except (OSError, ValueError, KeyError, TypeError):
+    except TypeError:  # an older format, which is not read any more
+        return True
+    except (OSError, ValueError, KeyError):
         return False
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tools.databases.database import Database
+from tools.databases.reading.kept_values import keep_values_alike
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import ColumnRef, ForeignKey, Schema, Table
 
@@ -59,7 +60,11 @@ class RelatedDatabase:
 
 def with_relations(database: Database, relations: Sequence[Relation]) -> Database:
     """The database with these relations; the same where there are none. Raises OpenError."""
-    return RelatedDatabase(database, relations) if relations else database
+    if not relations:
+        return database
+    related = RelatedDatabase(database, relations)
+    keep_values_alike(related, database)
+    return related
 
 
 def _related(schema: Schema, relations: Sequence[Relation]) -> Schema:
