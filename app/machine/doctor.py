@@ -62,6 +62,8 @@ def _int8_kernels() -> str:
         from kernels.cpu.processor import variant
 
         return str(variant())
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return "none: those for ARM have not been run yet; SQLAGENT_ARM_KERNELS=on takes them. Until then fp32 or bf16 by torch"
     return "none: numba is not installed here, or does not run, or the processor has no AVX2; int8 is computed as fp32 by torch"
 
 

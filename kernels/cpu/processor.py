@@ -1,20 +1,28 @@
 """Which kernels this processor runs. Imports no numba, but reads its variables, so that another processor can be named."""
 
 import os
+import platform
 from functools import cache
 from typing import Literal
 
 from llvmlite import binding
 
-Variant = Literal["avx512_vnni", "avx_vnni", "avx2"]
+Variant = Literal["avx512_vnni", "avx_vnni", "avx2", "neon_i8mm", "neon_dot", "generic"]
+IS_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
 @cache
 def variant() -> Variant | None:
     """The best kernels for the processor, or for the one that `NUMBA_CPU_FEATURES` names; None where it has none of
     them.
+
+    ARM's have been compiled and their arithmetic was checked, but they have not run on such a processor: they are taken only
+    where SQLAGENT_ARM_KERNELS=on says so.
     """
     features = {name[1:] for name in features_text().split(",") if name.startswith("+")}
+    if IS_ARM:
+        best: Variant = "neon_i8mm" if "i8mm" in features else "neon_dot" if "dotprod" in features else "generic"
+        return best if os.environ.get("SQLAGENT_ARM_KERNELS") == "on" else None
     if {"avx512vnni", "avx512bw", "avx512vl"} <= features:
         return "avx512_vnni"
     if not {"avx2", "fma"} <= features:

@@ -8,6 +8,7 @@ from llvmlite import ir
 from numba import types
 
 from kernels.cpu.emit import I32, I64, intrinsic, kernel
+from kernels.cpu.processor import IS_ARM
 
 _AWAKE = 2000  # looks at a counter before the processor is offered to others
 _YIELDS = sys.platform != "win32"
@@ -42,8 +43,9 @@ def _pause(typing: Any, offers: Any) -> Any:
             known = b.module.globals.get("sched_yield") or ir.Function(b.module, kind, "sched_yield")
             with b.if_then(arguments[0]):
                 b.call(known, [])
-        pause = ir.FunctionType(ir.VoidType(), [])
-        b.call(b.module.globals.get("llvm.x86.sse2.pause") or ir.Function(b.module, pause, "llvm.x86.sse2.pause"), [])
+        name, arguments = ("llvm.aarch64.hint", [ir.Constant(I32, 1)]) if IS_ARM else ("llvm.x86.sse2.pause", [])
+        pause = ir.FunctionType(ir.VoidType(), [each.type for each in arguments])
+        b.call(b.module.globals.get(name) or ir.Function(b.module, pause, name), arguments)
         return context.get_dummy_value()
 
     return types.void(types.boolean), codegen
