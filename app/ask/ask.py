@@ -231,6 +231,7 @@ def _talking(
         gc.enable()
         yield conversation
     finally:
+        gc.unfreeze()
         gc.enable()
         database.close()
         turn.leave()

@@ -6,8 +6,8 @@ output is computed by one of them, in an order of its own.
 
 from kernels.cpu.attention_phases import attention, qkv_products
 from kernels.cpu.emit import get, get_long, kernel
-from kernels.cpu.head_phase import elect, head_products
 from kernels.cpu.job import PHASES, Job, Model
+from kernels.cpu.lm_head import elect, head_products
 from kernels.cpu.product_phases import gate_products, residual_product
 from kernels.cpu.row_phases import last_rows, normed_stream, quantized_rows
 

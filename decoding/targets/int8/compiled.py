@@ -1,22 +1,37 @@
-"""Kernels that Python calls, compiled once into the user's cache and loaded from there afterwards, without numba."""
+"""Kernels that Python calls, compiled once into the user's cache and loaded from there afterwards as object code.
 
+That needs no numba: importing it, and its look at the types of a call's arguments, take several times as long.
+"""
+
+import ctypes
 import hashlib
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, NamedTuple
 from zlib import crc32
+
+import numpy as np
+from llvmlite import binding
 
 import kernels.cpu
 from decoding.checkpoints.fetch.cache_folder import cache_root, written_whole
 from decoding.targets.int8.packed_model import keep_newest
-from kernels.cpu.object_code import ObjectCode, compile_kernel, loaded
 from kernels.cpu.processor import cpu_name, features_text
 
 FORWARD = "forward:forward"
+
+
+class ObjectCode(NamedTuple):
+    """symbol: the function's name in it. arguments: how many 64-bit integers the function takes."""
+
+    symbol: str
+    arguments: int
+    code: bytes
 
 
 @cache
@@ -28,9 +43,9 @@ def compiled(place: str) -> Callable[..., None]:
     file = _file(place)
     if (found := _read(file)) is None:
         module, name = place.split(":")
-        found = compile_kernel(getattr(import_module(f"kernels.cpu.{module}"), name))
+        found = _compiled_now(getattr(import_module(f"kernels.cpu.{module}"), name))
         _keep(file, found)
-    return loaded(found)
+    return _called(found)
 
 
 def is_compiled() -> bool:
@@ -75,3 +90,57 @@ def _source_key() -> str:
 
 def _processor_key() -> str:
     return hashlib.sha256(f"{sys.platform} {cpu_name()} {features_text()}".encode()).hexdigest()[:16]
+
+
+def _compiled_now(function: Any) -> ObjectCode:
+    """A function of `kernels.cpu`, for this processor or the one that numba's variables name; takes seconds.
+
+    All of its arguments become 64-bit integers: addresses, counts, and truths.
+    """
+    from numba import types
+    from numba.core.registry import cpu_target
+
+    from kernels.cpu.emit import kernel
+
+    plain = function.py_func
+    arguments = plain.__code__.co_argcount
+    signature = (types.int64,) * arguments
+    bare = kernel(plain, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    bare.compile(signature)
+    triple, cpu, features = cpu_target.target_context.codegen().magic_tuple()
+    machine = binding.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+    )
+    code = machine.emit_object(binding.parse_assembly(bare.inspect_llvm(signature)))
+    return ObjectCode(bare.overloads[signature].fndesc.llvm_func_name, arguments, code)
+
+
+def _called(kernel: ObjectCode) -> Callable[..., None]:
+    """The function of object code, which runs without the interpreter's lock. Raises RuntimeError where it is damaged."""
+    engine = _engine()
+    engine.add_object_file(binding.ObjectFileRef.from_data(kernel.code))
+    engine.finalize_object()
+    # numba's functions first take the places of their result and of an exception; these have neither.
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * kernel.arguments)
+    return _Loaded(engine, kind(engine.get_function_address(kernel.symbol)))
+
+
+class _Loaded:
+    """A function, and the memory that it needs."""
+
+    def __init__(self, engine: Any, function: Callable[..., None]) -> None:
+        self._engine, self._unused = engine, np.zeros(2, np.int64)
+        first = self._unused.__array_interface__["data"][0]
+        self._function = partial(function, first, first + 8)
+
+    def __call__(self, *arguments: int) -> None:
+        self._function(*arguments)
+
+
+def _engine() -> Any:
+    """Room for one object, with nothing in it."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_triple(binding.get_process_triple())
+    machine = target.create_target_machine(cpu=cpu_name(), features=features_text(), jit=True, codemodel="jitdefault")
+    return binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
