@@ -33,8 +33,10 @@ def _has_gpu_driver() -> bool:
 @cache
 def runs_cpu_kernels() -> bool:
     """Whether numba is here and the processor has what `kernels.cpu` needs: AVX2, or better."""
+    if find_spec("numba") is None:
+        return False
     try:
         from kernels.cpu.processor import variant
-    except ImportError:
+    except (ImportError, OSError):  # llvmlite's library does not load here
         return False
     return variant() is not None

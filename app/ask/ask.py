@@ -1,5 +1,6 @@
 """`sqlagent ask` and `sqlagent chat`: questions from the command line, from a pipe, or in a dialogue."""
 
+import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -214,17 +215,24 @@ def _talking(
     The database is opened first, so that a wrong path is reported before a model is loaded. Everything that takes much memory
     is imported in the turn.
     """
+    gc.disable()  # what is loaded stays, and looking through it again and again takes longer than the answer
     database = source.open()
     try:
         turn.take()
+        database.prepare()
         from agent.conversation.conversation import Conversation
         from agent.remote import any_model
 
         toolbox = any_model(decoding.choice()).toolbox(database, agent_options(), limits)
         kept = saver()
         toolbox.trail = audit_trail.trail("chat" if kept else "ask")
-        yield Conversation(toolbox, kept, thread)
+        conversation = Conversation(toolbox, kept, thread)
+        gc.freeze()
+        gc.enable()
+        yield conversation
     finally:
+        gc.unfreeze()
+        gc.enable()
         database.close()
         turn.leave()
 

@@ -3,6 +3,7 @@
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from app.shared import exit_codes, options, output
@@ -61,7 +62,9 @@ def _int8_kernels() -> str:
         from kernels.cpu.processor import variant
 
         return str(variant())
-    return "torch's: numba is not installed here, or does not run, or the processor has no AVX2"
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return "none: those for ARM have not been run yet; SQLAGENT_ARM_KERNELS=on takes them. Until then fp32 or bf16 by torch"
+    return "none: numba is not installed here, or does not run, or the processor has no AVX2; int8 is computed as fp32 by torch"
 
 
 def _decoding() -> dict[str, Any]:
@@ -82,6 +85,8 @@ def _decoding() -> dict[str, Any]:
         "target": _target(),
         "decoders": {name: method_options(name) for name in METHODS},
         "cache": str(cache_root()),
+        "damaged_models": _damaged_models(),
+        "kept_values": _kept_values(cache_root() / "values"),
         "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in list_models()),
     }
 
@@ -97,6 +102,23 @@ def _target() -> str:
     return (
         frozen_name(target_identity(adapter.about.base_sha256, adapter, adapter.about.prompt_version)) or "not frozen"
     )
+
+
+def _kept_values(folder: Path) -> str:
+    """Values of databases on the disk."""
+    files = list(folder.glob("*.values"))
+    size_mb = sum(file.stat().st_size for file in files) / 2**20
+    switch = (
+        "off (SQLAGENT_VALUES)" if os.environ.get("SQLAGENT_VALUES") == "off" else "on; SQLAGENT_VALUES=off ends it"
+    )
+    return f"{size_mb:.1f} MB of values of columns in {folder}; {switch}"
+
+
+def _damaged_models() -> list[str]:
+    """Packed models on the disk that are not as they were written; they are mapped without being read through."""
+    from decoding.targets.int8.packed_model import damaged_models
+
+    return [f"{folder}: remove it, and it is made anew" for folder in damaged_models()]
 
 
 def _tuned() -> list[str]:

@@ -1,6 +1,7 @@
 """Opens the database that a command names."""
 
 import glob
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,28 @@ def open_named(db: str | Sequence[str] | None, engine: str = "auto") -> "Databas
         database = open_database(given, engine=engine, isolated=True)
     for each in noted:
         output.report(f"sqlagent: {each.message}")
+    return database
+
+
+def files_named(db: str | Sequence[str] | None) -> str:
+    """What changes when the data of files change that `--db` names; empty for the example, for servers, and where
+    SQLAGENT_VALUES=off says that no values are to be kept.
+    """
+    from tools.databases.files.file_kinds import is_url
+    from tools.databases.reading.kept_values import identity_of
+
+    given = [source for each in ([db] if isinstance(db, str) else db or ()) for source in _sources(each)]
+    if os.environ.get("SQLAGENT_VALUES") == "off" or any(is_url(source) for source in given):
+        return ""
+    return identity_of([Path(source).expanduser() for source in given]) if given else ""
+
+
+def values_kept(database: "Database", files: str) -> "Database":
+    """The database; values of its columns are kept in the cache folder. files: of `files_named` before it was opened."""
+    from decoding.checkpoints.fetch.cache_folder import cache_root
+    from tools.databases.reading.kept_values import keep_values
+
+    keep_values(database, cache_root() / "values", files)
     return database
 
 

@@ -33,10 +33,12 @@ class DatabaseOptions:
         from app.shared.address_space import check_address_space
 
         check_address_space(with_model=False)
-        from app.shared.databases import open_named
+        from app.shared.databases import files_named, open_named, values_kept
         from tools.databases.restricted_database import restricted
 
-        return restricted(open_named(self.db, self.engine), options.names(self.tables), options.names(self.hide))
+        files = files_named(self.db)
+        database = open_named(self.db, self.engine)
+        return values_kept(restricted(database, options.names(self.tables), options.names(self.hide)), files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ class Draft:
     The first ``context`` nodes, a chain, are scored even where a constraint forbids them. They cannot become text there,
     but a Jacobi method needs the target's answers below them: it learns from wrong guesses, and most are forbidden.
 
+    ``mask`` is a token whose nodes hardly ever become text: a target need not choose after them before it is asked.
+
     A tree of three tokens, and one whose siblings are merged:
 
     >>> draft = Draft(tokens=(7, 8, 9), parents=(ROOT, ROOT, 0))  # 7 or 8 comes next, and 9 after 7
@@ -29,6 +31,7 @@ class Draft:
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     context: int = field(default=0, compare=False)
+    mask: int | None = field(default=None, compare=False, repr=False)
     depths: tuple[int, ...] = field(init=False, compare=False, repr=False)  # 1 for a child of the root
 
     def __post_init__(self) -> None:
@@ -84,7 +87,8 @@ class Draft:
         """
         first, second = (other, self) if other.context and not self.context else (self, other)
         moved = tuple(ROOT if parent == ROOT else parent + len(first) for parent in second.parents)
-        return Draft(first.tokens + second.tokens, first.parents + moved, first.context)
+        mask = second.mask if first.mask is None else first.mask
+        return Draft(first.tokens + second.tokens, first.parents + moved, first.context, mask)
 
     @property
     def is_chain(self) -> bool:
@@ -126,7 +130,8 @@ class Draft:
         if len(nodes) == len(self):
             return self
         new_index = {ROOT: ROOT} | {node: index for index, node in enumerate(nodes)}
-        return Draft(tuple(self.tokens[i] for i in nodes), tuple(new_index[self.parents[i]] for i in nodes))
+        tokens, parents = tuple(self.tokens[i] for i in nodes), tuple(new_index[self.parents[i]] for i in nodes)
+        return Draft(tokens, parents, mask=self.mask)
 
 
 def _merge_siblings(

@@ -15,6 +15,7 @@ from typing import TypeVar
 from decoding.engine.loop import Decoding, Request, advance
 from decoding.engine.records.rounds import Round
 from decoding.engine.target import AnyTarget
+from decoding.targets.own_thread import torch_on_one_thread
 
 _PATIENCE = 0.25  # share of the last round's time for which a round waits for callers still busy with their text
 Done = TypeVar("Done")
@@ -35,6 +36,7 @@ class Batcher:
 
     def __init__(self, target: AnyTarget) -> None:
         self._target = target
+        self._has_kernels = target.runtime == "kernels"  # which heads on torch must not disturb
         self._thread = ThreadPoolExecutor(1, "decoder")
         self._changed = Condition()
         self._open = 0  # calls that have sequences
@@ -94,8 +96,9 @@ class Batcher:
             return
         start = perf_counter()
         try:
-            outcomes = advance(self._target, [one for asked in served for one in asked.live])
-            found = [list(islice(outcomes, len(asked.live))) for asked in served]
+            with torch_on_one_thread(self._has_kernels):
+                outcomes = advance(self._target, [one for asked in served for one in asked.live])
+                found = [list(islice(outcomes, len(asked.live))) for asked in served]
         except Exception as error:  # the forward itself failed, and so did everyone's round
             found = [[error] for _ in served]
         self._round_s = perf_counter() - start

@@ -184,18 +184,12 @@ def runtime_of(dtype: Dtype, device: str) -> str:
 
 
 def auto_dtype(device: str, model: str = "") -> Dtype:
-    """bf16 on CUDA. On a CPU, int8 for the embedded model, whose accuracy in int8 was measured; for other models bf16 if the
+    """bf16 on CUDA. On a CPU, int8 for the embedded model on our kernels, whose accuracy was measured; else bf16 if the
     CPU computes it natively (AVX-512 bf16, AMX), else fp32.
     """
-    if device == "cpu" and model in EMBEDDED_NAMES and (runs_cpu_kernels() or _has_fbgemm()):
+    if device == "cpu" and model in EMBEDDED_NAMES and runs_cpu_kernels():
         return "int8"
     return "bf16" if device != "cpu" or _computes_bf16() else "fp32"
-
-
-def _has_fbgemm() -> bool:
-    from decoding.targets.int8.quantize import has_fbgemm
-
-    return has_fbgemm()
 
 
 def _computes_bf16() -> bool:

@@ -16,7 +16,7 @@ from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.fast_ops import Projection, RopeTable, projection
-from decoding.targets.int8.linear import Int8Layers
+from decoding.targets.int8 import quantize
 from decoding.targets.int8.quantize import HEAD, Rounded, rounded_model
 from decoding.targets.int8.rotation import stream_rotation
 from kernels.ragged import SequenceRows
@@ -55,7 +55,7 @@ class LlamaModel(ABC):
         self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
         self.dtype = torch.float32 if dtype == torch.int8 else dtype
         small = dtype == torch.int8
-        plain: Packer = Int8Layers().projection if small else projection
+        plain: Packer = quantize.projection if small else projection
         rotating: Packer = partial(plain, rotates=True) if small else plain
         self.rotation = torch.from_numpy(stream_rotation(config.hidden_size)) if small else None
         stored = _Weights(_rounded(config, dict(weights)) if small else dict(weights), self.dtype, self.device)

@@ -25,7 +25,7 @@ def _key(model: str, dtype: str, runtime: str) -> str:
 
 def _threads(runtime: str) -> int:
     if runtime == "kernels":
-        from kernels.cpu.threads import thread_count
+        from kernels.cpu.team import thread_count
 
         return thread_count()
     import torch

@@ -5,12 +5,12 @@ import math
 import numpy as np
 
 from kernels.cpu.emit import get, get_int, get_long, kernel, put
-from kernels.cpu.job import GROUP_ROWS
+from kernels.cpu.job import GROUP_ROWS, PAGE
 from kernels.cpu.product_phases import product, rescaled
 from kernels.cpu.rope import norm, rotate
 from kernels.cpu.row_phases import copy, epsilon
 from kernels.cpu.threads import claim, finish, wait
-from kernels.cpu.tree_attention import PAGE, attend
+from kernels.cpu.tree_attention import attend
 
 _ONE = np.float32(1.0)
 

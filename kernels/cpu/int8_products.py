@@ -5,10 +5,11 @@ Inputs are stored plus 128; what that adds to a sum is 128 times the sum of the 
 Sums of integers are exact, so a row's result is the same to the bit in any batch, and on every processor.
 
 Every variant keeps as many sums in registers as there are: rows x outputs. AVX2 has no such product; there 16-bit ones
-are used, which are exact as well (the 8-bit ones of that time saturate).
+are used, which are exact as well (the 8-bit ones of that time saturate). ARM has products of signed bytes, newer ones
+of unsigned and signed bytes; the generic variant multiplies 32-bit numbers and runs everywhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,6 @@ from numba import types
 from kernels.cpu.emit import I8, I32, constant, get, get_int, intrinsic, kernel, load, loop, put, splat, store
 from kernels.cpu.processor import Variant, variant
 
-BLOCK = 64  # outputs: what a weight's rows are padded to
 _GROUP, _STEP = 16, 4  # outputs and inputs of 64 bytes
 _TAKES_BYTES = binding.llvm_version_info[0] >= 21  # the type of the dot product's operands changed in LLVM 21
 _I16 = ir.IntType(16)
@@ -35,6 +35,9 @@ _TILES: dict[Variant, _Tile] = {
     "avx512_vnni": _Tile(6, 4, 16),
     "avx_vnni": _Tile(3, 2, 8),
     "avx2": _Tile(3, 1, 8),
+    "neon_i8mm": _Tile(3, 2, 4),
+    "neon_dot": _Tile(3, 2, 4),
+    "generic": _Tile(3, 1, 4),
 }
 
 
@@ -98,7 +101,7 @@ def products_of(kind: Variant) -> Any:
 def _tile_kernel(kind: Variant, rows: int) -> Any:
     """sums[rows, groups x 16] of one tile, all in registers until the end."""
     groups = _TILES[kind].groups
-    emit = _Sums16(kind) if kind == "avx2" else _DotProducts(kind)
+    emit = _EMITTERS[kind](kind)
 
     @intrinsic
     def tile(typing: Any, x: Any, x_stride: Any, w: Any, steps: Any, out: Any, out_stride: Any) -> Any:
@@ -188,7 +191,75 @@ class _Sums16:
             store(b, joined, address, constant(16 * part))
 
 
-products = products_of(variant() or "avx2")
+class _Fours:
+    """Sums of four outputs in a register of 128 bits."""
+
+    lanes, parts, sums = 4, 4, ir.VectorType(I32, 4)
+    _bytes = ir.VectorType(I8, 16)
+
+    def __init__(self, kind: Variant) -> None:
+        self._kind = kind
+
+    def weights(self, b: Any, address: Any) -> list[Any]:
+        return [load(b, address, constant(16 * part), kind=self._bytes) for part in range(self.parts)]
+
+    def inputs(self, b: Any, four: Any) -> Any:
+        return b.bitcast(splat(b, four, 4), self._bytes)
+
+    def write(self, b: Any, sums: Sequence[Any], address: Any) -> None:
+        for part, total in enumerate(sums):
+            store(b, total, address, constant(16 * part))
+
+    def _dots(self, b: Any, name: str, *operands: Any) -> Any:
+        kind = ir.FunctionType(self.sums, [self.sums, self._bytes, self._bytes])
+        return b.call(b.module.declare_intrinsic(f"llvm.aarch64.neon.{name}.v4i32.v16i8", (), kind), operands)
+
+
+class _MixedDots(_Fours):
+    """ARM's `usdot`: four products of unsigned and signed bytes added to a lane."""
+
+    def add(self, b: Any, total: Any, inputs: Any, weights: Any) -> Any:
+        return self._dots(b, "usdot", total, inputs, weights)
+
+
+class _SignedDots(_Fours):
+    """ARM's `sdot`, of signed bytes: an input minus 128; what that takes away is added again, once for all rows."""
+
+    _low = ir.Constant(ir.VectorType(I8, 16), [-128] * 16)
+
+    def weights(self, b: Any, address: Any) -> list[Any]:
+        zero = ir.Constant(self.sums, [0] * 4)
+        return [(part, self._dots(b, "sdot", zero, self._low, part)) for part in super().weights(b, address)]
+
+    def inputs(self, b: Any, four: Any) -> Any:
+        return b.xor(super().inputs(b, four), self._low)
+
+    def add(self, b: Any, total: Any, inputs: Any, weights: Any) -> Any:
+        part, taken = weights
+        return b.sub(self._dots(b, "sdot", total, inputs, part), taken)
+
+
+class _Plain(_Fours):
+    """No instruction of any processor's own."""
+
+    def add(self, b: Any, total: Any, inputs: Any, weights: Any) -> Any:
+        wide = ir.VectorType(I32, 16)
+        each = b.mul(b.zext(inputs, wide), b.sext(weights, wide))
+        for place in range(_STEP):
+            total = b.add(total, b.shuffle_vector(each, each, ir.Constant(self.sums, list(range(place, 16, _STEP)))))
+        return total
+
+
+_EMITTERS: dict[Variant, Callable[[Variant], Any]] = {
+    "avx512_vnni": _DotProducts,
+    "avx_vnni": _DotProducts,
+    "avx2": _Sums16,
+    "neon_i8mm": _MixedDots,
+    "neon_dot": _SignedDots,
+    "generic": _Plain,
+}
+
+products = products_of(variant() or "generic")
 
 
 @kernel

@@ -1,9 +1,16 @@
-"""What a forward is told: sizes and addresses of a model, and of the rows and buffers of one forward."""
+"""What a forward is told: sizes and addresses of a model, and of the rows and buffers of one forward.
 
-from typing import NamedTuple
+Like `team` and `processor` this imports no numba: what is compiled already is called without it.
+"""
 
-from kernels.cpu.int8_products import BLOCK
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+BLOCK = 64  # outputs: what a weight's rows are padded to
+PAGE = 64  # positions whose keys and values lie together
+CHUNK = 256  # tokens that the LM head looks at together
 MATRICES = 4  # of a layer: qkv, attention's output, gate and up, down
 PHASES = 9  # of a layer, at most
 GROUP_ROWS = 24  # whose sums are rescaled while they are in the first cache
@@ -47,6 +54,7 @@ class Job(NamedTuple):
     taps: int  # fp32 [planes, rows, hidden]
     head_rows: int  # int32 [heads]
     head_count: int
+    asked: int  # the first of them, which go through the LM head; the others are quantized for a later call
     head_bytes: int  # uint8 [heads, hidden]
     head_scales: int  # fp32 [heads]
     heats: int  # fp32 [heads]; then seeds and positions, int64
@@ -65,3 +73,17 @@ class Job(NamedTuple):
     scratch: int  # of each thread
     scratch_stride: int
     score_stride: int  # bytes of a row of scores
+
+
+def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+    """The numbers of a record of sizes and addresses, one after the other, for the function that reads it in a kernel.
+
+    A float becomes the bits of an fp32.
+    """
+    numbers: list[int] = []
+    for value in record:
+        if isinstance(value, tuple):
+            numbers += table_of(value).tolist()
+        else:
+            numbers.append(int(np.float32(value).view(np.int32)) if isinstance(value, float) else int(value))
+    return np.array(numbers, np.int64)

@@ -3,14 +3,14 @@
 A head's rows are few and go through one thread, so a layer is one call without the phases of `kernels.cpu.forward`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import get, get_byte, get_long, kernel, put, put_byte, put_int
-from kernels.cpu.int8_products import BLOCK, products, products_reference, rescale
-from kernels.cpu.job import GROUP_ROWS
+from kernels.cpu.int8_products import products, products_reference, rescale
+from kernels.cpu.job import BLOCK, GROUP_ROWS
 from kernels.cpu.quantize import hadamard, hadamard_reference, quantize, quantize_reference
 from kernels.cpu.rope import norm, norm_reference
 from kernels.cpu.row_phases import copy
@@ -33,21 +33,6 @@ class Matrix(NamedTuple):
     norm: int  # fp32 [inputs]: weight of an RMS norm of the inputs, or 0
     size: int  # inputs without what they are padded with
     eps: float  # of the norm
-
-
-def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:
-    """The numbers of a record of sizes and addresses, one after the other, for the function that reads it in a kernel.
-
-    Handing over an address takes a tenth of the time that numba needs for a tuple of tuples. A float becomes the bits of
-    an fp32.
-    """
-    numbers: list[int] = []
-    for value in record:
-        if isinstance(value, tuple):
-            numbers += table_of(value).tolist()
-        else:
-            numbers.append(int(np.float32(value).view(np.int32)) if isinstance(value, float) else int(value))
-    return np.array(numbers, np.int64)
 
 
 MATRIX = len(Matrix._fields)

@@ -1,20 +1,28 @@
-"""Which kernels this processor runs."""
+"""Which kernels this processor runs. Imports no numba, but reads its variables, so that another processor can be named."""
 
+import os
+import platform
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
-import numba
 from llvmlite import binding
 
-Variant = Literal["avx512_vnni", "avx_vnni", "avx2"]
+Variant = Literal["avx512_vnni", "avx_vnni", "avx2", "neon_i8mm", "neon_dot", "generic"]
+IS_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
 @cache
 def variant() -> Variant | None:
     """The best kernels for the processor, or for the one that `NUMBA_CPU_FEATURES` names; None where it has none of
     them.
+
+    ARM's have been compiled and their arithmetic was checked, but they have not run on such a processor: they are taken only
+    where SQLAGENT_ARM_KERNELS=on says so.
     """
-    features = _features()
+    features = {name[1:] for name in features_text().split(",") if name.startswith("+")}
+    if IS_ARM:
+        best: Variant = "neon_i8mm" if "i8mm" in features else "neon_dot" if "dotprod" in features else "generic"
+        return best if os.environ.get("SQLAGENT_ARM_KERNELS") == "on" else None
     if {"avx512vnni", "avx512bw", "avx512vl"} <= features:
         return "avx512_vnni"
     if not {"avx2", "fma"} <= features:
@@ -22,8 +30,13 @@ def variant() -> Variant | None:
     return "avx_vnni" if "avxvnni" in features else "avx2"
 
 
-def _features() -> set[str]:
-    config: Any = numba.config
-    if config.CPU_FEATURES is not None:
-        return {name[1:] for name in config.CPU_FEATURES.split(",") if name.startswith("+")}
-    return {name for name, has in binding.get_host_cpu_features().items() if has}
+def cpu_name() -> str:
+    """As LLVM calls the processor."""
+    return os.environ.get("NUMBA_CPU_NAME") or str(binding.get_host_cpu_name())
+
+
+@cache
+def features_text() -> str:
+    """What the processor has and lacks, as LLVM writes it: "+avx2,-sse4a"."""
+    given = os.environ.get("NUMBA_CPU_FEATURES")
+    return str(binding.get_host_cpu_features().flatten()) if given is None else given

@@ -1,85 +1,17 @@
-"""Several threads in one compiled call: who takes the next piece of work, and waiting for each other.
+"""What threads do inside a compiled call: take the next piece of work, and wait for each other. See `kernels.cpu.team`."""
 
-numba's own threading layers are left alone: one of them may be entered by a single thread at a time, another shares its
-workers with torch. Here plain Python threads call the same compiled function without the interpreter's lock.
-"""
-
-import os
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from threading import Lock, Semaphore, Thread
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 
 from kernels.cpu.emit import I32, I64, intrinsic, kernel
+from kernels.cpu.processor import IS_ARM
 
-_MOST = 16  # threads; a step of a small model gains nothing from more
 _AWAKE = 2000  # looks at a counter before the processor is offered to others
 _YIELDS = sys.platform != "win32"
-
-_Job = tuple[Callable[..., None], npt.NDArray[np.int64], Sequence[Any]]
-
-
-def thread_count() -> int:
-    """`OMP_NUM_THREADS`, else the processor's cores that this process may use."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if wanted.isdigit() and int(wanted):
-        return min(int(wanted), _MOST)
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(usable // _threads_of_a_core(), _MOST))
-
-
-def _threads_of_a_core() -> int:
-    try:
-        return 2 if Path("/sys/devices/system/cpu/smt/active").read_text().strip() == "1" else 1
-    except OSError:
-        return 1
-
-
-class Team:
-    """Calls a compiled function on several threads at once: function(thread, sync, *arguments).
-
-    Work comes in phases of so many pieces, which threads `claim` and `finish`; a phase ends for a thread when all of its
-    pieces are finished, by whomever (`wait`). So a thread that comes late, or not at all, on a busy machine costs only
-    its help. It then finds nothing to do, and must touch nothing: it may be there after the call has returned.
-
-    phases: at most. threads: the caller's included.
-    """
-
-    def __init__(self, threads: int, phases: int) -> None:
-        self.threads, self._phases = threads, phases
-        self._lock = Lock()
-        self._helpers: list[Semaphore] = []
-        self._owner = 0  # the process that has the helpers: a fork has none
-        self._job: _Job = (lambda *_: None, np.zeros(0, np.int64), ())
-
-    def run(self, function: Callable[..., None], *arguments: Any) -> None:
-        """The function's work, done when this returns. One caller at a time, others wait."""
-        with self._lock:
-            if self._owner != os.getpid():
-                self._start()
-            # New counters for every call: those who are late still look at theirs.
-            sync = np.zeros(2 * self._phases, np.int64)
-            self._job = function, sync, arguments
-            for helper in self._helpers:
-                helper.release()
-            function(0, sync.ctypes.data, *arguments)
-
-    def _start(self) -> None:
-        self._owner, self._helpers = os.getpid(), [Semaphore(0) for _ in range(self.threads - 1)]
-        for index, wanted in enumerate(self._helpers, 1):
-            Thread(target=self._help, args=(index, wanted), name=f"kernels-{index}", daemon=True).start()
-
-    def _help(self, index: int, wanted: Semaphore) -> None:
-        while True:
-            wanted.acquire()
-            function, sync, arguments = self._job
-            function(index, sync.ctypes.data, *arguments)
 
 
 @intrinsic
@@ -111,8 +43,9 @@ def _pause(typing: Any, offers: Any) -> Any:
             known = b.module.globals.get("sched_yield") or ir.Function(b.module, kind, "sched_yield")
             with b.if_then(arguments[0]):
                 b.call(known, [])
-        pause = ir.FunctionType(ir.VoidType(), [])
-        b.call(b.module.globals.get("llvm.x86.sse2.pause") or ir.Function(b.module, pause, "llvm.x86.sse2.pause"), [])
+        name, arguments = ("llvm.aarch64.hint", [ir.Constant(I32, 1)]) if IS_ARM else ("llvm.x86.sse2.pause", [])
+        pause = ir.FunctionType(ir.VoidType(), [each.type for each in arguments])
+        b.call(b.module.globals.get(name) or ir.Function(b.module, pause, name), arguments)
         return context.get_dummy_value()
 
     return types.void(types.boolean), codegen

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import LANES, add_floats, get, get_int, get_long, kernel, largest, put
+from kernels.cpu.job import PAGE
 from kernels.cpu.swiglu import exp2
 from kernels.cpu.weighted_sums import weighted_sums
 
-PAGE = 64  # positions
 _ZERO, _NEVER = np.float32(0.0), np.float32(-np.inf)
 _ROW_BYTES = 4 * PAGE
 

@@ -45,6 +45,10 @@ class Database(Protocol):
         """Guard and bind the statement without running it; None means that it would run."""
         ...
 
+    def prepare(self) -> None:
+        """Get ready for the first query while the caller does something else; there may be nothing to do."""
+        ...
+
     def interrupt(self) -> None:
         """Stop every running `execute` of this database: it returns kind "interrupted"."""
         ...

@@ -58,6 +58,10 @@ class GuardedDatabase(ABC):
         outcome = self._run_judged(sql, limits, self._explain_prefix)
         return outcome if isinstance(outcome, QueryError) else None
 
+    def prepare(self) -> None:
+        """Read the schema, if that has not been done."""
+        self.schema()
+
     def interrupt(self) -> None:
         """Stop every query that runs now."""
         with self._changed:

@@ -48,6 +48,10 @@ class RestrictedDatabase:
         problem = self._database.explain(statement.text, limits)
         return self._told(_placed(problem, statement), sql) if problem else None
 
+    def prepare(self) -> None:
+        """Get ready for the first query."""
+        self._database.prepare()
+
     def interrupt(self) -> None:
         """Stop every query that runs now."""
         self._database.interrupt()

@@ -1,4 +1,5 @@
-"""The distinct short text values of a database, indexed by their words, in memory; built once per open database.
+"""The distinct short text values of a database, indexed by their words, in memory; built once per open database, from values
+that are kept on disk where they may be (`tools.databases.reading.kept_values`).
 
 Work and memory are bounded: 20,000 values per column and 300,000 in all, 80 characters per value, 3 seconds per column and 20
 in all. A column that does not fit is noted as incomplete; such columns are queried for exact values for each question.
@@ -7,7 +8,7 @@ in all. A column that does not fit is noted as incomplete; such columns are quer
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from weakref import WeakKeyDictionary
@@ -15,9 +16,10 @@ from weakref import WeakKeyDictionary
 from sqlglot import exp
 
 from tools.databases.database import Database
+from tools.databases.reading.kept_values import read_or_kept
 from tools.linking.word_forms import STOP_WORDS, fold, keys, name_words, stem
 from tools.result import Limits, QueryError
-from tools.schema import Column, Schema, Table
+from tools.schema import Column, ColumnRef, Schema, Table
 from tools.sql.scope import type_kind
 
 VALUES_PER_COLUMN = 20_000
@@ -83,14 +85,15 @@ def _build(database: Database) -> ValueIndex:
     index, schema = ValueIndex(), database.schema()
     index.schema_words = {stem(word) for name in _names(schema) for word in name_words(name)}
     room = VALUES_IN_ALL
-    for table, column in text_columns(schema):
-        left_s = BUILD_DEADLINE_S - (time.perf_counter() - started)
-        values, complete = _distinct(database, table, column, left_s) if left_s > 0 and room > 0 else ([], False)
+    columns = [(table.name, column.name) for table, column in text_columns(schema)]
+    read = read_or_kept(database, "index", columns, _reader(database, started + BUILD_DEADLINE_S))
+    for table, column in columns:
+        values, complete = read.get((table, column), ((), False))
         for value in values[:room]:
-            _add(index, table.name, column.name, value)
+            _add(index, table, column, value)
         if not complete or len(values) > room:
-            index.incomplete.append((table.name, column.name))
-        room -= len(values)
+            index.incomplete.append((table, column))
+        room = max(room - len(values), 0)
     _index_near_misses(index)
     index.build_ms = (time.perf_counter() - started) * 1000
     return index
@@ -110,16 +113,30 @@ def text_columns(schema: Schema) -> list[tuple[Table, Column]]:
     ]
 
 
-def _distinct(database: Database, table: Table, column: Column, left_s: float) -> tuple[list[str], bool]:
-    """Distinct values in order, and whether these are all."""
-    name = exp.column(column.name, quoted=True)
+def _reader(database: Database, until: float) -> Callable[[ColumnRef], tuple[list[str], bool] | None]:
+    """Reads columns until then, and as long as there is room for values."""
+    room = VALUES_IN_ALL
+
+    def read(place: ColumnRef) -> tuple[list[str], bool] | None:
+        nonlocal room
+        left_s = until - time.perf_counter()
+        found = _distinct(database, *place, left_s) if left_s > 0 and room > 0 else None
+        room -= len(found[0]) if found else 0
+        return found
+
+    return read
+
+
+def _distinct(database: Database, table: str, column: str, left_s: float) -> tuple[list[str], bool] | None:
+    """Distinct values in order, and whether these are all; None where they could not be read."""
+    name = exp.column(column, quoted=True)
     short = exp.LTE(this=exp.Length(this=name.copy()), expression=exp.Literal.number(LONGEST_VALUE))
-    query = exp.select(name).distinct().from_(relation(table.name)).where(short).order_by(name.copy())
+    query = exp.select(name).distinct().from_(relation(table)).where(short).order_by(name.copy())
     query = query.limit(VALUES_PER_COLUMN + 1)
     limits = Limits(deadline_s=min(COLUMN_DEADLINE_S, left_s), max_rows=VALUES_PER_COLUMN)
     result = database.execute(query.sql(database.dialect), limits)
     if isinstance(result, QueryError):
-        return [], False
+        return None
     return [value for (value,) in result.rows if isinstance(value, str)], not result.truncated
 
 

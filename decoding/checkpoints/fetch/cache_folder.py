@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -113,3 +114,16 @@ def sha256_of(path: Path, progress: Progress = silent, what: str = "checking") -
             done += len(chunk)
             progress(what, done, total)
     return digest.hexdigest()
+
+
+def written_whole(target: Path, data: bytes) -> None:
+    """Write a file that nobody sees unfinished, and that only this user can read. Raises OSError."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(dir=target.parent, prefix=".unfinished-")
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(data)
+        os.replace(name, target)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -11,9 +11,8 @@ from decoding.heads.on_kernels.weights import HeadWeights, Workspace
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.pages import Pages
-from kernels.cpu import head_layer
 from kernels.cpu.head_layer import Layer, Rows, layer_scratch
-from kernels.cpu.tree_attention import PAGE
+from kernels.cpu.job import PAGE
 
 ROWS = 64  # that are fed at once, at most
 
@@ -48,7 +47,7 @@ class HeadLayers:
         self._layers = [weights.layer(index, norm) for index, norm in enumerate(norms)]
         first = self._layers[0].record
         self._pages = Pages(len(norms) * first.kv_heads, first.dim)
-        self._run, self._context = compiled(head_layer.layer_rows), compiled(head_layer.context_rows)
+        self._run, self._context = compiled("head_layer:layer_rows"), compiled("head_layer:context_rows")
 
     def context(self, inputs: Floats, start: int, norm: str) -> None:
         """Add rows that are only seen, at slots and positions from `start` on. inputs [rows, width], which get `norm`."""

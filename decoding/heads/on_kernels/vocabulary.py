@@ -17,7 +17,6 @@ from decoding.heads.on_kernels.weights import Placed, Workspace
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import padded
-from kernels.cpu import draft_tokens, linear
 from kernels.cpu.draft_tokens import Vocabulary
 from kernels.cpu.linear import Matrix, linear_scratch
 
@@ -37,7 +36,7 @@ class PackedRows:
         self._weight = np.empty((count // 16, columns // 4, 16, 4), np.int8)
         self._scales, self._offsets = np.empty(count, np.float32), np.empty(count, np.int32)
         scratch = np.empty(columns, np.uint8)
-        compiled(linear.pack_rows)(
+        compiled("linear:pack_rows")(
             address(source),
             columns,
             address(wanted),
@@ -72,7 +71,7 @@ class KernelVocabulary:
         signed = (sampler.seed + (1 << 63)) % (1 << 64) - (1 << 63)  # the same 64 bits
         temperature, size = float(sampler.temperature), len(self.ids)
         self.placed = Placed(Vocabulary(self._rows.matrix, address(self.ids), size, temperature, signed))
-        self._best, self._ranked = compiled(draft_tokens.best), compiled(draft_tokens.ranked)
+        self._best, self._ranked = compiled("draft_tokens:best"), compiled("draft_tokens:ranked")
 
     @classmethod
     def for_prompt(

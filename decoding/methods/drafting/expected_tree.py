@@ -37,17 +37,17 @@ class ExpectedTree:
         self.ends[node] = chance
         return node
 
-    def with_tails(self, tail: Callable[[float], tuple[int, ...]]) -> Draft:
-        """The draft, with a chain of tokens after every node for which `tail` gives one by its entry in `ends`.
+    def with_masks(self, mask: int, masks: Callable[[float], int]) -> Draft:
+        """The draft, with a chain of masks after every node, as many as `masks` gives for its entry in `ends`.
 
         All nodes are scored, even where a constraint forbids them.
         """
         tokens, parents = list(self.tokens), list(self.parents)
         for node, end in self.ends.items():
-            for place, token in enumerate(tail(end)):
+            for place in range(masks(end)):
                 parents.append(len(tokens) - 1 if place else node)
-                tokens.append(token)
-        return Draft(tuple(tokens), tuple(parents), context=len(tokens))
+                tokens.append(mask)
+        return Draft(tuple(tokens), tuple(parents), context=len(tokens), mask=mask)
 
 
 def expected_tree(

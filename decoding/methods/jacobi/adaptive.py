@@ -78,7 +78,7 @@ class Adaptive(Method):
         self._least = min(self._row_cost * self._rate.tokens_per_step, 0.99)
         tree = expected_tree(self._continuations, self._least, self._budget, room, cursor)
         self._note_own(tree)
-        return tree.with_tails(self._tail)
+        return tree.with_masks(self._mask, self._masks_after)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
@@ -128,10 +128,10 @@ class Adaptive(Method):
         self._own = {path for path in paths if not any(copy[: len(path)] == path for _, copy in self._copies)}
         self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(len(self._levels))]
 
-    def _tail(self, end: float) -> tuple[int, ...]:
-        """The masks after a node at which the text leaves the tree with this probability."""
+    def _masks_after(self, end: float) -> int:
+        """How many masks a node deserves at which the text leaves the tree with this probability."""
         worth = (end * self._foreseen[depth] >= self._least for depth in range(self._masks))
-        return (self._mask,) * next((depth for depth, pays in enumerate(worth) if not pays), self._masks)
+        return next((depth for depth, pays in enumerate(worth) if not pays), self._masks)
 
     def _count(self, committed: Sequence[int]) -> None:
         """Count what was right among the copies and the levels."""

@@ -68,7 +68,7 @@ class MaskTokens(Method):
         """`paths`, and masks after the ends of those in `masked`."""
         masks = (self._mask,) * self._masks
         drafted = Draft.trie([*paths, *(path + masks for path in masked)])
-        return Draft(drafted.tokens, drafted.parents, context=len(drafted))
+        return Draft(drafted.tokens, drafted.parents, context=len(drafted), mask=self._mask)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         node, children = verdict.path[-1] if verdict.path else ROOT, draft.children

@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decoding.targets.int8.pages import Pages
-from kernels.cpu.job import GROUP_ROWS, Job, Model
-from kernels.cpu.lm_head import CHUNK
-from kernels.cpu.tree_attention import PAGE
+from kernels.cpu.job import CHUNK, GROUP_ROWS, PAGE, Job, Model
 
 _FEW_ROWS = 64
 _LINE = 64  # bytes: what separates the threads' memory
@@ -26,7 +24,8 @@ class Part:
     before: int  # positions cached, all of them seen
     tokens: Sequence[int]
     own: Sequence[Sequence[int]] | None  # rows of this part, ascending; None: every row sees all up to itself
-    heads: Sequence[int]  # rows of this part whose logits are wanted
+    heads: Sequence[int]  # rows of this part after which a token is chosen
+    later: Sequence[int] = ()  # rows whose logits may be wanted when the forward is over
 
     @property
     def counts(self) -> list[int]:
@@ -46,7 +45,8 @@ class Keys:
 class HeadBuffers:
     """What the LM head reads and writes."""
 
-    def __init__(self, rows: int, hidden: int, threads: int, keys: Keys) -> None:
+    def __init__(self, rows: int, hidden: int, threads: int, keys: Keys, asked: int | None = None) -> None:
+        self._asked = rows if asked is None else asked
         self.bytes, self.scales = np.empty((rows, hidden), np.uint8), np.empty(rows, np.float32)
         self._heats = np.array(keys.temperatures, np.float32)
         self._seeds = np.array(keys.seeds, np.uint64)
@@ -58,6 +58,7 @@ class HeadBuffers:
         """The fields of a `Job`."""
         return {
             "head_count": len(self.scales),
+            "asked": self._asked,
             "head_bytes": address(self.bytes),
             "head_scales": address(self.scales),
             "heats": address(self._heats),

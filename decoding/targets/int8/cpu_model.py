@@ -11,12 +11,13 @@ from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
-from decoding.targets.int8.compiled import compiled_forward
+from decoding.targets.int8.compiled import FORWARD, compiled
 from decoding.targets.int8.packed_model import Arrays, head_room, padded
 from decoding.targets.int8.pages import Pages
 from decoding.targets.int8.rotation import rotated, stream_rotation
-from kernels.cpu.job import MATRICES, PHASES, Model
-from kernels.cpu.threads import Team, thread_count
+from decoding.targets.int8.stored_rows import StoredRows
+from kernels.cpu.job import MATRICES, PHASES, Job, Model, table_of
+from kernels.cpu.team import Team, thread_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,13 @@ class CpuModel:
         self._team = Team(threads or thread_count(), PHASES * config.layers + 2)
         self._tables = _addresses(config, arrays)
         self._model = _model(config, arrays, self._tables)
+        self._model_table = table_of(self._model)
         self._room = Buffers(self._model, self._team.threads)
         self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
         self._rotation = stream_rotation(config.hidden_size).astype(np.float32)
-        self._forward = compiled_forward()
+        self._forward = compiled(FORWARD)
 
+        self._rows = StoredRows(arrays.get("rotated_embedding"))
         self.embedding = arrays["embedding"]
         self.lm_head = self.embedding if config.tie_embeddings else arrays["lm_head"]
 
@@ -66,7 +69,8 @@ class CpuModel:
     def forward(
         self, parts: Sequence[Part], keys: Keys, taps: Sequence[int]
     ) -> tuple[list[int], HeadRows, Floats | None]:
-        """The choice after every wanted row, these rows, and hidden states [taps, rows, hidden] (None without taps).
+        """The choice after every row of `Part.heads`, these rows and then those of `Part.later`, and hidden states [taps,
+        rows, hidden] (None without taps).
 
         Writes the keys and values of the rows into their sequences' pages, which must have room for them.
         """
@@ -75,13 +79,15 @@ class CpuModel:
         rows = starts[-1]
         tables = RowTables(parts, counts, starts)
         heads = [start + row for part, start in zip(parts, starts, strict=False) for row in part.heads]
+        asked = len(heads)
+        heads += [start + row for part, start in zip(parts, starts, strict=False) for row in part.later]
         room = self._room.of(rows, max(part.before + len(part.tokens) for part in parts), tables.tile_rows)
         self._embed(tables.tokens, room.x[:rows])
         cos, sin = self._angles.at(tables.positions)
         planes = np.full(self.config.layers + 1, -1, np.int32)
         planes[list(taps)] = range(len(taps))
         states = np.empty((len(taps), rows, self.hidden), np.float32)
-        head = HeadBuffers(len(heads), self.hidden, self._team.threads, keys)
+        head = HeadBuffers(len(heads), self.hidden, self._team.threads, keys, asked)
         head_rows = np.array(heads, np.int32)
         job = room.job._replace(
             layers=self.config.layers,
@@ -98,8 +104,8 @@ class CpuModel:
             head_rows=address(head_rows),
             **head.fields(),
         )
-        self._team.run(self._forward, self._model, job)
-        return head.tokens[0].tolist(), HeadRows(self, head.bytes, head.scales), self._tapped(states, taps)
+        self._compute(job)
+        return head.tokens[0, :asked].tolist(), HeadRows(self, head.bytes, head.scales), self._tapped(states, taps)
 
     def logits(self, rows: npt.NDArray[np.uint8], scales: Floats) -> Floats:
         """[rows, vocab] of quantized rows before the LM head."""
@@ -107,13 +113,18 @@ class CpuModel:
         head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
         head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
         job = self._room.of(1, 1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
-        self._team.run(self._forward, self._model, job)
+        self._compute(job)
         return logits
+
+    def _compute(self, job: Job) -> None:
+        """A forward, on all threads."""
+        table = table_of(job)
+        self._team.run(self._forward, address(self._model_table), address(table), kept=(table, self._model_table))
 
     def _embed(self, tokens: Longs, x: Floats) -> None:
         """Rotated embeddings of tokens, into the stream x [rows, padded hidden]."""
         if "rotated_embedding" in self._arrays:
-            np.take(self._arrays["rotated_embedding"], tokens, 0, out=x)
+            self._rows.take(tokens, x)
         else:  # layers above another model's embedding
             x[:, : self.config.hidden_size] = rotated(self.embedding[tokens], self._rotation)
             x[:, self.config.hidden_size :] = 0

@@ -5,12 +5,13 @@ and with any prefix from the cache.
 """
 
 from collections.abc import Sequence
-from functools import partial
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import compress, count
 from pathlib import Path
 
 from decoding.checkpoints.model_config import load_config
 from decoding.engine.draft import ROOT, Draft
+from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.target import Array, Scores
 from decoding.targets.cache import cached_target
 from decoding.targets.cache.cached_target import CachedSequence, CachedTarget, Scored
@@ -56,29 +57,52 @@ class CpuTarget(CachedTarget[Pages, Pages]):
         return cache, cache.size_bytes
 
     def _run(self, chunks: Sequence[Chunk], taps: Sequence[int]) -> tuple[list[Scored], Array | None]:
-        choices, head_rows, hidden = self.model.forward([_part(chunk) for chunk in chunks], _keys(chunks), taps)
-        last = [chunk for chunk in chunks if chunk.is_last]
-        roots = accumulate((1 + len(chunk.draft) for chunk in last), initial=1)
+        parts = [_part(chunk) for chunk in chunks]
+        choices, head_rows, hidden = self.model.forward(parts, _keys(chunks), taps)
+        asked, later = count(), count(len(choices))
         scored: list[Scored] = [
-            partial(_scores, len(chunk.draft), root, head_rows, choices)
-            for chunk, root in zip(last, roots, strict=False)
+            _Scored(chunk, [next(later if masked else asked) for masked in _masked(chunk)], head_rows, choices)
+            for chunk in chunks
+            if chunk.is_last
         ]
         return scored, hidden
 
 
-def _scores(nodes: int, root: int, head_rows: HeadRows, choices: Sequence[int], hidden: Array | None) -> Scores:
-    """root: the wanted row of node 0; that of ROOT, which is -1, stands before it."""
-    return Scores(
-        lambda wanted: head_rows.logits([root + node for node in wanted]),
-        hidden,
-        lambda node: choices[root + node],
-        nodes,
-    )
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """What a forward says of a sequence. places: among the head rows, of the root and of each node."""
+
+    chunk: Chunk
+    places: Sequence[int]
+    head_rows: HeadRows
+    choices: Sequence[int]  # after the first of the head rows; after the others nobody has chosen yet
+
+    def __call__(self, hidden: Array | None) -> Scores:
+        return Scores(self._after, hidden, self._choice, len(self.chunk.draft))
+
+    def _after(self, nodes: Sequence[int]) -> Floats:
+        return self.head_rows.logits([self.places[1 + node] for node in nodes])
+
+    def _choice(self, node: int) -> int:
+        place = self.places[1 + node]
+        if place < len(self.choices):
+            return self.choices[place]
+        (logits,) = self._after([node])
+        return self.chunk.sequence.sampler.pick(logits, self.chunk.choice_positions[1 + node])
+
+
+def _masked(chunk: Chunk) -> list[bool]:
+    """Whether the choice after a row may wait until it is asked for; of the root and each node."""
+    draft = chunk.draft
+    return [False, *(token == draft.mask for token in draft.tokens)]
 
 
 def _part(chunk: Chunk) -> Part:
     own = _own_rows(chunk.draft, len(chunk.pending))
-    return Part(chunk.sequence.cache, chunk.before, chunk.tokens, own, chunk.head_rows())
+    rows: tuple[list[int], list[int]] = ([], [])
+    for row, masked in zip(chunk.head_rows(), _masked(chunk), strict=False):
+        rows[masked].append(row)
+    return Part(chunk.sequence.cache, chunk.before, chunk.tokens, own, *rows)
 
 
 def _own_rows(draft: Draft, pending: int) -> list[list[int]] | None:
@@ -92,14 +116,14 @@ def _own_rows(draft: Draft, pending: int) -> list[list[int]] | None:
 
 
 def _keys(chunks: Sequence[Chunk]) -> Keys:
-    """Temperature, seed and position for the choice after each wanted row."""
+    """Temperature, seed and position for each choice."""
     temperatures: list[float] = []
     seeds: list[int] = []
     positions: list[int] = []
     for chunk in chunks:
         if chunk.is_last:
-            sampler, count = chunk.sequence.sampler, 1 + len(chunk.draft)
-            positions += chunk.choice_positions
-            temperatures += [sampler.temperature] * count
-            seeds += [sampler.seed % (1 << 64)] * count
+            sampler, wanted = chunk.sequence.sampler, [not masked for masked in _masked(chunk)]
+            positions += compress(chunk.choice_positions, wanted)
+            temperatures += [sampler.temperature] * sum(wanted)
+            seeds += [sampler.seed % (1 << 64)] * sum(wanted)
     return Keys(temperatures, seeds, positions)

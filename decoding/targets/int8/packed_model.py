@@ -24,7 +24,7 @@ from decoding.checkpoints.fetch.cache_folder import cache_root, exclusive, whole
 from decoding.checkpoints.fetch.checked_files import crc32_of, flush
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import ModelUnavailable
-from kernels.cpu.int8_products import BLOCK
+from kernels.cpu.job import BLOCK
 
 Arrays = dict[str, npt.NDArray[Any]]
 NAMES = (
@@ -39,7 +39,7 @@ NAMES = (
     "lm_head",
 )
 _SUMS = "crc32.json"
-_FORMAT = 2  # raised when the numbers change, so that older folders are made anew
+_FORMAT = 3  # raised when the numbers change, so that older folders are made anew
 _KEPT = 3  # models, and adapters on them
 
 
@@ -56,7 +56,8 @@ def head_room(config: ModelConfig) -> int:
 def kept_packed(files: Iterable[Path], make: Callable[[], Arrays]) -> Arrays:
     """The packed model of these files, those of an adapter included, mapped from the cache.
 
-    It is made first where it is not there or damaged. Where the cache cannot be written, a line on stderr says so, and the
+    It is made first where it is not there, or its files have another size or time than they were written with; only
+    `damaged_models` reads them whole. Where the cache cannot be written, a line on stderr says so, and the
     model stays in memory.
     """
     folder = cache_root() / "packed" / _key(files)
@@ -74,11 +75,16 @@ def kept_packed(files: Iterable[Path], make: Callable[[], Arrays]) -> Arrays:
     return _mapped(folder) or made
 
 
+def damaged_models() -> list[Path]:
+    """Folders of packed models whose checksums are wrong, which takes a second; such a folder can be removed."""
+    return [folder for folder in sorted((cache_root() / "packed").glob("*/")) if not _is_intact(folder)]
+
+
 def _write(folder: Path, arrays: Arrays) -> None:
-    """The arrays and their checksums, on the disk before the folder gets its name."""
+    """The arrays, their sizes and checksums, on the disk before the folder gets its name."""
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
-    sums = {file.name: crc32_of(file) for file in folder.glob("*.npy")}
+    sums = {file.name: (*_stamp(file), crc32_of(file)) for file in folder.glob("*.npy")}
     (folder / _SUMS).write_text(json.dumps(sums))
     for file in folder.iterdir():
         flush(file)
@@ -87,16 +93,31 @@ def _write(folder: Path, arrays: Arrays) -> None:
 def _mapped(folder: Path) -> Arrays | None:
     try:
         sums = json.loads((folder / _SUMS).read_text())
-        if any(sums[f"{name}.npy"] != crc32_of(folder / f"{name}.npy") for name in NAMES):
+        if any(tuple(sums[f"{name}.npy"][:2]) != _stamp(folder / f"{name}.npy") for name in NAMES):
             return None
         found = {
             name: np.load(folder / f"{name}.npy", mmap_mode="c") for name in NAMES
         }  # "c": torch, for heads, takes no others
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     with suppress(OSError):  # a cache that may only be read
         os.utime(folder)  # used last
     return found
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    stat = file.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _is_intact(folder: Path) -> bool:
+    try:
+        sums = json.loads((folder / _SUMS).read_text())
+        return all(sums[f"{name}.npy"][2] == crc32_of(folder / f"{name}.npy") for name in NAMES)
+    except TypeError:  # an older format, which is not read any more
+        return True
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def keep_newest(parent: Path) -> None:

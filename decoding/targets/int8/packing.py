@@ -12,10 +12,10 @@ from decoding.errors import UnsupportedModel
 from decoding.targets.int8.packed_model import Arrays, head_room, padded
 from decoding.targets.int8.quantize import HEAD, rotated, rotated_layers, rounded
 from decoding.targets.int8.rotation import stream_rotation
-from kernels.cpu.int8_products import BLOCK, pack
+from kernels.cpu.int8_products import pack
+from kernels.cpu.job import BLOCK
 from kernels.cpu.quantize import hadamard_reference
 
-LEVELS = 127
 _HALF = BLOCK // 2
 
 
@@ -130,7 +130,7 @@ class _Packer:
     def _add(self, weight: Tensor, bias: Tensor | None) -> None:
         """The next matrix, with its outputs padded."""
         outputs = padded(len(weight))
-        steps, scale = rounded(padded_to(weight, outputs), LEVELS)
+        steps, scale = rounded(padded_to(weight, outputs))
         self._matrices.append(pack(steps.numpy()))
         self._scales.append(scale)
         self._offsets.append(128 * steps.numpy().sum(1, dtype=np.int32))

@@ -1,4 +1,7 @@
-"""A model's matrices as integers of 8 bits, and the file in the user's cache that keeps them, so that they are made once."""
+"""A model's matrices rounded to 8 bits, which torch multiplies as fp32, for machines that do not run our kernels.
+
+The file in the user's cache that keeps them is here, too: they are made once.
+"""
 
 import hashlib
 import sys
@@ -16,10 +19,13 @@ from decoding.checkpoints.fetch.cache_folder import cache_root
 from decoding.checkpoints.fetch.checked_files import CheckedFiles
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
+from decoding.targets import fast_ops
+from decoding.targets.fast_ops import Projection
 from decoding.targets.int8.rotation import block_rotation, cosines, stream_rotation
 
 HEAD = "lm_head.weight"
-_FORMAT = 1  # raised when the integers change, so that older files are made anew
+LEVELS = 127
+_FORMAT = 2  # raised when the integers change, so that older files are made anew
 _KEPT = 3  # files: models, and adapters on them
 
 _NORM_BEFORE = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "input_layernorm") | dict.fromkeys(
@@ -34,21 +40,21 @@ class Rounded(NamedTuple):
     scale: Tensor  # fp32 [out], of values that bf16 can hold
 
 
-def levels() -> int:
-    """Steps of a weight's magnitude. FBGEMM's products clip on processors without VNNI, where two neighbouring weights and
-    inputs are nearly the largest: 63 steps are never clipped, and lose twice as much. torch's other kernel takes all 127.
+def projection(weight: Rounded, bias: Tensor | None = None, rotates: bool = False) -> Projection:
+    """As `fast_ops.projection`, for x in fp32, which the rounded weights are multiplied with as fp32.
+
+    rotates: x is rotated first, as the weight was (`block_rotation`).
     """
-    return 95 if has_fbgemm() else 127
+    inner = fast_ops.projection(weight.steps * weight.scale[:, None], bias)
+    if not rotates:
+        return inner
+    rotation = torch.from_numpy(block_rotation(weight.steps.shape[1]))
+    return lambda x: inner(rotated(x, rotation))
 
 
-def has_fbgemm() -> bool:
-    """Whether torch has FBGEMM's products here. Its makers announce that quantised tensors, which they need, will go."""
-    return "fbgemm" in torch.backends.quantized.supported_engines and hasattr(torch, "quantize_per_channel")
-
-
-def rounded(weight: Tensor, most: int) -> Rounded:
-    """At most `most` (127 or less) steps up and down in every row; they are chosen for the scale as rounded to bf16."""
-    scale = (weight.float().abs().amax(1) / most).clamp_min(torch.finfo(torch.bfloat16).tiny)
+def rounded(weight: Tensor) -> Rounded:
+    """At most 127 steps up and down in every row; they are chosen for the scale as rounded to bf16."""
+    scale = (weight.float().abs().amax(1) / LEVELS).clamp_min(torch.finfo(torch.bfloat16).tiny)
     scale = scale.to(torch.bfloat16).float()
     return Rounded((weight.float() / scale[:, None]).round_().clamp_(-127, 127).to(torch.int8), scale)
 
@@ -82,7 +88,7 @@ def _rotated_blocks(weight: Tensor) -> Tensor:
 
 
 def _named(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:
-    for part, tensor in rounded(weight, levels())._asdict().items():
+    for part, tensor in rounded(weight)._asdict().items():
         yield f"{name}.{part}", tensor
 
 
@@ -116,7 +122,7 @@ def _loaded(path: Path | None) -> Mapping[str, Tensor] | None:
 
 def _key(files: Iterable[Path], adapter_sha256: str | None) -> str:
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr((_FORMAT, levels(), stats, adapter_sha256)).encode()).hexdigest()[:32]
+    return hashlib.sha256(repr((_FORMAT, stats, adapter_sha256)).encode()).hexdigest()[:32]
 
 
 def rotated(x: Tensor, rotation: Tensor) -> Tensor:

@@ -9,8 +9,6 @@ import torch
 
 from decoding.checkpoints.resolve import read_weights, resolve
 from decoding.serving.text_decoder import TextDecoder
-from decoding.targets.int8.linear import Int8Layers
-from decoding.targets.int8.quantize import levels, rounded
 
 _READ_BYTES = 256 << 20
 _MATRIX = 1024  # rows and columns
@@ -41,12 +39,14 @@ def measure_floor(decoder: TextDecoder) -> Floor:
     read = torch.zeros(_READ_BYTES // 4, device=head.device)
     left, right = torch.zeros(2, _MATRIX, _MATRIX, dtype=head.dtype, device=head.device)
     is_small = decoder.target.weight_dtype == "int8"
-    multiply = Int8Layers().projection(rounded(right, levels())) if is_small else lambda x: x @ right
+    if is_small:
+        left, right = left.to(torch.int8), right.to(torch.int8)
+    multiply = torch._int_mm if is_small else torch.mm
     return Floor(
         weight_bytes=(layers + head.numel()) * (1 if is_small else head.itemsize),
         multiplications=layers + head.numel(),
         bytes_per_s=_READ_BYTES / _best_s(lambda: read.sum()),
-        flops_per_s=2 * _MATRIX**3 / _best_s(lambda: multiply(left)),
+        flops_per_s=2 * _MATRIX**3 / _best_s(lambda: multiply(left, right)),
     )
 
 

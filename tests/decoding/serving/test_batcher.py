@@ -7,6 +7,7 @@ from time import sleep
 from typing import Any
 
 import pytest
+import torch
 
 from decoding.engine.draft import Draft
 from decoding.engine.loop import PromptTooLong, Request, decode
@@ -24,6 +25,37 @@ PROMPTS = [tuple(range(1, 4 + index)) for index in range(6)]
 def request(index: int, method: Any = None, **options: Any) -> Request:
     method = method or Fuzz(index)
     return Request(PROMPTS[index], method, 30, Sampler(0.7, index), **options)
+
+
+class OnKernels(ToyTarget):
+    runtime = "kernels"
+
+
+class Noting(Fuzz):
+    """Notes how many threads torch has while it drafts."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.threads: set[int] = set()
+
+    def propose(self, tokens: Sequence[int], room: int) -> Draft:
+        self.threads.add(torch.get_num_threads())
+        return super().propose(tokens, room)
+
+
+@pytest.mark.parametrize(("target", "wanted"), [(OnKernels, {1}), (ToyTarget, {2})])
+def test_torch_has_one_thread_beside_our_kernels_and_its_own_again_afterwards(
+    target: type[ToyTarget], wanted: set[int]
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        method = Noting()
+        list(Batcher(target()).decode([request(0, method)]))
+        assert method.threads == wanted
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def text(rounds: Iterator[Round] | Sequence[Round]) -> list[int]:

@@ -5,9 +5,11 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 import torch
@@ -27,8 +29,10 @@ from decoding.methods.registry import METHODS, load_method
 from decoding.serving import load
 from decoding.serving.load import load_text_decoder
 from decoding.targets.fast_target import FastTarget
+from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.cpu_model import CpuModel
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
+from decoding.targets.int8.packed_model import damaged_models
 from decoding.targets.int8.packing import packed_model
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz
@@ -192,6 +196,28 @@ def test_the_choice_is_the_samplers_choice_of_the_logits() -> None:
         target.close(sequence)
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+def test_masks_pass_the_lm_head_only_when_they_are_asked_for(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, asked = fresh(), list[int]()
+    forward = target.model.forward
+
+    def counting(parts: Any, keys: Any, taps: Any) -> Any:
+        found = forward(parts, keys, taps)
+        asked.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(target.model, "forward", counting)
+    plain = Draft((9, 4, 9, 7, 9, 9), (-1, 0, 1, -1, 3, 4))
+    found = []
+    for draft in (plain, replace(plain, mask=9)):
+        sequence = target.open(PROMPT, sampler)
+        (scores,) = target.score([Work(sequence, PROMPT[sequence.cached :], draft)])
+        found.append(([scores.choice(node) for node in range(-1, 6)], scores.logits))
+        target.close(sequence)
+    assert found[0][0] == found[1][0] and (found[0][1] == found[1][1]).all()
+    assert asked == [7, 3]
+
+
 def test_hidden_states_are_near_those_of_fp32_and_survive_the_cache() -> None:
     def states(target: CpuTarget | FastTarget) -> Tensor:
         sequence = target.open(PROMPT, Sampler(), taps=(0, 1, 2))  # type: ignore[arg-type]
@@ -291,6 +317,30 @@ def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
         assert (packed / "matrices.npy").read_bytes() == whole
     monkeypatch.setattr(load, "runs_cpu_kernels", lambda: False)
     assert isinstance(load_text_decoder(folder, dtype="int8").target, FastTarget)
+
+
+def test_a_damage_that_no_size_shows_is_found_by_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path))
+    load_text_decoder(str(checkpoint("llama")), dtype="int8")
+    assert damaged_models() == []
+    (packed,) = (tmp_path / "packed").iterdir()
+    file = packed / "matrices.npy"
+    whole, times = file.read_bytes(), file.stat()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert damaged_models() == [packed]
+
+
+def test_damaged_object_code_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path))
+    place = "row_phases:copy"
+    compiled.__wrapped__(place)  # type: ignore[attr-defined]
+    (file,) = (tmp_path / "kernels").glob("*/*.o")
+    whole = file.read_bytes()
+    for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:40], b""):
+        file.write_bytes(damaged)
+        compiled.__wrapped__(place)  # type: ignore[attr-defined]
+        assert len(file.read_bytes()) > 40 and file.read_bytes() != damaged
 
 
 def test_weights_that_do_not_fit_are_refused_in_a_line() -> None:

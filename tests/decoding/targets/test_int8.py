@@ -19,28 +19,19 @@ from decoding.serving.load import load_text_decoder
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_ops import Projection
 from decoding.targets.fast_target import FastTarget
-from decoding.targets.int8 import linear, quantize
-from decoding.targets.int8.linear import Int8Layers
-from decoding.targets.int8.quantize import has_fbgemm, kept, levels, rounded
+from decoding.targets.int8 import quantize
+from decoding.targets.int8.quantize import kept, rounded
 from decoding.targets.int8.rotation import block_rotation, rotated
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 TOKENS = [5, 6, 7, 8]
-WAYS = [pytest.param(True, marks=pytest.mark.skipif(not has_fbgemm(), reason="torch has no FBGEMM here")), False]
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
-
-
-@pytest.fixture(params=WAYS, ids=["fbgemm", "weight only"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    for module in (linear, quantize):
-        monkeypatch.setattr(module, "has_fbgemm", lambda: request.param)
-    return bool(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +44,8 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def projection(weight: Tensor, bias: Tensor | None = None, rotates: bool = False) -> Projection:
-    stored = rotated(weight, block_rotation(weight.shape[1])) if rotates else weight
-    return Int8Layers().projection(rounded(stored, levels()), bias, rotates)
+    stored = torch.from_numpy(rotated(weight.numpy(), block_rotation(weight.shape[1]))) if rotates else weight
+    return quantize.projection(rounded(stored), bias, rotates)
 
 
 def logits_of(target: FastTarget, draft: Draft) -> Tensor:
@@ -66,12 +57,11 @@ def logits_of(target: FastTarget, draft: Draft) -> Tensor:
     return torch.as_tensor(scores.logits)
 
 
-@pytest.mark.parametrize("most", [95, 127])
-def test_integers_use_their_range_and_are_chosen_for_the_scale_as_rounded(most: int) -> None:
+def test_integers_use_their_range_and_are_chosen_for_the_scale_as_rounded() -> None:
     weight = torch.cat([random(50, 64) * torch.logspace(-3, 3, 50)[:, None], torch.zeros(1, 64)])
-    steps, scale = rounded(weight, most)
+    steps, scale = rounded(weight)
     assert torch.equal(scale, scale.to(torch.bfloat16).float())
-    assert steps[:-1].abs().amax(1).min() >= most - 1, "every row uses the whole range: no scale is shared"
+    assert steps[:-1].abs().amax(1).min() >= 126, "every row uses the whole range: no scale is shared"
     error = (steps * scale[:, None] - weight).abs()
     assert (error <= 1.01 * scale[:, None]).all()  # half a step, and one where the largest was clamped
     assert error.mean() < 0.3 * scale.mean()
@@ -79,7 +69,7 @@ def test_integers_use_their_range_and_are_chosen_for_the_scale_as_rounded(most: 
 
 @pytest.mark.parametrize("rows", [1, 9, 40])
 @pytest.mark.parametrize("columns", [64, 1536])
-def test_a_projection_is_near_the_product(way: bool, rows: int, columns: int) -> None:
+def test_a_projection_is_near_the_product(rows: int, columns: int) -> None:
     """Rows of very different size, in input and weights alike, with the error of 8 and 7 bits at most."""
     weight = random(48, columns) * torch.logspace(-2, 2, 48)[:, None]
     bias, x = random(48, seed=1), random(rows, columns, seed=2) * torch.logspace(-3, 3, rows)[:, None]
@@ -89,28 +79,16 @@ def test_a_projection_is_near_the_product(way: bool, rows: int, columns: int) ->
     assert torch.equal(projection(weight)(torch.zeros(2, columns)), torch.zeros(2, 48))
 
 
-@pytest.mark.skipif(not has_fbgemm(), reason="torch has no FBGEMM here")
-def test_turned_inputs_keep_their_bits() -> None:
-    """Inputs with a few large numbers, as a model's are: there the 8 bits of the others are few."""
-    weight, x = random(96, 576), random(20, 576, seed=1)
-    x[:, ::97] *= 20
+@pytest.mark.parametrize("columns", [40, 576, 1537])
+def test_turned_inputs_meet_turned_weights(columns: int) -> None:
+    weight, x = random(96, columns), random(20, columns, seed=1)
     want = x @ weight.t()
     as_is, turned = (projection(weight, rotates=rotates)(x) - want for rotates in (False, True))
-    assert turned.norm() < 0.018 * want.norm() < 0.6 * as_is.norm()
-
-
-@pytest.mark.skipif(not has_fbgemm(), reason="torch has no FBGEMM here")
-@pytest.mark.parametrize("rotates", [False, True])
-@pytest.mark.parametrize("columns", [40, 576, 1537])
-def test_a_row_is_the_same_to_the_bit_in_any_company(columns: int, rotates: bool) -> None:
-    project, x = projection(random(96, columns), rotates=rotates), random(1, columns, seed=1)
-    alone = project(x)
-    for count, scale in ((1, 1e-4), (7, 1e6), (16, 1.0), (200, 3.0)):
-        assert torch.equal(project(torch.cat([x, scale * random(count, columns, seed=2)]))[:1], alone)
+    assert turned.norm() < 0.01 * want.norm() > as_is.norm()
 
 
 @pytest.mark.parametrize("count", [7, 12])
-def test_a_nodes_logits_do_not_depend_on_its_siblings(way: bool, checkpoint: Path, count: int) -> None:
+def test_a_nodes_logits_do_not_depend_on_its_siblings(checkpoint: Path, count: int) -> None:
     """Bit for bit: the first node among siblings that are quiet, and among others whose activations are not."""
     target = FastTarget.load(checkpoint, torch.int8, cache_bytes=0)
     siblings = [tuple(range(start, start + count)) for start in (10, 200)]
@@ -129,7 +107,7 @@ def test_every_method_gives_plain_text(checkpoint: Path, sampler: Sampler) -> No
     assert all(text == texts["plain"] for text in texts.values())
 
 
-def test_text_is_nearly_that_of_fp32_and_it_needs_a_processor(way: bool, checkpoint: Path) -> None:
+def test_text_is_nearly_that_of_fp32_and_it_needs_a_processor(checkpoint: Path) -> None:
     exact = logits_of(FastTarget.load(checkpoint, cache_bytes=0), Draft.chain(TOKENS))
     rough = logits_of(load_text_decoder(str(checkpoint), dtype="int8", target="fast").target, Draft.chain(TOKENS))  # type: ignore[arg-type]
     similar = torch.nn.functional.cosine_similarity(exact, rough)

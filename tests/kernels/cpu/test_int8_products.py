@@ -1,19 +1,24 @@
 """Products of bytes: every processor's kernels give the integers that numpy gives, for any number of rows."""
 
-from typing import get_args
+import re
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+from llvmlite import binding, ir
 
-from kernels.cpu.int8_products import pack, products_of, products_reference, rescale, unpack
+from kernels.cpu.int8_products import _EMITTERS, pack, products_of, products_reference, rescale, unpack
 from kernels.cpu.processor import Variant, variant
 
 BEST = variant()
 pytestmark = pytest.mark.skipif(BEST is None, reason="the processor has neither AVX2 nor better")
 RUNS: dict[Variant | None, tuple[Variant, ...]] = {
-    "avx512_vnni": ("avx512_vnni", "avx_vnni", "avx2"),  # which has the narrower products, too
-    "avx_vnni": ("avx_vnni", "avx2"),
-    "avx2": ("avx2",),
+    "avx512_vnni": ("avx512_vnni", "avx_vnni", "avx2", "generic"),  # which has the narrower products, too
+    "avx_vnni": ("avx_vnni", "avx2", "generic"),
+    "avx2": ("avx2", "generic"),
+    "neon_i8mm": ("neon_i8mm", "neon_dot", "generic"),
+    "neon_dot": ("neon_dot", "generic"),
+    "generic": ("generic",),
     None: (),
 }
 
@@ -42,6 +47,35 @@ def test_products_are_exact(kind: Variant, outputs: int, inputs: int) -> None:
         )
         np.testing.assert_array_equal(sums[:, :outputs], products_reference(x[:, :inputs], packed))
         assert (sums[:, outputs:] == -1).all(), "nothing else is written"
+
+
+@pytest.mark.parametrize(
+    ("kind", "features", "wanted"), [("neon_i8mm", "+i8mm", "usdot"), ("neon_dot", "+dotprod", "sdot")]
+)
+def test_arm_kernels_compile_to_its_dot_products(kind: Variant, features: str, wanted: str) -> None:
+    """What an ARM processor would be given: the code of one step, which nothing here can run."""
+    emit: Any = _EMITTERS[kind](kind)
+    module = ir.Module()
+    function = ir.Function(module, ir.FunctionType(emit.sums, [emit.sums, ir.IntType(32), ir.IntType(64)]), "step")
+    builder = ir.IRBuilder(function.append_basic_block())
+    total, four, address = function.args
+    for weights in emit.weights(builder, address):
+        total = emit.add(builder, total, emit.inputs(builder, four), weights)
+    builder.ret(total)
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    machine = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(features=features)
+    code = machine.emit_assembly(binding.parse_assembly(str(module)))
+    assert re.findall(rf"\t({wanted})\tv\d+.4s, v\d+.16b, v\d+.16b", code)
+    assert "bl" not in re.findall(r"\n\t(\w+)\t", code), "no call of anything"
+
+
+def test_signed_dot_products_give_the_same_integers() -> None:
+    """`_SignedDots` in numpy: (x - 128) w, less -128 w."""
+    random = np.random.default_rng(3)
+    x, w = random.integers(0, 256, (16, 64)), random.integers(-127, 128, (16, 64))
+    turned = (x.astype(np.uint8) ^ np.uint8(0x80)).view(np.int8).astype(int)
+    assert ((turned * w).sum(1) - (-128 * w).sum(1) == (x * w).sum(1)).all()
 
 
 def test_what_is_packed_can_be_unpacked() -> None:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from kernels.choice import choose_reference as of_tensors
-from kernels.cpu.lm_head import CHUNK, choose, choose_reference
+from kernels.cpu.job import CHUNK
+from kernels.cpu.lm_head import choose, choose_reference
 from kernels.cpu.processor import variant
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")

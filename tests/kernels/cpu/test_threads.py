@@ -7,7 +7,8 @@ import pytest
 
 from kernels.cpu.emit import get_long, kernel, put_long
 from kernels.cpu.processor import variant
-from kernels.cpu.threads import Team, claim, finish, thread_count, wait
+from kernels.cpu.team import Team, thread_count
+from kernels.cpu.threads import claim, finish, wait
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 PHASES, PIECES = 6, 50

@@ -4,8 +4,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from kernels.cpu.job import PAGE
 from kernels.cpu.processor import variant
-from kernels.cpu.tree_attention import PAGE, attend, attend_reference
+from kernels.cpu.tree_attention import attend, attend_reference
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 Floats = npt.NDArray[np.float32]

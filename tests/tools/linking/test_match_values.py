@@ -153,6 +153,9 @@ class _Counting:
     def explain(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> QueryError | None:
         return self._inner.explain(sql, limits)
 
+    def prepare(self) -> None:
+        self._inner.prepare()
+
     def interrupt(self) -> None:
         self._inner.interrupt()
 

@@ -7,7 +7,7 @@ Each process is started when it is first needed, and kept. What it answers is re
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tools.databases.isolated.query_process import Opening, Request, Verb
@@ -46,6 +46,15 @@ class IsolatedDatabase:
     def schema(self) -> Schema:
         """See `Database.schema`."""
         return self._database.schema()
+
+    def prepare(self) -> None:
+        """Let a process for queries start while this one does something else."""
+        with self._changed:
+            if not self._closed and not self._idle and not self._busy:
+                worker = QueryWorker(self._opening)
+                worker.begin()
+                self._busy.append(worker)
+                threading.Thread(target=self._start, args=(worker,), daemon=True).start()
 
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
         """Run one guarded query; see `Database.execute`."""
@@ -100,10 +109,21 @@ class IsolatedDatabase:
         try:
             yield worker
         finally:
-            with self._changed:
-                self._busy.remove(worker)
-                self._idle.append(worker)
-                self._changed.notify_all()
+            self._free(worker)
+
+    def _start(self, worker: QueryWorker) -> None:
+        """The worker's process; where none starts, the first query says so."""
+        try:
+            with suppress(OpenError):
+                worker.start()
+        finally:
+            self._free(worker)
+
+    def _free(self, worker: QueryWorker) -> None:
+        with self._changed:
+            self._busy.remove(worker)
+            self._idle.append(worker)
+            self._changed.notify_all()
 
     def _opening(self) -> Opening:
         kind, schema = type(self._database), self._database.schema()

@@ -59,6 +59,11 @@ class QueryWorker:
             return self.ask(request)
         return _loss(watchdog, cause, request.limits)
 
+    def start(self) -> None:
+        """Start the process where there is none. Raises OpenError."""
+        if self._process is None:
+            self._started()
+
     def interrupt(self) -> None:
         """Stop what runs, or is about to."""
         self._is_stopped = True

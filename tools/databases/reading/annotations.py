@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tools.databases.database import Database
+from tools.databases.reading.kept_values import keep_values_alike
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
 from tools.schema import ColumnRef, ForeignKey, Schema, Table
 
@@ -53,6 +54,10 @@ class AnnotatedDatabase:
         """See `Database.explain`."""
         return self._database.explain(sql, limits)
 
+    def prepare(self) -> None:
+        """Get ready for the first query."""
+        self._database.prepare()
+
     def interrupt(self) -> None:
         """See `Database.interrupt`."""
         self._database.interrupt()
@@ -64,8 +69,11 @@ class AnnotatedDatabase:
 
 def with_annotations(database: Database, annotations: Annotations) -> Database:
     """The database with these annotations; the same where there are none. Raises OpenError."""
-    given = annotations.relations or annotations.descriptions
-    return AnnotatedDatabase(database, annotations) if given else database
+    if not (annotations.relations or annotations.descriptions):
+        return database
+    annotated = AnnotatedDatabase(database, annotations)
+    keep_values_alike(annotated, database)
+    return annotated
 
 
 def _annotated(schema: Schema, annotations: Annotations) -> Schema:

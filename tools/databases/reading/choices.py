@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from sqlglot import exp
 
 from tools.databases.database import Database
+from tools.databases.reading.kept_values import read_or_kept
 from tools.result import Limits, QueryError
 from tools.schema import Column, ColumnRef, Schema, Table
 from tools.sql.scope import type_kind
@@ -46,13 +47,16 @@ def chosen(schema: Schema, choices: dict[ColumnRef, tuple[str, ...]]) -> Schema:
 
 
 def _read(database: Database) -> dict[ColumnRef, tuple[str, ...]]:
-    until, found = time.perf_counter() + DEADLINE_S, {}
-    for table, column in _candidates(database.schema()):
+    until = time.perf_counter() + DEADLINE_S
+    candidates = {(table.name, column.name): (table, column) for table, column in _candidates(database.schema())}
+
+    def read(place: ColumnRef) -> tuple[tuple[str, ...], bool] | None:
         left_s = until - time.perf_counter()
-        if left_s <= 0:
-            break
-        found[table.name, column.name] = _values(database, table, column, min(left_s, COLUMN_DEADLINE_S))
-    return {place: values for place, values in found.items() if values}
+        found = _values(database, *candidates[place], min(left_s, COLUMN_DEADLINE_S)) if left_s > 0 else None
+        return None if found is None else (found, True)
+
+    found = read_or_kept(database, "choices", list(candidates), read)
+    return {place: tuple(values) for place, (values, _) in found.items() if values}
 
 
 def _candidates(schema: Schema) -> list[tuple[Table, Column]]:
@@ -77,14 +81,19 @@ def _is_code(text: str) -> bool:
     return text.isdecimal() and int(text) <= LARGEST_CODE
 
 
-def _values(database: Database, table: Table, column: Column, deadline_s: float) -> tuple[str, ...]:
-    """All values in order; none if there are too many, too long ones, or if hardly any occurs twice."""
+def _values(database: Database, table: Table, column: Column, deadline_s: float) -> tuple[str, ...] | None:
+    """All values in order; none if there are too many, too long ones, or if hardly any occurs twice.
+
+    None where they could not be read.
+    """
     name = exp.column(column.name, quoted=True)
     home, _, own = table.name.rpartition(".")
     query = exp.select(name).distinct().from_(exp.table_(own, db=home or None, quoted=True))
     query = query.where(name.copy().is_(exp.null()).not_()).limit(MOST_CHOICES + 1)
     result = database.execute(query.sql(database.dialect), Limits(deadline_s=deadline_s, max_rows=MOST_CHOICES + 1))
-    if isinstance(result, QueryError) or len(result.rows) > MOST_CHOICES:
+    if isinstance(result, QueryError):
+        return None
+    if len(result.rows) > MOST_CHOICES:
         return ()
     texts = sorted(_text(value) for (value,) in result.rows if value != "")
     few = table.row_count is None or 2 * len(texts) <= table.row_count
