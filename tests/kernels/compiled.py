@@ -64,7 +64,7 @@ def compile_all(dtype: torch.dtype) -> None:
     query = rope.rotate_and_store(qkv, turn, turn, turn, ragged, 1, kv_heads, 1e-6)
     for splits in (1, 16):
         tree_attention.tree_attention(query, ragged, 1, kv_heads, splits)
-    compaction.compact_rows(table, 100, [0, 2, 5])
+    compaction.compact([compaction.Move(table, 100, [0, 2, 5])])
     logits, number = torch.empty(16, 152064), torch.zeros(16, dtype=torch.long)
     choice.choose(logits, logits[:, 0].contiguous(), number, number)
     correction = domino.Correction(

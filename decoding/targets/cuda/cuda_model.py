@@ -15,7 +15,7 @@ from torch.nn import functional
 from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.fast_ops import RopeTable
 from decoding.targets.llama_model import Layer, LlamaModel
-from kernels.compaction import compact_rows
+from kernels.compaction import Move, compact
 from kernels.gate import gated
 from kernels.graph import Graph
 from kernels.launch import padded
@@ -43,7 +43,7 @@ class CudaTable(TensorTable):
     """A table whose accepted rows are moved by one kernel."""
 
     def compact(self, start: int, rows: Sequence[int]) -> None:
-        compact_rows(self.data, start, rows)
+        compact([Move(self.data, start, rows)])
 
 
 class CudaModel(LlamaModel):

@@ -116,3 +116,17 @@ def test_the_choice_is_the_samplers() -> None:
         want = [sampler.pick(row.float().cpu().numpy(), 40 + place) for place, row in enumerate(logits)]
         got = chosen_on_gpu(sampler, logits.to(DEVICE), range(40, 44))
         assert got == want
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # rows that belong to no sequence hold anything
+def test_a_path_out_of_place_where_nothing_is_tapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under the default method: the table of hidden states has no planes."""
+    monkeypatch.setattr(tree_attention, "_PROGRAMS", 8)
+    outcomes = []
+    for target in both(tmp_path, "llama"):
+        one = target.open([], Sampler())
+        target.score([Work(one, tokens(4, 1), TREE)])
+        target.commit(one, PATH)
+        (scores,) = target.score([Work(one, tokens(1, 3), Draft())])
+        outcomes.append(torch.as_tensor(scores.logits))
+    torch.testing.assert_close(*outcomes, rtol=0, atol=3e-5)
