@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor

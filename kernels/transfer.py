@@ -14,12 +14,21 @@ from torch import Tensor
 
 
 def sent(numbers: Sequence[int] | NDArray[Any], device: torch.device) -> Tensor:
-    """The numbers, or an array's, on the device. Does not wait for it."""
-    host = torch.from_numpy(np.asarray(numbers, dtype=None if isinstance(numbers, np.ndarray) else np.int64))
-    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+    """Integers, as int64, or an array, on the device. Does not wait for it."""
+    return _pinned(numbers, device).to(device, non_blocking=True)
+
+
+def send_into(buffer: Tensor, numbers: NDArray[Any]) -> None:
+    """Fill the start of a buffer on the device [n, ...] with an array. Does not wait for it."""
+    buffer[: len(numbers)].copy_(_pinned(numbers, buffer.device), non_blocking=True)
 
 
 def fetched(tensor: Tensor) -> list[Any]:
     """The numbers of a tensor. Waits for the device."""
     numbers: list[Any] = tensor.tolist()
     return numbers
+
+
+def _pinned(numbers: Sequence[int] | NDArray[Any], device: torch.device) -> Tensor:
+    host = torch.from_numpy(numbers if isinstance(numbers, np.ndarray) else np.array(numbers, dtype=np.int64))
+    return host.pin_memory() if device.type == "cuda" else host
