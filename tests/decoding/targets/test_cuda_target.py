@@ -19,7 +19,7 @@ from decoding.engine.target import Work
 from decoding.methods.registry import load_method
 from decoding.targets.cuda.cuda_model import CudaModel, bucket_of
 from decoding.targets.fast_target import FastTarget
-from kernels import tree_attention
+from kernels import choice, tree_attention
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 
@@ -30,6 +30,7 @@ PATH = (1, 3, 4)
 
 @pytest.fixture
 def references(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choice.choose is not None, "imported before: what is imported without the interpreter is compiled for a GPU"
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
 
 
