@@ -1,10 +1,11 @@
 """Attention of draft trees: a row sees all its sequence's tokens before the rows, and among the rows its ancestors.
 
 It is an online softmax over contiguous keys and values. They are split among programs if there are few rows (Flash-Decoding,
-Dao et al. 2023), and heads that share keys are folded into the rows. How many programs share a sequence's keys depends on how
-many keys it has, also within a captured graph, whose grid has room for the most: the others end at once and leave no part.
-Parts stay in fp32, because they are rounded once more when they are summed. Earlier tokens need no mask: only the rows' own N x N part
+Dao et al. 2023), and heads that share keys are folded into the rows. Earlier tokens need no mask: only the rows' own N x N part
 has one.
+
+How many programs share a sequence's keys depends on how many keys it has, also within a captured graph, whose grid has room for
+the most: the others end at once and leave no part. Parts stay in fp32, because they are rounded once more when they are summed.
 """
 
 import math

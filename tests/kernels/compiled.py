@@ -71,7 +71,11 @@ def compile_all(dtype: torch.dtype) -> None:
         *(torch.empty(n, m, dtype=dtype) for n, m in ((600, 3072), (256 + 3072, 1024), (600, 256)))
     )
     domino.correct_chain(
-        torch.empty(2, 600), torch.empty(2, 256, dtype=dtype), torch.empty(1024, dtype=dtype), correction
+        torch.empty(2, 600),
+        torch.arange(600),
+        torch.empty(2, 256, dtype=dtype),
+        torch.empty(1024, dtype=dtype),
+        correction,
     )
 
 

@@ -60,7 +60,6 @@ def test_forbidden_tokens_are_never_chosen() -> None:
 def test_the_second_pass_reads_only_tiles_that_may_hold_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that goes through all tiles one after another takes longer than the first pass, which reads all logits."""
     loads: list[int] = []
-
     load = InterpreterBuilder.create_masked_load
 
     def counted(*args: object) -> object:
@@ -73,7 +72,5 @@ def test_the_second_pass_reads_only_tiles_that_may_hold_the_best(monkeypatch: py
         loads.append(0)
         logits = torch.zeros(1, 1024 * tiles)
         logits[0, 5] = 60.0
-        assert (
-            choose(logits, torch.ones(1), torch.ones(1, dtype=torch.long), torch.ones(1, dtype=torch.long)).item() == 5
-        )
+        assert choose(logits, torch.ones(1), one, one).item() == 5
     assert loads[1] - loads[0] == 20 * 4, "the first pass reads heat, seed, position and logits of every tile"

@@ -198,7 +198,8 @@ def _domino(shape: Shape) -> Case:
         shape.random(shape.vocab, shape.rank),
     )
     base = torch.randn(shape.guesses, shape.vocab, device=shape.device)
-    arguments = base, shape.random(shape.guesses, shape.rank), shape.random(shape.gru), weights
+    ids = torch.arange(shape.vocab, device=shape.device)
+    arguments = base, ids, shape.random(shape.guesses, shape.rank), shape.random(shape.gru), weights
     read = base.nbytes + (shape.guesses - 1) * weights.outputs.nbytes + shape.guesses * weights.recurrent.nbytes
     case = _against_reference("domino", domino.correct_chain, domino.correct_chain_reference, read, *arguments)
     from kernels.graph import Graph
