@@ -4,7 +4,7 @@ A copy from pinned memory is only queued: nothing waits for it, and torch's allo
 before it is done. A copy back waits for all that was queued before it: a round can afford one or two of those.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def sent(numbers: Sequence[int] | NDArray[Any], device: torch.device) -> Tensor:
-    """Integers, as int64, or an array, on the device. Does not wait for it."""
+def sent(numbers: Iterable[Any] | NDArray[Any], device: torch.device) -> Tensor:
+    """Integers (or sequences of them), as int64, or an array, on the device. Does not wait for it."""
     return _pinned(numbers, device).to(device, non_blocking=True)
 
 
@@ -23,12 +23,18 @@ def send_into(buffer: Tensor, numbers: NDArray[Any]) -> None:
     buffer[: len(numbers)].copy_(_pinned(numbers, buffer.device), non_blocking=True)
 
 
+def fetched_pair(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Token ids and scores of one shape, on the processor. Waits for the device once."""
+    both = torch.stack([tokens.double(), scores.double()]).cpu()  # fp64 holds both exactly
+    return both[0].long(), both[1]
+
+
 def fetched(tensor: Tensor) -> list[Any]:
     """The numbers of a tensor. Waits for the device."""
     numbers: list[Any] = tensor.tolist()
     return numbers
 
 
-def _pinned(numbers: Sequence[int] | NDArray[Any], device: torch.device) -> Tensor:
-    host = torch.from_numpy(numbers if isinstance(numbers, np.ndarray) else np.array(numbers, dtype=np.int64))
+def _pinned(numbers: Iterable[Any] | NDArray[Any], device: torch.device) -> Tensor:
+    host = torch.from_numpy(numbers if isinstance(numbers, np.ndarray) else np.array(list(numbers), dtype=np.int64))
     return host.pin_memory() if device.type == "cuda" else host

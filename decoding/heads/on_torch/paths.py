@@ -11,6 +11,7 @@ from decoding.heads.on_torch.block import TorchBlock
 from decoding.heads.on_torch.tensor_context import TensorContext
 from decoding.heads.on_torch.vocabulary import log_probabilities
 from kernels.available import runs_kernels
+from kernels.transfer import sent
 
 
 class TorchPaths(TorchBlock):
@@ -49,8 +50,8 @@ class TorchPaths(TorchBlock):
         @torch.inference_mode()
         def expand(depth: int, guessed: Sequence[int], parents: Sequence[int]) -> tuple[Tensor, Tensor]:
             nonlocal prefix
-            before = torch.tensor(guessed or tokens[-1:], device=states.device)
-            prefix = head.read(prefix[list(parents)], self._embedding[before])
+            before = sent(guessed or tokens[-1:], states.device)
+            prefix = head.read(prefix[sent(parents, states.device)], self._embedding[before])
             scores = base[depth].expand(len(before), -1)
             if depth:
                 scores = scores + head.factor(states[depth].expand(len(before), -1), prefix) @ factor_rows.T
