@@ -46,7 +46,7 @@ class _Buffers:
             self.base[at, size - depth + at].fill_(float("inf"))
             self.ids[size - depth + at].fill_(token)
         if not cursor.run:
-            allowed = sent(cursor.allowed(), self.ids.device)
+            allowed = sent(cursor.allowed().copy(), self.ids.device)  # the mask is shared
             self.base[place].masked_fill_(~allowed[self.ids], float("-inf"))
 
 

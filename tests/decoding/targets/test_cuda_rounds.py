@@ -1,5 +1,6 @@
 """What a round on a GPU costs beside its kernels: waits for the device, launches of compaction, rows of the LM head, graphs."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from decoding.engine.target import Work
 from decoding.targets.cuda import cuda_model, cuda_table
 from decoding.targets.cuda.cuda_model import CudaModel
 from decoding.targets.fast_target import FastTarget
-from kernels import choice, graph
+from kernels import choice, compaction, graph
 from kernels.graph import Graph, RecentGraphs
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.waits import Waits, as_kernels
@@ -67,11 +68,27 @@ def test_a_round_of_sixteen_waits_once(
     sequences = [target.open([], Sampler(temperature, seed), taps) for seed in range(BATCH)]
     one_round(target, sequences)
     with Waits(monkeypatch) as waits:
-        kernels = ((cuda_model, "rotate_and_store"), (cuda_model, "tree_attention"), (cuda_table, "compact"))
+        kernels = ((cuda_model, "rotate_and_store"), (cuda_model, "tree_attention"), (compaction, "compact_reference"))
         as_kernels(waits, monkeypatch, *kernels, (choice, "choose"))
         one_round(target, sequences)
         target.score([Work(sequences[0], [5], Draft())])  # makes the moves
     assert waits.seen == ["tolist", "tolist"], "one per forward"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA itself counts")
+def test_cuda_counts_the_same(tmp_path: Path) -> None:
+    path = tiny_checkpoint(tmp_path, "llama", seed=3)
+    target = FastTarget(CudaModel(load_config(path), read_weights(path), torch.float32, "cuda"))
+    sequences = [target.open([], Sampler(0.7, seed)) for seed in range(BATCH)]
+    one_round(target, sequences)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            one_round(target, sequences)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert len([each for each in seen if "synchronizing" in str(each.message)]) == 1
 
 
 def test_the_moves_of_a_round_are_made_together(target: FastTarget, monkeypatch: pytest.MonkeyPatch) -> None:
