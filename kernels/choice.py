@@ -112,26 +112,27 @@ def _decide(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """One program per row. The tile with the best bound comes first, so that few others need to be examined."""
+    """One program per row. Tiles are examined from the best bound down, until no other can hold the best: one or two of 149."""
     row = tl.program_id(0).to(tl.int64)
     tiles = tl.arange(0, BLOCK)
     bounds = tl.load(bounds_ptr + row * TILES + tiles, mask=tiles < TILES, other=float("-inf"))
-    likeliest = tl.argmax(bounds, 0)
     heat = tl.load(heat_ptr + row)
-    chosen = tl.load(tokens_ptr + row * TILES + likeliest)
+    chosen = tl.load(tokens_ptr + row * TILES + tl.argmax(bounds, 0))
     if heat > 0:
         seed, position = tl.load(seed_ptr + row), tl.load(position_ptr + row)
         best = float("-inf")
-        for step in range(TILES + 1):
-            tile = tl.where(step == 0, likeliest, step - 1)
-            if tl.load(bounds_ptr + row * TILES + tile) >= best - _SLACK:
-                token = tile * TILE + tl.arange(0, TILE)
-                uniform = (_words(seed, position, token).to(tl.float64) + 0.5) * (1.0 / 16777216)
-                noise = -tl.log(-tl.log(uniform))
-                scores = _scaled(logits_ptr, allowed_ptr, heat, row, token, VOCAB, MASKED) + noise.to(tl.float32)
-                value, where = tl.max(scores, 0, return_indices=True)
-                found = (tile * TILE + where).to(tl.int64)
-                better = (value > best) | ((value == best) & (found < chosen))
-                chosen = tl.where(better, found, chosen)
-                best = tl.maximum(best, value)
+        highest = tl.max(bounds, 0)
+        while (highest >= best - _SLACK) & (highest > float("-inf")):
+            tile = tl.argmax(bounds, 0)
+            token = tile * TILE + tl.arange(0, TILE)
+            uniform = (_words(seed, position, token).to(tl.float64) + 0.5) * (1.0 / 16777216)
+            noise = -tl.log(-tl.log(uniform))
+            scores = _scaled(logits_ptr, allowed_ptr, heat, row, token, VOCAB, MASKED) + noise.to(tl.float32)
+            value, where = tl.max(scores, 0, return_indices=True)
+            found = (tile * TILE + where).to(tl.int64)
+            better = (value > best) | ((value == best) & (found < chosen))
+            chosen = tl.where(better, found, chosen)
+            best = tl.maximum(best, value)
+            bounds = tl.where(tiles == tile, float("-inf"), bounds)
+            highest = tl.max(bounds, 0)
     tl.store(chosen_ptr + row, chosen)

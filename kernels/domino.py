@@ -20,27 +20,26 @@ _UNITS = 128  # of the encoder, in a program
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A Domino head's weights, prepared for the `size` tokens that it may draft, in any order."""
+    """A Domino head's weights, prepared for all tokens of a vocabulary."""
 
-    inputs: (
-        Tensor  # [size, 3 * gru]: each token's embedding times the encoder's input weights (gates r, z, n as in torch)
-    )
+    inputs: Tensor  # [vocab, 3 * gru]: embeddings times the encoder's input weights (gates r, z, n as in torch)
     recurrent: Tensor  # [rank + 3 * gru, gru]: for the correction's first factor, and for the encoder's gates
-    outputs: Tensor  # [size, rank]: the second factor
+    outputs: Tensor  # [vocab, rank]: the second factor
 
     @property
     def rank(self) -> int:
         return self.outputs.shape[1]
 
 
-def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Correction) -> Tensor:
-    """Indices [depth] of the best guesses in the draft vocabulary, one after another.
+def correct_chain(base: Tensor, ids: Tensor, places: Tensor, start: Tensor, correction: Correction) -> Tensor:
+    """The best guesses [depth], one after another: token ids, int64.
 
-    base [depth, size], fp32: logits before the correction, which the first position does not get. places [depth, rank]: the
+    base [depth, size], fp32: logits before the correction, which the first position does not get; -inf forbids a token.
+    ids [size], int64: the tokens that may be drafted, in the order of base. places [depth, rank]: the
     states' part of the correction at each position. start [gru]: the encoder's state after the last known token.
     """
     if not on_triton(base):
-        return correct_chain_reference(base, places, start, correction)
+        return correct_chain_reference(base, ids, places, start, correction)
     (depth, size), rank = base.shape, correction.rank
     tiles = triton.cdiv(size, _TILE)
     chosen = torch.empty(depth, dtype=torch.long, device=base.device)
@@ -51,6 +50,7 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
         mixed = torch.mv(correction.recurrent, state)
         _tile_best[(tiles,)](
             base[index],
+            ids,
             places[index],
             mixed,
             correction.outputs,
@@ -64,6 +64,7 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
         following = torch.empty_like(state)
         _choose_and_read[(triton.cdiv(len(state), _UNITS),)](
             *partial[:2],
+            ids,
             correction.inputs,
             mixed,
             state,
@@ -79,14 +80,14 @@ def correct_chain(base: Tensor, places: Tensor, start: Tensor, correction: Corre
     return chosen
 
 
-def correct_chain_reference(base: Tensor, places: Tensor, start: Tensor, correction: Correction) -> Tensor:
+def correct_chain_reference(base: Tensor, ids: Tensor, places: Tensor, start: Tensor, correction: Correction) -> Tensor:
     """The same, operator by operator, with the corrected logits in memory."""
     chosen, state, rank = [], start, correction.rank
     for index, logits in enumerate(base):
         mixed = correction.recurrent @ state
         if index:
-            logits = logits + correction.outputs @ torch.nn.functional.silu(places[index] + mixed[:rank])
-        chosen.append(logits.argmax())
+            logits = logits + correction.outputs[ids] @ torch.nn.functional.silu(places[index] + mixed[:rank])
+        chosen.append(ids[logits.argmax()])
         reset_in, update_in, new_in = correction.inputs[chosen[-1]].chunk(3)
         reset, update, new = mixed[rank:].chunk(3)
         candidate = torch.tanh(new_in + torch.sigmoid(reset_in + reset) * new)
@@ -97,6 +98,7 @@ def correct_chain_reference(base: Tensor, places: Tensor, start: Tensor, correct
 @triton.jit
 def _tile_best(  # type: ignore[no-untyped-def]
     base_ptr,
+    ids_ptr,
     place_ptr,
     mixed_ptr,
     outputs_ptr,
@@ -117,7 +119,8 @@ def _tile_best(  # type: ignore[no-untyped-def]
         factor = tl.load(place_ptr + column, mask=inside, other=0.0).to(tl.float32)
         factor += tl.load(mixed_ptr + column, mask=inside, other=0.0)
         factor = factor * tl.sigmoid(factor)
-        at = token.to(tl.int64)[:, None] * RANK + column[None, :]
+        row = tl.load(ids_ptr + token, mask=token < SIZE, other=0)
+        at = row[:, None] * RANK + column[None, :]
         outputs = tl.load(outputs_ptr + at, mask=(token < SIZE)[:, None] & inside[None, :], other=0.0)
         scores += tl.sum(outputs.to(tl.float32) * factor[None, :], 1)
     best, where = tl.max(scores, 0, return_indices=True)
@@ -129,6 +132,7 @@ def _tile_best(  # type: ignore[no-untyped-def]
 def _choose_and_read(  # type: ignore[no-untyped-def]
     best_ptr,
     best_at_ptr,
+    ids_ptr,
     inputs_ptr,
     mixed_ptr,
     state_ptr,
@@ -143,7 +147,7 @@ def _choose_and_read(  # type: ignore[no-untyped-def]
     """One program per block of encoder units: finds the best of all tiles, and updates its units with that token."""
     tiles = tl.arange(0, BLOCK_TILES)
     best = tl.load(best_ptr + tiles, mask=tiles < TILES, other=float("-inf"))
-    token = tl.load(best_at_ptr + tl.argmax(best, 0)).to(tl.int64)
+    token = tl.load(ids_ptr + tl.load(best_at_ptr + tl.argmax(best, 0)))
     tl.store(chosen_ptr, token)
     unit = tl.program_id(0) * UNITS + tl.arange(0, UNITS)
     inside = unit < GRU

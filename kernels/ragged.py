@@ -8,8 +8,11 @@ own table of keys and values, [2 * layers * kv_heads, capacity, head_dim], with 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from kernels.transfer import send_into
 
 _ROW_FACTS, _SEQUENCE_FACTS = 4, 6
 
@@ -34,49 +37,67 @@ class SequenceRows:
 
 
 class Ragged:
-    """Buffers for up to `sequences` sequences that feed up to `rows` rows together and up to `width` each."""
+    """Buffers for up to `sequences` sequences that feed up to `rows` rows together and up to `width` each.
 
-    def __init__(self, sequences: int, rows: int, width: int, device: torch.device | str) -> None:
-        self.rows, self.width = rows, width
-        self._host = torch.zeros(_ROW_FACTS * rows + _SEQUENCE_FACTS * sequences, dtype=torch.long)
-        self._facts = self._host.to(device)
-        split = _ROW_FACTS * rows
+    heads: room for the rows whose logits are asked for. trees: whether there is room for rows that do not see all before them.
+    All numbers go to the device in one copy, which nothing waits for.
+    """
+
+    def __init__(
+        self,
+        sequences: int,
+        rows: int,
+        width: int,
+        device: torch.device | str,
+        heads: int = 0,
+        trees: bool = True,
+    ) -> None:
+        self.rows, self.width, self.heads = rows, width, heads
+        self._sizes = _ROW_FACTS * rows, _SEQUENCE_FACTS * sequences, heads
+        numbers = sum(self._sizes)
+        self._buffer = torch.zeros(8 * numbers + rows * width * trees, dtype=torch.uint8, device=device)
+        by_row, by_sequence, self.wanted = torch.split(self._buffer[: 8 * numbers].view(torch.long), list(self._sizes))
         # [rows]: token id; position in the text; index of its sequence, -1 for none; its row in that sequence's table
-        self.token, self.position, self.owner, self.slot = self._facts[:split].view(_ROW_FACTS, rows)
+        self.token, self.position, self.owner, self.slot = by_row.view(_ROW_FACTS, rows)
         # [sequences]: the table's address and capacity; first row and number of rows here; tokens before; no tree
-        self.address, self.capacity, self.first, self.count, self.before, self.causal = self._facts[split:].view(
+        self.address, self.capacity, self.first, self.count, self.before, self.causal = by_sequence.view(
             _SEQUENCE_FACTS, sequences
         )
-        self.seen = torch.zeros(rows, width, dtype=torch.uint8, device=device)  # read where `causal` is 0
+        seen = self._buffer[8 * numbers :]
+        self.seen = seen.view(rows, width) if trees else seen  # read where `causal` is 0
         self.fill([])
 
     @classmethod
-    def of(cls, parts: Sequence[SequenceRows]) -> "Ragged":
+    def of(cls, parts: Sequence[SequenceRows], wanted: Sequence[int] = ()) -> "Ragged":
         """Buffers of exactly the needed size."""
-        counts = [len(part) for part in parts]
-        ragged = cls(len(parts), sum(counts), max(counts), parts[0].table.device)
-        ragged.fill(parts)
+        counts, trees = [len(part) for part in parts], any(part.seen is not None for part in parts)
+        ragged = cls(len(parts), sum(counts), max(counts), parts[0].table.device, len(wanted), trees)
+        ragged.fill(parts, wanted)
         return ragged
 
     @property
     def sequences(self) -> int:
         return len(self.count)
 
-    def fill(self, parts: Sequence[SequenceRows]) -> None:
-        """Describe the next forward. Rows are ordered by sequence; leftover rows belong to none."""
+    def fill(self, parts: Sequence[SequenceRows], wanted: Sequence[int] = ()) -> None:
+        """Describe the next forward. Rows are ordered by sequence; leftover rows belong to none.
+
+        wanted: rows whose logits are asked for; leftover room for them names row 0.
+        """
         self.parts = list(parts)  # the references use these
-        self._host.zero_()
-        by_row = self._host[: _ROW_FACTS * self.rows].view(_ROW_FACTS, -1)
-        by_sequence = self._host[_ROW_FACTS * self.rows :].view(_SEQUENCE_FACTS, -1)
-        by_row[2] = -1
-        first = 0
+        numbers = sum(self._sizes)
+        masked = sum(map(len, parts)) if any(part.seen is not None for part in parts) else 0
+        host = np.zeros(8 * numbers + masked * self.width, dtype=np.uint8)
+        by_row, by_sequence, heads = np.split(host[: 8 * numbers].view(np.int64), np.cumsum(self._sizes[:2]))
+        by_row, by_sequence = by_row.reshape(_ROW_FACTS, -1), by_sequence.reshape(_SEQUENCE_FACTS, -1)
+        seen = host[8 * numbers :].reshape(-1, self.width)
+        by_row[2], heads[: len(wanted)], first = -1, wanted, 0
         for index, part in enumerate(parts):
             count, table = len(part), part.table
             slots = range(part.before, part.before + count)
-            by_row[:, first : first + count] = torch.tensor([part.tokens, part.positions, [index] * count, slots])
-            facts = table.data_ptr(), table.shape[1], first, count, part.before, part.seen is None
-            by_sequence[:, index] = torch.tensor(facts)
+            by_row[:, first : first + count] = part.tokens, part.positions, [index] * count, slots
+            by_sequence[:, index] = table.data_ptr(), table.shape[1], first, count, part.before, part.seen is None
             if part.seen is not None:
-                self.seen[first : first + count, :count] = part.seen.to(self.seen)
+                seen[first : first + count, :count] = part.seen.numpy()
             first += count
-        self._facts.copy_(self._host)
+        send_into(self._buffer, host)

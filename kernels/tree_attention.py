@@ -3,6 +3,9 @@
 It is an online softmax over contiguous keys and values. They are split among programs if there are few rows (Flash-Decoding,
 Dao et al. 2023), and heads that share keys are folded into the rows. Earlier tokens need no mask: only the rows' own N x N part
 has one.
+
+How many programs share a sequence's keys depends on how many keys it has, also within a captured graph, whose grid has room for
+the most: the others end at once and leave no part. Parts stay in fp32, because they are rounded once more when they are summed.
 """
 
 import math
@@ -20,13 +23,14 @@ _PROGRAMS = 264  # two for each multiprocessor of an H100 or H200
 _MOST_SPLITS = 32
 _MOST_QUERIES = 64  # folded rows of a program
 _KEYS = 64  # of a tile
+_LEAST_KEYS = tl.constexpr(128)  # of a split: with fewer, a program's start and its part cost more than the keys
 
 
 def tree_attention(query: Tensor, ragged: Ragged, layer: int, kv_heads: int, splits: int = 0) -> Tensor:
     """query [rows, heads, dim], contiguous, with the rows' own keys and values already in their tables -> [rows, heads, dim].
 
-    The output of rows that belong to no sequence is undefined. splits: the number of programs among which a sequence's keys are
-    divided, a power of two; 0 chooses it by the shape.
+    The output of rows that belong to no sequence is undefined. splits: the most programs among which a sequence's keys are
+    divided, a power of two, if there are enough; 0 chooses it by the shape.
     """
     if not on_triton(query):
         return tree_attention_reference(query, ragged, layer, kv_heads)
@@ -64,7 +68,18 @@ def tree_attention(query: Tensor, ragged: Ragged, layer: int, kv_heads: int, spl
         num_stages=2,  # so that two programs fit on a multiprocessor
     )
     if splits > 1:
-        _combine[(rows, heads)](mixed, softmax, out, rows * heads, DIM=dim, BLOCK_DIM=padded(dim), SPLITS=splits)
+        _combine[(rows, heads)](
+            mixed,
+            softmax,
+            out,
+            ragged.owner,
+            ragged.count,
+            ragged.before,
+            rows * heads,
+            DIM=dim,
+            BLOCK_DIM=padded(dim),
+            SPLITS=splits,
+        )
     return out
 
 
@@ -113,9 +128,9 @@ def _attend(  # type: ignore[no-untyped-def]
     blocks = tl.cdiv(width, block_rows)
     sequence, start = tl.program_id(0) // blocks, tl.program_id(0) % blocks * block_rows
     kv_head, split = tl.program_id(1), tl.program_id(2)
-    count = tl.load(count_ptr + sequence).to(tl.int32)
-    if start < count:
-        before = tl.load(before_ptr + sequence).to(tl.int32)
+    count, before = tl.load(count_ptr + sequence).to(tl.int32), tl.load(before_ptr + sequence).to(tl.int32)
+    used = _used_splits(before + count, SPLITS)
+    if (start < count) & (split < used):
         folded, dims = tl.arange(0, QUERIES), tl.arange(0, BLOCK_DIM)
         row = start + folded // GROUP  # of the sequence
         valid = (folded // GROUP < block_rows) & (row < count)
@@ -132,7 +147,7 @@ def _attend(  # type: ignore[no-untyped-def]
         values_ptr = keys_ptr + KV_HEADS * capacity * DIM
 
         end = before + tl.minimum(count, start + block_rows)  # no row sees those after it
-        share = tl.cdiv(tl.cdiv(end, SPLITS), KEYS) * KEYS
+        share = tl.cdiv(tl.cdiv(end, used), KEYS) * KEYS
         low = split * share
         high = tl.minimum(low + share, end)
         best = tl.full([QUERIES], float("-inf"), tl.float32)
@@ -195,16 +210,36 @@ def _tile(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _used_splits(keys, SPLITS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Among how many programs a sequence's keys, those of its rows included, are divided."""
+    return tl.minimum(SPLITS, tl.cdiv(keys, _LEAST_KEYS))
+
+
+@triton.jit
 def _combine(  # type: ignore[no-untyped-def]
-    mixed_ptr, softmax_ptr, out_ptr, flats, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, SPLITS: tl.constexpr
+    mixed_ptr,
+    softmax_ptr,
+    out_ptr,
+    owner_ptr,
+    count_ptr,
+    before_ptr,
+    flats,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    SPLITS: tl.constexpr,
 ):
-    """One program per head of a row: sums the splits, weighted by their softmaxes."""
-    flat = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
-    dims = tl.arange(0, BLOCK_DIM)
-    at = tl.arange(0, SPLITS) * flats + flat
-    best = tl.load(softmax_ptr + 2 * at)
-    weight = tl.exp2(best - tl.max(best, 0))
-    total = tl.sum(weight * tl.load(softmax_ptr + 2 * at + 1), 0)
-    parts = tl.load(mixed_ptr + at[:, None] * DIM + dims[None, :], mask=(dims < DIM)[None, :], other=0.0)
-    mixed = tl.sum(weight[:, None] * parts, 0)
-    tl.store(out_ptr + flat * DIM + dims, (mixed / total).to(out_ptr.dtype.element_ty), mask=dims < DIM)
+    """One program per head of a row: sums the splits that were used, weighted by their softmaxes."""
+    owner = tl.load(owner_ptr + tl.program_id(0))
+    if owner >= 0:
+        flat = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+        dims, split = tl.arange(0, BLOCK_DIM), tl.arange(0, SPLITS)
+        keys = tl.load(before_ptr + owner).to(tl.int32) + tl.load(count_ptr + owner).to(tl.int32)
+        used = split < _used_splits(keys, SPLITS)
+        at = split * flats + flat
+        best = tl.load(softmax_ptr + 2 * at, mask=used, other=float("-inf"))
+        weight = tl.exp2(best - tl.max(best, 0))
+        total = tl.sum(weight * tl.load(softmax_ptr + 2 * at + 1, mask=used, other=0.0), 0)
+        loads = used[:, None] & (dims < DIM)[None, :]
+        parts = tl.load(mixed_ptr + at[:, None] * DIM + dims[None, :], mask=loads, other=0.0)
+        mixed = tl.sum(weight[:, None] * parts, 0)
+        tl.store(out_ptr + flat * DIM + dims, (mixed / total).to(out_ptr.dtype.element_ty), mask=dims < DIM)

@@ -27,6 +27,11 @@ class ConstraintCursor:
         """The cursor before the first generated token."""
         return cls(constraint, stop, constraint.start())
 
+    @property
+    def ended(self) -> bool:
+        """Whether a stop token came: nothing may follow it."""
+        return self._state is None
+
     def admits(self, token: int) -> bool:
         """Whether the token may follow."""
         if self.run or self._state is None:

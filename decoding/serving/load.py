@@ -106,7 +106,9 @@ def _fast_target(
     if runs_kernels(device):
         from decoding.targets.cuda.cuda_model import CudaModel
 
-        return FastTarget(CudaModel(load_config(path), weights, tensor_dtype(dtype), device), cache_bytes)
+        model = CudaModel(load_config(path), weights, tensor_dtype(dtype), device)
+        model.prepare()
+        return FastTarget(model, cache_bytes)
     if dtype == "int8":
         weights = _rounded(path, weights, adapter)
     return FastTarget(FastModel(load_config(path), weights, tensor_dtype(dtype), device), cache_bytes)

@@ -4,7 +4,8 @@ Equal to `hf_target` within rounding. In fp32, logits differ by less than 2e-5 o
 8 there) and by less than 3e-4 on the embedded model (40); in bf16 they are as near to fp32 as transformers' own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from torch import Tensor
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
+from decoding.engine.sampling.tensor_choice import chooser, chosen_together
+from decoding.engine.target import Array, Scores
 from decoding.targets.cache import cached_target
 from decoding.targets.cache.cached_target import CachedSequence, CachedTarget, Scored
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.fast_model import FastModel
 from decoding.targets.llama_model import LlamaModel
-from decoding.targets.tensor_scores import dtype_name, tensor_scores
+from decoding.targets.tensor_scores import dtype_name, scores_of
 from kernels.ragged import SequenceRows
 
 CHUNK_ROWS = 128  # attention goes chunk by chunk, so a prompt's first rows do not meet the keys of its last ones
@@ -64,7 +67,11 @@ class FastTarget(CachedTarget[Table, Tensor]):
 
     @property
     def _chunk_rows(self) -> int:
-        return CHUNK_ROWS
+        return self.model.forward_rows or CHUNK_ROWS
+
+    @property
+    def _forward_rows(self) -> int:
+        return self.model.forward_rows or super()._forward_rows
 
     def _new_cache(self, source: Tensor | None, count: int) -> Table:
         table = self._idle.pop() if self._idle else self.model.new_table()
@@ -88,14 +95,22 @@ class FastTarget(CachedTarget[Table, Tensor]):
         heads = [start + row for chunk, start in zip(chunks, starts, strict=False) for row in chunk.head_rows()]
         logits, hidden = self.model.forward([_rows(chunk) for chunk in chunks], taps, heads)
         last = [chunk for chunk in chunks if chunk.is_last]
+        choosers = self._choosers(last, logits) if last else ()
         parts = torch.split(logits, [1 + len(chunk.draft) for chunk in last])
-        scored: list[Scored] = [
-            lambda hidden, chunk=chunk, part=part: tensor_scores(
-                chunk.sequence.sampler, part, hidden, chunk.choice_positions.__getitem__
-            )
-            for chunk, part in zip(last, parts, strict=True)
-        ]
-        return scored, hidden
+        return [partial(_scores, *each) for each in zip(parts, choosers, strict=True)], hidden
+
+    def _choosers(self, last: Sequence[Chunk], logits: Tensor) -> Sequence[Callable[[int], int]]:
+        """The choice after every row of each sequence."""
+        samplers, positions = [chunk.sequence.sampler for chunk in last], [chunk.choice_positions for chunk in last]
+        if self.model.chooses_together:
+            return [each.__getitem__ for each in chosen_together(samplers, logits, positions)]
+        parts = torch.split(logits, [len(places) for places in positions])
+        each_one = zip(samplers, parts, positions, strict=True)
+        return [chooser(sampler, part, places.__getitem__) for sampler, part, places in each_one]
+
+
+def _scores(logits: Tensor, choose: Callable[[int], int], hidden: Array | None) -> Scores:
+    return scores_of(logits, hidden, choose)
 
 
 def _rows(chunk: Chunk) -> SequenceRows:

@@ -45,6 +45,9 @@ class LlamaModel(ABC):
     Raises UnsupportedModel where the weights do not match the configuration.
     """
 
+    forward_rows: int | None = None  # of a prompt that go in one forward; None: as many as a processor's caches like
+    chooses_together = False  # whether the choices after all rows of a forward are made at once
+
     def __init__(
         self,
         config: ModelConfig,

@@ -8,7 +8,7 @@ from torch import Tensor
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.sampling.tensor_choice import chooser
-from decoding.engine.target import Scores
+from decoding.engine.target import Array, Scores
 
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int8: "int8"}
 
@@ -23,10 +23,14 @@ def tensor_scores(sampler: Sampler, logits: Tensor, hidden: Tensor | None, posit
 
     `positions(row)` is the position of the token that the row predicts.
     """
+    return scores_of(logits, hidden, chooser(sampler, logits, positions))
+
+
+def scores_of(logits: Tensor, hidden: Array | None, choose: Callable[[int], int]) -> Scores:
+    """The same, where `choose(row)` is the choice after a row."""
 
     def after(nodes: Sequence[int]) -> Floats:
         rows: Floats = logits[[node + 1 for node in nodes]].detach().float().cpu().numpy()
         return rows
 
-    choose = chooser(sampler, logits, positions)
     return Scores(after, hidden, lambda node: choose(node + 1), len(logits) - 1)

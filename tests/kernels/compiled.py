@@ -64,14 +64,18 @@ def compile_all(dtype: torch.dtype) -> None:
     query = rope.rotate_and_store(qkv, turn, turn, turn, ragged, 1, kv_heads, 1e-6)
     for splits in (1, 16):
         tree_attention.tree_attention(query, ragged, 1, kv_heads, splits)
-    compaction.compact_rows(table, 100, [0, 2, 5])
+    compaction.compact([compaction.Move(table, 100, [0, 2, 5])])
     logits, number = torch.empty(16, 152064), torch.zeros(16, dtype=torch.long)
     choice.choose(logits, logits[:, 0].contiguous(), number, number)
     correction = domino.Correction(
         *(torch.empty(n, m, dtype=dtype) for n, m in ((600, 3072), (256 + 3072, 1024), (600, 256)))
     )
     domino.correct_chain(
-        torch.empty(2, 600), torch.empty(2, 256, dtype=dtype), torch.empty(1024, dtype=dtype), correction
+        torch.empty(2, 600),
+        torch.arange(600),
+        torch.empty(2, 256, dtype=dtype),
+        torch.empty(1024, dtype=dtype),
+        correction,
     )
 
 

@@ -1,6 +1,8 @@
 """The choice kernel makes exactly the choices of the reference and of the CPU's own code."""
 
+import pytest
 import torch
+from triton.runtime.interpreter import InterpreterBuilder
 
 from decoding.engine.sampling.numpy_choice import keyed_argmax
 from kernels.choice import choose, choose_reference
@@ -52,3 +54,23 @@ def test_forbidden_tokens_are_never_chosen() -> None:
     chosen = choose(logits, heat, key, key, allowed)
     assert chosen.tolist() == choose_reference(logits, heat, key, key, allowed).tolist()
     assert allowed[key, chosen].all()
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="the interpreter counts")
+def test_the_second_pass_reads_only_tiles_that_may_hold_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that goes through all tiles one after another takes longer than the first pass, which reads all logits."""
+    loads: list[int] = []
+    load = InterpreterBuilder.create_masked_load
+
+    def counted(*args: object) -> object:
+        loads[-1] += 1
+        return load(*args)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_load", counted)
+    one = torch.ones(1, dtype=torch.long)
+    for tiles in (10, 30):
+        loads.append(0)
+        logits = torch.zeros(1, 1024 * tiles)
+        logits[0, 5] = 60.0
+        assert choose(logits, torch.ones(1), one, one).item() == 5
+    assert loads[1] - loads[0] == 20 * 4, "the first pass reads heat, seed, position and logits of every tile"

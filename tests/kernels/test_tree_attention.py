@@ -31,3 +31,25 @@ def test_buffers_are_filled_again() -> None:
         used = sum(len(each.tokens) for each in parts)
         want = tree_attention_reference(query, ragged, 0, 1)[:used]
         torch.testing.assert_close(tree_attention(query, ragged, 0, 1, splits=1)[:used], want, rtol=0, atol=5e-6)
+
+
+def test_few_keys_are_not_split_among_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A captured grid has room for the longest text. Programs without enough keys write no parts that others must read."""
+    torch.manual_seed(3)
+    ragged = Ragged(2, 8, 4, DEVICE)
+    ragged.fill([part(9, 3, 2, 16), part(300, tree(3), 2, 16)])
+    buffers: list[torch.Tensor] = []
+    new_empty = torch.Tensor.new_empty
+
+    def remembered(self: torch.Tensor, *sizes: int, **options: torch.dtype) -> torch.Tensor:
+        buffers.append(new_empty(self, *sizes, **options).fill_(77.0))
+        return buffers[-1]
+
+    query = torch.randn(8, 2, 16, device=DEVICE)
+    want = tree_attention_reference(query, ragged, 0, 1)[:7]
+    monkeypatch.setattr(torch.Tensor, "new_empty", remembered)
+    torch.testing.assert_close(tree_attention(query, ragged, 0, 1, splits=4)[:7], want, rtol=0, atol=5e-6)
+    mixed, softmax = parts = buffers[:2]  # the interpreter makes others for itself
+    written = [[bool((buffer[split, row] != 77).any()) for split in range(4)] for buffer in parts for row in (0, 3)]
+    assert len(mixed) == len(softmax) == 4
+    assert written == [[True, False, False, False], [True, True, True, False]] * 2

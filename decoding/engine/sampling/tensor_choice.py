@@ -1,7 +1,9 @@
 """The sampler's choice from tensors, for targets and heads on torch's operators: the tokens of `numpy_choice`."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from decoding.engine.sampling.sampler import Sampler
 from kernels.available import runs_kernels
 from kernels.gumbel import GUMBEL_MAX, GUMBEL_MIN
 from kernels.philox import gumbel
+from kernels.transfer import fetched, sent
 
 
 def chooser(sampler: Sampler, logits: Tensor, positions: Callable[[int], int]) -> Callable[[int], int]:
@@ -23,7 +26,7 @@ def chooser(sampler: Sampler, logits: Tensor, positions: Callable[[int], int]) -
     if sampler.temperature == 0.0:
         return argmax_rows(logits).__getitem__
     if runs_kernels(logits.device):
-        return chosen_on_gpu(sampler, logits, [positions(row) for row in range(len(logits))]).__getitem__
+        return chosen_together([sampler], logits, [[positions(row) for row in range(len(logits))]])[0].__getitem__
     made: dict[int, int] = {}
 
     def choice(row: int) -> int:
@@ -66,12 +69,29 @@ def _pick(sampler: Sampler, logits: Tensor, position: int) -> int:
     return reference_pick(logits, sampler.temperature, sampler.seed, position)
 
 
-def chosen_on_gpu(sampler: Sampler, logits: Tensor, positions: Sequence[int]) -> list[int]:
-    """argmax(logits / temperature + keyed noise) for every row of logits [rows, vocab], by our kernel."""
+def chosen_together(samplers: Sequence[Sampler], logits: Tensor, positions: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The choices of several sequences by our kernel; the device is waited for once.
+
+    logits [rows, vocab]: of all sequences. positions: for each sequence, of the tokens that its rows predict.
+    """
+    if any(sampler.temperature for sampler in samplers):
+        keys = [(sampler, at) for sampler, places in zip(samplers, positions, strict=True) for at in places]
+        chosen = iter(fetched(_chosen(logits, keys)))
+    else:
+        chosen = iter(fetched(logits.argmax(-1)))
+    return [list(islice(chosen, len(places))) for places in positions]
+
+
+def _chosen(logits: Tensor, keys: Sequence[tuple[Sampler, int]]) -> Tensor:
+    """argmax(logits / temperature + keyed noise) for every row of logits [rows, vocab], each with its sampler and position."""
     from kernels.choice import choose  # needs Triton
 
-    heat = torch.full((len(logits),), sampler.temperature, dtype=torch.float32, device=logits.device)
-    signed = (sampler.seed + (1 << 63)) % (1 << 64) - (1 << 63)  # the same 64 bits
-    key, position = torch.tensor([[signed] * len(logits), list(positions)], device=logits.device)
-    tokens: list[int] = choose(logits.contiguous(), heat, key, position).tolist()
-    return tokens
+    heat = sent(np.array([sampler.temperature for sampler, _ in keys], dtype=np.float32), logits.device)
+    numbers = [[_signed(sampler.seed) for sampler, _ in keys], [position for _, position in keys]]
+    seed, position = sent(np.array(numbers, dtype=np.int64), logits.device)
+    return choose(logits.contiguous(), heat, seed, position)
+
+
+def _signed(seed: int) -> int:
+    """The same 64 bits."""
+    return (seed + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from decoding.checkpoints.model_config import Rope
+from kernels.transfer import sent
 
 KeysValues = tuple[Tensor, Tensor]  # [kv_heads, rows, head_dim] each, keys rotated
 
@@ -45,7 +46,7 @@ class LayerShape:
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines [..., rows, head_dim] of positions [..., rows]."""
-        frequencies = torch.from_numpy(Rope(self.rope_theta).frequencies(self.head_dim)).to(positions.device)
+        frequencies = sent(Rope(self.rope_theta).frequencies(self.head_dim), positions.device)
         angles = positions[..., None].float() * frequencies
         angles = torch.cat([angles, angles], -1)
         return angles.cos().to(dtype), angles.sin().to(dtype)

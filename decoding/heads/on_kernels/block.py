@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.method import Context
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.target import Array
@@ -94,7 +95,7 @@ class KernelPaths(KernelBlock):
         self._corrector = Placed(record)
         self._corrected = compiled("draft_tokens:corrected")
 
-    def chain(self, states: Floats, tokens: Sequence[int]) -> list[int] | None:
+    def chain(self, states: Floats, tokens: Sequence[int], cursor: ConstraintCursor | None) -> list[int] | None:
         """There is no faster way to a chain than `expansion`."""
         return None
 

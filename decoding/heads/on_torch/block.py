@@ -11,6 +11,7 @@ from decoding.heads.modules.layer import KeysValues
 from decoding.heads.on_torch.tensor_context import TensorContext
 from decoding.heads.on_torch.vocabulary import DraftVocabulary
 from decoding.targets.cache.tensor_table import TensorTable
+from kernels.transfer import sent
 
 
 class BlockContext:
@@ -66,7 +67,7 @@ class TorchBlock:
     @torch.inference_mode()
     def states(self, known: Sequence[int], masks: int) -> Tensor:
         context, device = self._context, self._embedding.device
-        tokens, position = (torch.tensor([each], device=device) for each in (known, context.count))
+        tokens, position = sent(known, device)[None], torch.full((1,), context.count, device=device)
         states = self._head(tokens, position, masks, self._embedding, context.layers(), last=context.last)
         first: Tensor = states[0]
         return first

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from decoding.heads.modules.layer import KeysValues
+from kernels.transfer import sent
 
 
 class Branches:
@@ -29,7 +30,7 @@ class Branches:
         """[nodes * size, committed + drafted + nodes * size]: what the next level's rows see. parents: in the last level."""
         nodes = len(parents)
         own = torch.eye(nodes, dtype=torch.bool, device=self._device).repeat_interleave(self._size, 1)
-        self._next = torch.cat([self._seen[list(parents)], own], 1)
+        self._next = torch.cat([self._seen[sent(parents, self._device)], own], 1)
         committed = torch.ones(nodes, self._committed, dtype=torch.bool, device=self._device)
         return torch.cat([committed, self._next], 1).repeat_interleave(self._size, 0)
 

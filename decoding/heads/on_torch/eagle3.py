@@ -11,6 +11,7 @@ from decoding.heads.modules.eagle3 import Eagle3Head
 from decoding.heads.on_torch.branches import Branches, joined, no_rows
 from decoding.heads.on_torch.tensor_context import TensorContext
 from decoding.heads.on_torch.vocabulary import DraftVocabulary
+from kernels.transfer import sent
 
 
 class TorchEagle3:
@@ -37,7 +38,7 @@ class TorchEagle3:
             return
         start = self.pairs + 1  # position of the first token that is fed
         device = self._embedding.device
-        ids, positions = torch.tensor(tokens[start : start + count], device=device), torch.arange(count, device=device)
+        ids, positions = sent(tokens[start : start + count], device), torch.arange(count, device=device)
         seen = torch.ones(count, self.pairs + count, dtype=torch.bool, device=device).tril(self.pairs)
         states, own = self._head(
             functional.embedding(ids, self._embedding), self._features, start + positions, [self._rows], seen
@@ -52,10 +53,10 @@ class TorchEagle3:
     @torch.inference_mode()
     def grow(self, tokens: Sequence[int], states: Tensor, parents: Sequence[int], position: int) -> Tensor:
         device, branches = self._embedding.device, self._branches
-        embedded = functional.embedding(torch.tensor(tokens, device=device), self._embedding)
+        embedded = functional.embedding(sent(tokens, device), self._embedding)
         positions = torch.full((len(tokens),), position, device=device)
         visible = branches.visible(parents)
-        states, own = self._head(embedded, states[list(parents)], positions, branches.known(), visible)
+        states, own = self._head(embedded, states[sent(parents, device)], positions, branches.known(), visible)
         branches.grow([own])
         return states
 

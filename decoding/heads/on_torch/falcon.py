@@ -11,6 +11,7 @@ from decoding.heads.modules.falcon import FalconHead, pairs_of, windows_of
 from decoding.heads.on_torch.branches import Branches, joined, no_rows
 from decoding.heads.on_torch.tensor_context import TensorContext
 from decoding.heads.on_torch.vocabulary import DraftVocabulary
+from kernels.transfer import sent
 
 
 class TorchFalcon:
@@ -35,7 +36,7 @@ class TorchFalcon:
         if not count:
             return
         first, device = self.pairs + 1, self._embedding.device
-        ids = torch.tensor(tokens[first : first + count], device=device)
+        ids = sent(tokens[first : first + count], device)
         self._line = torch.cat([self._line, pairs_of(functional.embedding(ids, self._embedding), self._features)])
         windows = windows_of(self._line[head.k :], head.memory)
         visible = torch.ones(count, self.pairs + count, dtype=torch.bool, device=device).tril(self.pairs)
@@ -65,9 +66,9 @@ class TorchFalcon:
 
     @torch.inference_mode()
     def following(self, line: Tensor, features: Tensor, rows: Sequence[int], tokens: Sequence[Sequence[int]]) -> Tensor:
-        ids = torch.tensor(tokens, device=line.device)
-        new = pairs_of(functional.embedding(ids, self._embedding), features[list(rows)])
-        return torch.cat([line[list(rows)][:, self._head.k :], new], 1)
+        ids, places = sent(tokens, line.device), sent(rows, line.device)
+        new = pairs_of(functional.embedding(ids, self._embedding), features[places])
+        return torch.cat([line[places][:, self._head.k :], new], 1)
 
     @torch.inference_mode()
     def best(self, features: Tensor, position: int, count: int) -> tuple[Tensor, Tensor]:

@@ -1,20 +1,17 @@
 """A Domino head on torch's operators: guesses that depend on the path before them."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.heads.modules.domino import DominoHead
 from decoding.heads.on_torch.block import TorchBlock
 from decoding.heads.on_torch.tensor_context import TensorContext
 from decoding.heads.on_torch.vocabulary import log_probabilities
 from kernels.available import runs_kernels
-
-if TYPE_CHECKING:
-    from decoding.heads.on_torch.cuda_domino import DominoLoop
+from kernels.transfer import sent
 
 
 class TorchPaths(TorchBlock):
@@ -25,16 +22,19 @@ class TorchPaths(TorchBlock):
     @torch.inference_mode()
     def __init__(self, head: DominoHead, context: TensorContext, prompt: Sequence[int]) -> None:
         super().__init__(head, context, prompt)
+        self._target = context
         self._factor_rows = head.factor_rows(self._vocabulary.rows, self._vocabulary.ids)
 
-    def chain(self, states: Tensor, tokens: Sequence[int]) -> list[int] | None:
-        """The best chain on a GPU, where the host does not wait for every guess, and a constraint is ignored."""
-        return self.looped(states, tokens) if runs_kernels(states.device) else None
+    def chain(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None) -> list[int] | None:
+        """The best chain on a GPU, where the host does not wait for every guess."""
+        return self.looped(states, tokens, cursor) if runs_kernels(states.device) else None
 
     @torch.inference_mode()
-    def looped(self, states: Tensor, tokens: Sequence[int]) -> list[int]:
+    def looped(self, states: Tensor, tokens: Sequence[int], cursor: ConstraintCursor | None = None) -> list[int]:
         """`chain`, on any device."""
-        return self._loop.chain(states, tokens[-1], len(tokens))
+        from decoding.heads.on_torch.cuda_domino import domino_loop
+
+        return domino_loop(self._head, self._target).chain(self._vocabulary, states, tokens, cursor)
 
     @torch.inference_mode()
     def expansion(
@@ -50,17 +50,11 @@ class TorchPaths(TorchBlock):
         @torch.inference_mode()
         def expand(depth: int, guessed: Sequence[int], parents: Sequence[int]) -> tuple[Tensor, Tensor]:
             nonlocal prefix
-            before = torch.tensor(guessed or tokens[-1:], device=states.device)
-            prefix = head.read(prefix[list(parents)], self._embedding[before])
+            before = sent(guessed or tokens[-1:], states.device)
+            prefix = head.read(prefix[sent(parents, states.device)], self._embedding[before])
             scores = base[depth].expand(len(before), -1)
             if depth:
                 scores = scores + head.factor(states[depth].expand(len(before), -1), prefix) @ factor_rows.T
             return vocabulary.best(log_probabilities(scores), count)
 
         return expand
-
-    @cached_property
-    def _loop(self) -> "DominoLoop":
-        from decoding.heads.on_torch.cuda_domino import DominoLoop
-
-        return DominoLoop(self._head, self._vocabulary, self._embedding)

@@ -13,6 +13,8 @@ from decoding.heads.modules.small_lm import SmallLm
 from decoding.heads.on_torch.tensor_context import TensorContext
 from decoding.heads.on_torch.vocabulary import DraftVocabulary
 from decoding.targets.fast_model import FastModel
+from decoding.targets.llama_model import LlamaModel
+from kernels.available import runs_kernels
 from kernels.ragged import SequenceRows
 
 
@@ -47,7 +49,7 @@ class TorchReader:
         assert hidden is not None
         self._rows = end
         self.kept = end if keep else self.kept
-        return hidden[0, -1:]
+        return hidden[0, len(tokens) - 1 : len(tokens)].clone()  # a graph fills rows up, and overwrites them
 
     @torch.inference_mode()
     def best(self, state: Tensor, position: int, count: int) -> tuple[Tensor, Tensor]:
@@ -55,11 +57,22 @@ class TorchReader:
 
 
 @lru_cache(maxsize=2)
-def _small_model(head: SmallLm, embedding: Tensor) -> FastModel:
-    return FastModel(head.model_config(), head.weights(embedding), embedding.dtype, embedding.device)
+def _small_model(head: SmallLm, embedding: Tensor) -> LlamaModel:
+    return _model_type(embedding.device)(
+        head.model_config(), head.weights(embedding), embedding.dtype, embedding.device
+    )
 
 
 @lru_cache(maxsize=2)
-def _other_model(folder: Path, dtype: torch.dtype, device: torch.device) -> FastModel:
+def _other_model(folder: Path, dtype: torch.dtype, device: torch.device) -> LlamaModel:
     """Raises ModelUnavailable, UnsupportedModel."""
-    return FastModel(load_config(folder), read_weights(folder), dtype, device)
+    return _model_type(device)(load_config(folder), read_weights(folder), dtype, device)
+
+
+def _model_type(device: torch.device) -> type[LlamaModel]:
+    """On a GPU the forward with captured graphs: a drafter's steps are so short that their launches alone take longer."""
+    if not runs_kernels(device):
+        return FastModel
+    from decoding.targets.cuda.cuda_model import CudaModel
+
+    return CudaModel

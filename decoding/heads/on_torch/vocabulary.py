@@ -11,6 +11,7 @@ from torch import Tensor
 from decoding.engine.sampling.tensor_choice import rank
 from decoding.heads.draft_tokens import draft_ids
 from decoding.heads.on_torch.tensor_context import TensorContext
+from kernels.transfer import fetched_pair
 
 
 def log_probabilities(scores: Tensor) -> Tensor:
@@ -60,9 +61,9 @@ class DraftVocabulary:
         return 1.0 / (self._sampler.temperature or 1.0)
 
     def best(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The best `count` per row, best first: token ids and scores, each [rows, count]."""
+        """The best `count` per row, best first: token ids and scores, each [rows, count], on the processor."""
         top = scores.topk(min(count, scores.shape[-1]), dim=-1)
-        return self.ids[top.indices], top.values
+        return fetched_pair(self.ids[top.indices], top.values)
 
     def guesses(self, states: Tensor, position: int, count: int, step: int = 1) -> tuple[Tensor, Tensor]:
         """`best` for states [rows, hidden], of which row i guesses `position + i * step`, with log-probabilities."""

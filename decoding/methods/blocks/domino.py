@@ -16,6 +16,6 @@ class Domino(PathMethod):
     kind: ClassVar[str] = "domino"
 
     def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
-        if (chain := self._drafter.chain(states, tokens)) is not None:
+        if (chain := self._drafter.chain(states, tokens, cursor)) is not None:
             return Draft.chain(chain)
         return self.grown(states, tokens, cursor, width=1, children=1, bounds=Bounds(len(states)))

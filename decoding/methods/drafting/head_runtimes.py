@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.method import Context
 from decoding.engine.target import Array
 from decoding.heads.head import Head, check_target
@@ -41,8 +42,8 @@ class BlockRuntime(Protocol):
 class PathRuntime(BlockRuntime, Protocol):
     """A Domino head over one text."""
 
-    def chain(self, states: States, tokens: Sequence[int]) -> list[int] | None:
-        """The best chain after `tokens` where there is a faster way to it than `expansion`; it knows no constraint."""
+    def chain(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> list[int] | None:
+        """The best chain after `tokens` that `cursor` allows, where there is a faster way to it than `expansion`."""
 
     def expansion(
         self, states: States, tokens: Sequence[int], count: int

@@ -172,6 +172,11 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         return FORWARD_ROWS
 
     @property
+    def _forward_rows(self) -> int:
+        """Most rows of a forward."""
+        return FORWARD_ROWS
+
+    @property
     def vocab_size(self) -> int:
         return self.model.config.vocab_size
 
@@ -201,7 +206,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
     @_computing
     def score(self, work: Sequence[Work[CachedSequence[Cache]]]) -> list[Scores]:
         chunks = [chunk for each in work for chunk in self._staged(each)]
-        return [scores for batch in _batches(chunks) for scores in self._forward(batch)]
+        return [scores for batch in _batches(chunks, self._forward_rows) for scores in self._forward(batch)]
 
     @_computing
     def commit(self, sequence: CachedSequence[Cache], path: Sequence[int]) -> None:
@@ -280,8 +285,9 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         scored, hidden = self._run(chunks, taps)
         if hidden is not None:
             for chunk, ends in zip(chunks, pairwise(accumulate(map(len, chunks), initial=0)), strict=True):
-                planes = [taps.index(tap) for tap in chunk.sequence.taps]
-                chunk.sequence.states.data[:, chunk.before : chunk.before + len(chunk)] = hidden[planes, slice(*ends)]
+                new = slice(chunk.before, chunk.before + len(chunk))
+                for plane, tap in enumerate(chunk.sequence.taps):
+                    chunk.sequence.states.data[plane, new] = hidden[taps.index(tap), slice(*ends)]
         last = [chunk for chunk in chunks if chunk.is_last]
         return [each(chunk.staged_states()) for chunk, each in zip(last, scored, strict=True)]
 
@@ -292,11 +298,11 @@ class Scored(Protocol):
     def __call__(self, hidden: Array | None) -> Scores: ...
 
 
-def _batches(chunks: Iterable[Chunk[Cache]]) -> Iterator[list[Chunk[Cache]]]:
-    """Chunks in order, as many at a time as a forward takes."""
+def _batches(chunks: Iterable[Chunk[Cache]], most: int) -> Iterator[list[Chunk[Cache]]]:
+    """Chunks in order, as many at a time as a forward takes: `most` rows."""
     batch: list[Chunk[Cache]] = []
     for chunk in chunks:
-        if batch and sum(map(len, batch)) + len(chunk) > FORWARD_ROWS:
+        if batch and sum(map(len, batch)) + len(chunk) > most:
             yield batch
             batch = []
         batch.append(chunk)

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from decoding.targets.cache.tensor_table import TensorTable
+from decoding.targets.cuda.cuda_table import CudaTable, Moves
 from decoding.targets.fast_ops import RopeTable
 from decoding.targets.llama_model import Layer, LlamaModel
-from kernels.compaction import compact_rows
 from kernels.gate import gated
-from kernels.graph import Graph
+from kernels.graph import Graph, RecentGraphs
 from kernels.launch import padded
 from kernels.norm import add_rms_norm
 from kernels.ragged import Ragged, SequenceRows
@@ -25,36 +25,42 @@ from kernels.rope import rotate_and_store
 from kernels.tree_attention import tree_attention
 
 SIZES = (1, 8, 16, 24, 40, 72, 136, 264, 520)  # rows: powers of two, a root and forced tokens; more run without a graph
-_Outcome = tuple[Tensor, Tensor | None]
-_Bucket = tuple[int, int, int]  # sequences, rows, width
+CAPTURED_AT_START = SIZES[:6]  # of one sequence, every row asked for: plain steps and most drafts
+MOST_GRAPHS = 64
+FORWARD_ROWS = 2048  # of a prompt at once: products are as fast as they get, and the LM head sees none of them
+_Outcome = tuple[Tensor | None, Tensor | None]
+_Bucket = tuple[int, int, int, int]  # sequences, rows, width, rows whose logits are asked for
+_Forwarded = tuple[Tensor, Tensor | None]
+_Captured = tuple[Ragged, Graph[_Outcome]]
 
 
-def bucket_of(counts: Sequence[int]) -> _Bucket | None:
+def bucket_of(counts: Sequence[int], heads: int) -> _Bucket | None:
     """The sizes up to which sequences with so many rows are filled up; None where they are too large for a graph."""
     rows, width = _rounded(sum(counts)), _rounded(max(counts))
-    return (padded(len(counts), 1), rows, width) if rows and width else None
+    asked = _rounded(heads) if heads else 0
+    return (padded(len(counts), 1), rows, width, asked) if rows and width and asked is not None else None
 
 
 def _rounded(count: int) -> int | None:
     return next((size for size in SIZES if size >= count), None)
 
 
-class CudaTable(TensorTable):
-    """A table whose accepted rows are moved by one kernel."""
-
-    def compact(self, start: int, rows: Sequence[int]) -> None:
-        compact_rows(self.data, start, rows)
-
-
 class CudaModel(LlamaModel):
     """The forward on a GPU."""
 
     graphs = True  # whether forwards are captured
+    forward_rows = FORWARD_ROWS
+    chooses_together = True
 
     @cached_property
-    def _graphs(self) -> dict[tuple[object, ...], tuple[Ragged, Graph[_Outcome]]]:
-        """Captured when first needed, each with the buffers that it reads."""
-        return {}
+    def _graphs(self) -> RecentGraphs[_Captured]:
+        """Each with the buffers that it reads."""
+        return RecentGraphs(MOST_GRAPHS)
+
+    @cached_property
+    def _moves(self) -> Moves:
+        """Of all sequences."""
+        return Moves()
 
     @cached_property
     def _pool(self) -> tuple[int, int] | None:
@@ -72,32 +78,40 @@ class CudaModel(LlamaModel):
 
     def new_table(self) -> TensorTable:
         planes = self.config.layers * 2 * self.config.kv_heads
-        return CudaTable(planes, (self.config.head_dim,), self.dtype, self.device)
+        return CudaTable(self._moves, planes, (self.config.head_dim,), self.dtype, self.device)
 
     def new_states(self, taps: int) -> TensorTable:
-        return CudaTable(taps, (self.config.hidden_size,), self.dtype, self.device)
+        return CudaTable(self._moves, taps, (self.config.hidden_size,), self.dtype, self.device)
 
-    def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> _Outcome:
-        wanted = torch.tensor(heads, dtype=torch.long, device=self.device)
-        bucket = bucket_of([len(each) for each in rows]) if self.graphs else None
+    @torch.inference_mode()
+    def prepare(self) -> None:
+        """Capture what most rounds need, so that no first question waits for it."""
+        for size in CAPTURED_AT_START:
+            self._captured((1, size, size, size), ())
+
+    def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> _Forwarded:
+        bucket = bucket_of([len(each) for each in rows], len(heads)) if self.graphs else None
         if bucket is None:
-            logits, hidden = self._computed(Ragged.of(rows), tuple(taps), wanted)
-            return logits.float(), hidden
-        ragged, graph = self._captured(bucket, tuple(taps))
-        ragged.fill(rows)
-        logits, hidden = graph()
-        ragged.parts.clear()  # a table goes with its sequence
-        return logits[wanted].float(), hidden
+            logits, hidden = self._computed(Ragged.of(rows, heads), tuple(taps))
+        else:
+            ragged, graph = self._captured(bucket, tuple(taps))
+            ragged.fill(rows, heads)
+            logits, hidden = graph()
+            ragged.parts.clear()  # a table goes with its sequence
+        if logits is None:
+            return self.final_norm.new_empty(0, self.config.vocab_size, dtype=torch.float32), hidden
+        return logits[: len(heads)].to(torch.float32, copy=True), hidden  # the next forward overwrites a graph's
 
-    def _captured(self, bucket: _Bucket, taps: tuple[int, ...]) -> tuple[Ragged, Graph[_Outcome]]:
-        key = *bucket, taps
-        if key not in self._graphs:
-            ragged = Ragged(*bucket, self.device)
-            self._graphs[key] = ragged, Graph(partial(self._computed, ragged, taps), self.device, self._pool)
-        return self._graphs[key]
+    def _captured(self, bucket: _Bucket, taps: tuple[int, ...]) -> _Captured:
+        return self._graphs.get((*bucket, taps), partial(self._capture, bucket, taps))
 
-    def _computed(self, ragged: Ragged, taps: tuple[int, ...], heads: Tensor | None = None) -> _Outcome:
-        """Logits, in the weights' type, of all rows or of `heads`; and hidden states."""
+    def _capture(self, bucket: _Bucket, taps: tuple[int, ...]) -> _Captured:
+        sequences, rows, width, heads = bucket
+        ragged = Ragged(sequences, rows, width, self.device, heads)
+        return ragged, Graph(partial(self._computed, ragged, taps), self.device, self._pool)
+
+    def _computed(self, ragged: Ragged, taps: tuple[int, ...]) -> _Outcome:
+        """Logits, in the weights' type, of the rows that are asked for, None without such; and hidden states."""
         x, layers, eps = functional.embedding(ragged.token, self.embedding), self.layers, self.config.rms_norm_eps
         states = {0: x}
         following = [*(layer.attention_norm for layer in layers[1:]), self.final_norm]
@@ -108,7 +122,7 @@ class CudaModel(LlamaModel):
             if index + 1 in taps:
                 states[index + 1] = normed if index + 1 == len(layers) else x
         hidden = torch.stack([states[tap] for tap in taps]) if taps else None
-        return self.head(normed if heads is None else normed[heads]), hidden
+        return self.head(normed[ragged.wanted]) if ragged.heads else None, hidden
 
     def _mixed(self, layer: Layer, index: int, normed: Tensor, ragged: Ragged) -> Tensor:
         """What attention adds."""

@@ -151,12 +151,11 @@ def _flex(query: Tensor, keys: Tensor, values: Tensor, dense: Tensor) -> Run:
 
 def _compaction(shape: Shape) -> Case:
     table = shape.random(2 * shape.kv_heads * 28, shape.context + shape.nodes, shape.head_dim)
-    rows = [2 * row + 1 for row in range(shape.accepted)]
-    source = torch.tensor(rows, device=shape.device) + shape.context
+    moves = [compaction.Move(table, shape.context, [2 * row + 1 for row in range(shape.accepted)])]
     return Case(
         "compaction",
-        lambda: compaction.compact_rows(table, shape.context, rows),
-        {"reference": lambda: compaction.compact_rows_reference(table, shape.context, source)},
+        lambda: compaction.compact(moves),
+        {"reference": lambda: compaction.compact_reference(moves)},
         2 * table[:, : shape.accepted].nbytes,
     )
 
@@ -199,7 +198,8 @@ def _domino(shape: Shape) -> Case:
         shape.random(shape.vocab, shape.rank),
     )
     base = torch.randn(shape.guesses, shape.vocab, device=shape.device)
-    arguments = base, shape.random(shape.guesses, shape.rank), shape.random(shape.gru), weights
+    ids = torch.arange(shape.vocab, device=shape.device)
+    arguments = base, ids, shape.random(shape.guesses, shape.rank), shape.random(shape.gru), weights
     read = base.nbytes + (shape.guesses - 1) * weights.outputs.nbytes + shape.guesses * weights.recurrent.nbytes
     case = _against_reference("domino", domino.correct_chain, domino.correct_chain_reference, read, *arguments)
     from kernels.graph import Graph

@@ -14,12 +14,12 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.sampling.tensor_choice import chosen_on_gpu
+from decoding.engine.sampling.tensor_choice import chosen_together
 from decoding.engine.target import Work
 from decoding.methods.registry import load_method
 from decoding.targets.cuda.cuda_model import CudaModel, bucket_of
 from decoding.targets.fast_target import FastTarget
-from kernels import tree_attention
+from kernels import choice, tree_attention
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 
@@ -30,6 +30,7 @@ PATH = (1, 3, 4)
 
 @pytest.fixture
 def references(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choice.choose is not None, "imported before: what is imported without the interpreter is compiled for a GPU"
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
 
 
@@ -92,20 +93,20 @@ def test_every_draft_gives_plain_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "bucket"),
+    ("counts", "heads", "bucket"),
     [
-        ([1], (1, 1, 1)),
-        ([2], (1, 8, 8)),
-        ([65], (1, 72, 72)),
-        ([520], (1, 520, 520)),
-        ([521], None),
-        ([1, 1], (2, 8, 1)),
-        ([9, 1, 1], (4, 16, 16)),
-        ([260, 261], None),
+        ([1], 1, (1, 1, 1, 1)),
+        ([2], 2, (1, 8, 8, 8)),
+        ([65], 1, (1, 72, 72, 1)),
+        ([520], 0, (1, 520, 520, 0)),
+        ([521], 1, None),
+        ([1, 1], 2, (2, 8, 1, 8)),
+        ([9, 1, 1], 9, (4, 16, 16, 16)),
+        ([260, 261], 2, None),
     ],
 )
-def test_sizes_are_rounded_up(counts: list[int], bucket: tuple[int, int, int] | None) -> None:
-    assert bucket_of(counts) == bucket
+def test_sizes_are_rounded_up(counts: list[int], heads: int, bucket: tuple[int, int, int, int] | None) -> None:
+    assert bucket_of(counts, heads) == bucket
 
 
 def test_the_choice_is_the_samplers() -> None:
@@ -114,5 +115,20 @@ def test_the_choice_is_the_samplers() -> None:
     logits = torch.randn(4, 1500)
     for sampler in (Sampler(0.9, 7).derive("vote", 2), Sampler(1.0, -1), Sampler(1.0, 2**64 - 5)):
         want = [sampler.pick(row.float().cpu().numpy(), 40 + place) for place, row in enumerate(logits)]
-        got = chosen_on_gpu(sampler, logits.to(DEVICE), range(40, 44))
-        assert got == want
+        best = int(logits[3].argmax())
+        assert chosen_together([sampler, Sampler()], logits.to(DEVICE), [range(40, 43), [43]]) == [want[:3], [best]]
+        assert chosen_together([sampler], logits.to(DEVICE), [range(40, 44)]) == [want]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # rows that belong to no sequence hold anything
+def test_a_path_out_of_place_where_nothing_is_tapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under the default method: the table of hidden states has no planes."""
+    monkeypatch.setattr(tree_attention, "_PROGRAMS", 8)
+    outcomes = []
+    for target in both(tmp_path, "llama"):
+        one = target.open([], Sampler())
+        target.score([Work(one, tokens(4, 1), TREE)])
+        target.commit(one, PATH)
+        (scores,) = target.score([Work(one, tokens(1, 3), Draft())])
+        outcomes.append(torch.as_tensor(scores.logits))
+    torch.testing.assert_close(*outcomes, rtol=0, atol=3e-5)

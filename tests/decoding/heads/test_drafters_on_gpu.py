@@ -1,0 +1,76 @@
+"""Drafters on a GPU: what they run on, and how often they wait for it. On a machine without one, doubles stand for it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from decoding.checkpoints.model_config import load_config
+from decoding.checkpoints.weight_files import read_weights
+from decoding.engine.draft import Draft
+from decoding.engine.loop import Request, decode
+from decoding.engine.sampling.sampler import Sampler
+from decoding.heads.on_torch import small_lm
+from decoding.heads.on_torch.small_lm import TorchReader
+from decoding.targets.cuda import cuda_model
+from decoding.targets.cuda.cuda_model import CudaModel
+from decoding.targets.fast_target import FastTarget
+from kernels import choice
+from tests.decoding.heads.test_on_kernels import TEXT, contexts, head_of
+from tests.decoding.models.random_heads import ready_method
+from tests.decoding.models.tiny_models import tiny_checkpoint
+from tests.decoding.models.waits import Waits, as_kernels
+
+
+@pytest.fixture(autouse=True)
+def references(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choice.choose is not None, "imported before: what is imported without the interpreter is compiled for a GPU"
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+
+
+def reads(monkeypatch: pytest.MonkeyPatch, on_gpu: bool) -> tuple[list[torch.Tensor], type[Any]]:
+    """A drafter's states after several readings, some of which are taken back, and its model's class."""
+    small_lm._small_model.cache_clear()
+    monkeypatch.setattr(small_lm, "runs_kernels", lambda device: on_gpu)
+    (context, _), head = contexts(64), head_of("draft_model", 64, layers=2)
+    reader = TorchReader(head, small_lm.TensorContext.of(context), TEXT)  # type: ignore[arg-type]
+    parts: list[tuple[Sequence[int], bool]] = [(TEXT[:9], True), ([3, 4], False), ([5], False), (TEXT[9:12], True)]
+    return [reader.read(tokens, keep) for tokens, keep in parts], type(reader._model)
+
+
+def test_a_draft_model_runs_on_captured_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager, the launches of its layers take longer than what they compute. A later reading leaves earlier states alone."""
+    (want, plain), (got, captured) = (reads(monkeypatch, on_gpu) for on_gpu in (False, True))
+    assert plain.__name__ == "FastModel" and captured is CudaModel
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=3e-5)
+    small_lm._small_model.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("medusa", 1), ("dflash", 1), ("ddtree", 1), ("jetspec", 1), ("path_tree", 8), ("eagle3", 8), ("falcon", 8)],
+)
+def test_a_drafter_waits_once_per_level(name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens and log-probabilities of a level come together; nothing that goes in is waited for."""
+    path = tiny_checkpoint(tmp_path, "llama", seed=3)
+    target = FastTarget(CudaModel(load_config(path), read_weights(path), torch.float32, "cpu"))
+    method, waits, counts = ready_method(name, target, "loud"), Waits(monkeypatch), list[list[str]]()
+    as_kernels(waits, monkeypatch, (cuda_model, "rotate_and_store"), (cuda_model, "tree_attention"))
+    propose = method.propose
+
+    def counted(tokens: Sequence[int], room: int) -> Draft:
+        before = len(waits.seen)
+        draft = propose(tokens, room)
+        counts.append(waits.seen[before:])
+        return draft
+
+    monkeypatch.setattr(method, "propose", counted)
+    with waits:
+        list(decode(target, [Request(tuple(range(3, 12)), method, 12, Sampler())]))
+    assert counts
+    for seen in counts:
+        assert set(seen) <= {"cpu"}, "nothing but guesses that come out"
+        assert len(seen) <= most
