@@ -64,7 +64,8 @@ def test_a_question_needs_no_cache(closed_home: Path, asking: list[str]) -> None
     answer = json.loads(said.stdout)
     assert answer["question"] == "How many?"
     assert all(step["plain_ms_source"] == "estimated" for step in answer["steps"] if step["decoder"])
-    assert said.stderr.count("cannot be kept") == 1
+    assert said.stderr.count("weights cannot be kept") == 1
+    assert said.stderr.count("kernels cannot be kept") <= 1  # only who compiled them says it
 
 
 def test_a_folder_where_the_costs_should_be(home: Path, asking: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

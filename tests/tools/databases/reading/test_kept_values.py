@@ -12,8 +12,8 @@ from app.shared.databases import files_named
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.databases.reading import kept_values
+from tools.databases.reading.annotations import Annotations, with_annotations
 from tools.databases.reading.choices import with_choices
-from tools.databases.reading.declared_relations import with_relations
 from tools.databases.reading.kept_values import identity_of, keep_values
 from tools.databases.restricted_database import restricted
 from tools.linking.match_values import match_values
@@ -67,7 +67,7 @@ def test_the_same_data_are_read_once(shop: Path, tmp_path: Path, engine: str) ->
         first = found(database)
         assert first[0] and len(queries) > 2
     with opened(shop, tmp_path / "values", engine=engine) as (database, queries):
-        assert found(with_relations(database, ())) == first
+        assert found(with_annotations(database, Annotations())) == first
         assert not queries
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in (tmp_path / "values").iterdir())
     assert stat.S_IMODE((tmp_path / "values").stat().st_mode) == 0o700
