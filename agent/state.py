@@ -47,7 +47,7 @@ class State(TypedDict):
     reading: Reading  # the one that the candidate follows
     resolved: str  # the follow-up rewritten as a self-contained question; empty if no rule was sure
     leans_on: int | None  # index of the turn that a follow-up continues; None: the newest
-    started_over: bool  # the asker started over and asked nothing
+    told: bool  # the answer is words alone, because nothing was asked of the data
     values: list[dict[str, Any]]  # `tools.linking.match_values.ValueMatch`
     links: list[dict[str, Any]]  # `tools.linking.link_schema.Link`, best first
     example: str  # the stored question whose SQL is taken; empty if there is none
@@ -81,7 +81,7 @@ def opening(
         "reading": "follow_up",
         "resolved": "",
         "leans_on": None,
-        "started_over": False,
+        "told": False,
         "values": [],
         "links": [],
         "unclear": {},

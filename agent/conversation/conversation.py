@@ -198,7 +198,7 @@ class Conversation:
             steps=state["steps"],
             total_ms=total_ms,
             plain_total_ms=None if None in plain else sum(plain) + around_ms,
-            error=None if result or state["started_over"] else _unclear(state) or _last_error(state),
+            error=None if result or state["told"] else _unclear(state) or _last_error(state),
             continues=continued_number(state),
             shown=self.toolbox.shown.to_dict() if self.toolbox.shown else None,
             example=state.get("example") or None,

@@ -8,6 +8,7 @@ from langgraph.types import Command
 
 from agent.follow_ups.follow_up import Relation, relation_of, without_reset
 from agent.follow_ups.resolve_question import resolve
+from agent.follow_ups.small_talk import small_talk
 from agent.follow_ups.write_request import write_request
 from agent.graph.ask_model import ask_model
 from agent.graph.nodes import Tools, begin, candidates_of, recorded, since, slots, values_of
@@ -31,6 +32,8 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
     """Decide whether the question is self-contained or continues an earlier one. Needs no model."""
     if told := write_request(state["question"]):
         return _refused(state, runtime, told)
+    if told := small_talk(state["question"], runtime.context.database.schema()):
+        return _told(state, runtime, told)
     rest = without_reset(state["question"])
     turns = [] if rest is not None else state.get("turns") or []
     if rest is None and not turns:
@@ -38,7 +41,7 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
     start, database = begin(runtime, "relate"), runtime.context.database
     if rest == "":
         step = tool_step("relate", since(start), "started over")
-        update: dict[str, Any] = {"turns": [], "answer": STARTED_OVER, "started_over": True, "reading": "standalone"}
+        update: dict[str, Any] = {"turns": [], "answer": STARTED_OVER, "told": True, "reading": "standalone"}
         return Command(update=update | recorded(state, runtime, step), goto="__end__")
     question = rest or state["question"]
     schema = database.schema()
@@ -63,6 +66,13 @@ def _refused(state: State, runtime: Tools, told: str) -> Command[Literal["link",
     attempt = Attempt(sql="", repaired=False, error=asdict(QueryError("refused", told)), row_count=None)
     update = {"answer": told, "attempts": [attempt], "reading": "standalone"} | recorded(state, runtime, step)
     return Command(update=update, goto="__end__")
+
+
+def _told(state: State, runtime: Tools, told: str) -> Command[Literal["link", "__end__"]]:
+    """End with words: nothing was asked of the data, and the next question may go on from those before."""
+    step = tool_step("relate", since(begin(runtime, "relate")), "no question about the data")
+    update: dict[str, Any] = {"answer": told, "told": True, "reading": "standalone"}
+    return Command(update=update | recorded(state, runtime, step), goto="__end__")
 
 
 def _in_words(relation: Relation, state: State) -> str:

@@ -119,3 +119,15 @@ def test_turns_of_an_older_release_have_no_number(talk: Talk) -> None:
     turns = {"turns": [{"question": "How many singers are from France?", "sql": COUNT}]}
     conversation._graph.update_state(conversation._config, turns, as_node="answer")
     assert conversation.ask("And from Spain?").continues == 1
+
+
+def test_small_talk_is_answered_in_words_and_forgets_nothing(talk: Talk) -> None:
+    conversation = talk(PLAN, COUNT)
+    hello = conversation.ask("Hello!")
+    assert hello.answer.startswith("Hello. There are ") and "How many" in hello.answer
+    assert (hello.sql, hello.error, hello.rows) == (None, None, [])
+    assert [step["name"] for step in hello.steps] == ["relate"]
+    conversation.ask("How many singers are from France?")
+    thanks = conversation.ask("thank you")
+    assert (thanks.answer, thanks.sql, thanks.error, thanks.continues) == ("You are welcome.", None, None, None)
+    assert conversation.ask("And from Spain?").sql == "SELECT COUNT(*) FROM singer WHERE country = 'Spain'"

@@ -1,0 +1,70 @@
+"""Answers what is said to a person rather than asked of a database: greetings, thanks, and what one may ask."""
+
+import re
+
+from tools.linking.starter_questions import starters
+from tools.schema import Schema
+
+MOST_TABLES = 8
+MOST_EXAMPLES = 3
+WELCOME = "You are welcome."
+GOODBYE = "Goodbye."
+
+_OK = r"(?:(?:ok|okay|great|perfect|cool|nice|good|fine|super|wow)\s+)*"
+_TO_WHOM = r"(?:\s+(?:there|all|everyone|everybody|again|sqlagent))*"
+_GREETING = rf"(?:hi|hello|hey|hiya|howdy|greetings|good (?:morning|afternoon|evening|day)){_TO_WHOM}"
+_FOR_WHAT = r"(?:\s+(?:a lot|so much|very much|again|for (?:your|the|that|all) ?\w*))*"
+_THANKS = rf"{_OK}(?:(?:many )?thanks|thank you|thx|cheers){_FOR_WHAT}"
+_GOODBYE = rf"{_OK}(?:bye|bye bye|goodbye|good bye|see you|see you later|good night)"
+_DATA = r"(?:this|the|that) (?:database|db|data|dataset|file)"
+_OVERVIEW = (
+    r"help|help me|(?:please )?help me please|what can (?:i|you|one) (?:ask|do)(?: (?:you|here|for me|with (?:this|it|you)))?|"
+    r"what (?:questions )?can i ask(?: (?:you|here|about(?: (?:it|this))?))?|what do you know|who are you|what are you|"
+    rf"how does (?:this|it) work|what is this|what(?: is|'s|s) (?:in )?{_DATA}(?: about)?|"
+    r"what(?: kind of)? data (?:do you have|is there|is here|are there|have you got)|"
+    rf"tell me about {_DATA}|describe {_DATA}"
+)
+_TABLES = (
+    rf"(?:what|which) tables (?:are there|do you have|does it have|exist|can i ask about|are in {_DATA})|"
+    r"(?:please )?(?:show|list)(?: me)?(?: all)?(?: the)? tables"
+)
+
+
+def small_talk(text: str, schema: Schema) -> str | None:
+    """The reply to what is no question about the data; None for a question.
+
+    >>> from tools.schema import Column, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"),)), Table("artists", (Column("name", "TEXT"),))), "sqlite")
+    >>> small_talk("Thanks a lot!", shop)
+    'You are welcome.'
+    >>> small_talk("Hello", shop)
+    'Hello. There are 2 tables: albums, artists. Ask, for example: How many albums are there? How many artists are there?'
+    >>> small_talk("Hello, how many albums are there?", shop)
+    """
+    said = re.sub(r"[\s.,;:!?\"()-]+", " ", text.casefold().replace("’", "'")).strip()
+    if re.fullmatch(_THANKS, said):
+        return WELCOME
+    if re.fullmatch(_GOODBYE, said):
+        return GOODBYE
+    if re.fullmatch(_GREETING, said):
+        return f"Hello. {overview(schema)}"
+    asks = re.fullmatch(_OVERVIEW, said) or (re.fullmatch(_TABLES, said) and not _speaks_of_tables(schema))
+    return overview(schema) if asks else None
+
+
+def overview(schema: Schema) -> str:
+    """What a database holds, and questions to begin with."""
+    names = [table.name for table in schema.tables]
+    if not names:
+        return "There are no tables here to ask about."
+    left = len(names) - MOST_TABLES
+    listed = ", ".join(names[:MOST_TABLES]) + (f" and {left} more" if left > 0 else "")
+    count = "one table" if len(names) == 1 else f"{len(names)} tables"
+    examples = " ".join(starters(schema, MOST_EXAMPLES))
+    return f"There {'is' if len(names) == 1 else 'are'} {count}: {listed}. Ask, for example: {examples}"
+
+
+def _speaks_of_tables(schema: Schema) -> bool:
+    """Whether tables may be things of the data, as in a restaurant."""
+    names = (name for table in schema.tables for name in (table.name, *(column.name for column in table.columns)))
+    return any("table" in name.casefold() for name in names)

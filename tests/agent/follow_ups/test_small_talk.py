@@ -1,0 +1,71 @@
+"""Greetings, thanks and what one may ask are answered in words; questions are not taken for them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.follow_ups.small_talk import GOODBYE, MOST_TABLES, WELCOME, overview, small_talk
+from tools.schema import Column, Schema, Table
+
+SHOP = Schema(
+    (Table("albums", (Column("title", "TEXT"),)), Table("artists", (Column("name", "TEXT"),))),
+    "sqlite",
+)
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+
+
+@pytest.mark.parametrize(
+    ("said", "begins"),
+    [
+        ("hi", "Hello. There are 2 tables: albums, artists."), ("Hello there!", "Hello."), ("Good morning", "Hello."),
+        ("HEY", "Hello."), ("thanks", WELCOME), ("Thank you very much!", WELCOME), ("ok, great, thanks", WELCOME),
+        ("Thanks for the help", WELCOME), ("bye", GOODBYE), ("okay bye!", GOODBYE), ("help", "There are 2 tables"),
+        ("What can I ask?", "There are 2 tables"), ("what can you do", "There are 2 tables"),
+        ("What’s in this database?", "There are 2 tables"), ("Which tables are there?", "There are 2 tables"),
+        ("show me all the tables", "There are 2 tables"), ("What is this data about?", "There are 2 tables"),
+    ],
+)  # fmt: skip
+def test_what_is_said_to_a_person(said: str, begins: str) -> None:
+    told = small_talk(said, SHOP)
+    assert told is not None and told.startswith(begins)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "Hello, how many albums are there?", "hi albums", "thanks, and in France?", "Thank you letters by month",
+        "Which albums are called Hello?", "help desk tickets", "What can artists do?", "and in France?", "albums", "",
+        "What is the data of album 5?", "How many tables are there?", "goodbye songs", "?",
+    ],
+)  # fmt: skip
+def test_questions_are_questions(asked: str) -> None:
+    assert small_talk(asked, SHOP) is None
+
+
+def test_tables_of_a_restaurant_are_data() -> None:
+    restaurant = Schema((Table("dining_table", (Column("seats", "INTEGER"),)),), "sqlite")
+    assert small_talk("Which tables are there?", restaurant) is None
+    assert small_talk("What can I ask?", restaurant) is not None
+
+
+def test_an_overview_is_short_and_its_examples_are_questions() -> None:
+    many = Schema(tuple(Table(f"t{n}", (Column("name", "TEXT"),)) for n in range(30)), "sqlite")
+    told = overview(many)
+    assert f"t{MOST_TABLES - 1} and 22 more. Ask, for example: How many" in told
+    assert overview(Schema((SHOP.tables[0],), "sqlite")).startswith("There is one table: albums.")
+    assert overview(Schema((), "sqlite")) == "There are no tables here to ask about."
+
+
+def test_no_question_of_a_benchmark_is_small_talk() -> None:
+    files = [
+        DATA / "spider" / "train_spider.json",
+        DATA / "spider_syn" / "train_spider.json",
+        DATA / "bird" / "train" / "train.json",
+    ]
+    asked = [entry for file in files if file.is_file() for entry in json.loads(file.read_text(encoding="utf-8"))]
+    if not asked:
+        pytest.skip("Spider data is not at ../shared/data")
+    texts = {str(value) for entry in asked for key, value in entry.items() if "uestion" in key}
+    assert len(texts) > 10_000
+    assert [text for text in texts if small_talk(text, SHOP)] == []
