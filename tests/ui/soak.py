@@ -12,7 +12,7 @@ import functools
 import gc
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -60,9 +60,15 @@ ALLOWED = Use(memory_mb=48, files=8, threads=4, processes=0, objects=4000, cache
 """Growth after the warm-up, however many questions follow: a leak of 30 kB or 2 objects a question fails 2,000 of them."""
 
 
-def measured() -> Use:
+def children() -> list[psutil.Process]:
+    """The processes that this one has started, and theirs."""
+    return psutil.Process().children(recursive=True)
+
+
+def measured(strangers: Collection[psutil.Process] = ()) -> Use:
+    """What is held now. strangers: processes that have nothing to do with the chat, such as servers of other tests."""
     gc.collect()
-    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    family = [psutil.Process(), *(child for child in children() if child not in strangers)]
     caches = [each.cache_info() for each in gc.get_objects() if type(each) is functools._lru_cache_wrapper]
     return Use(
         memory_mb=sum(process.memory_info().rss for process in family) / 2**20,
@@ -111,7 +117,9 @@ def soaking(folder: Path, model: str | None = None) -> Iterator[Workspace]:
         log.close()
 
 
-def soak(workspace: Workspace, questions: int, visit: int = VISIT) -> Iterator[Use]:
+def soak(
+    workspace: Workspace, questions: int, visit: int = VISIT, strangers: Collection[psutil.Process] = ()
+) -> Iterator[Use]:
     """Ask; what is held whenever somebody has left, which happens every `visit` questions."""
     for number in range(questions):
         name = f"person {number % PEOPLE}"
@@ -120,7 +128,7 @@ def soak(workspace: Workspace, questions: int, visit: int = VISIT) -> Iterator[U
         _ask(session, number)
         if number % visit == visit - 1:
             workspace.leave(name)
-            yield measured()
+            yield measured(strangers)
 
 
 def _ask(session: Session, number: int) -> None:
