@@ -35,11 +35,15 @@ from ui.session.shared_file import first_turns, read_shared, write_shared
 
 STORED_ROWS = 200  # of a result, in the archive and in a shared file
 LONGEST_SQL = 256_000  # characters of a statement that is run by hand
-EXAMPLE = "example"
+EXAMPLE, SHARED = "example", "shared file: "
 
 
 class Busy(RuntimeError):
     """One question at a time."""
+
+
+class OtherData(OpenError):
+    """The conversation is about data that are not open."""
 
 
 class Session:
@@ -51,6 +55,7 @@ class Session:
         self.settings = workspace.default_settings()
         self.database: Database = workspace.open_default()
         self.source = EXAMPLE
+        self.wants = ""  # the source of the conversation that is shown, where that is not the one that is open
         self.kept = KeptConversation(workspace.archive, owner)
         self.view = ConversationView()
         self.results: dict[int, Result] = {}  # the newest turn's result, whole
@@ -85,7 +90,8 @@ class Session:
 
     @contextmanager
     def _occupied(self) -> Iterator[None]:
-        """One thing at a time, and not for ever. Raises Busy."""
+        """One thing at a time, and not for ever. Raises Busy, OtherData."""
+        self._about_these_data()
         if not self._busy.acquire(blocking=False):
             raise Busy("still at work on the last question; stop that first")
         self._stop.clear()
@@ -132,7 +138,9 @@ class Session:
         self.database.interrupt()
 
     def run_sql(self, sql: str, turn: int) -> Ran:
-        """Run SQL by hand under the same guard and limits as the model's. A statement that is too long is not kept."""
+        """Run SQL by hand under the same guard and limits as the model's. A statement that is too long is not kept.
+        Raises OtherData."""
+        self._about_these_data()
         if len(sql) > LONGEST_SQL:
             return Ran(turn, "", error=asdict(QueryError("refused", f"refused: more than {LONGEST_SQL:,} characters")))
         outcome = run_sql(self._trail, self.database, sql, self.settings.limits())
@@ -154,6 +162,7 @@ class Session:
 
     def export(self, sql: str, kind: Format) -> Path:
         """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
+        self._about_these_data()
         if len(sql) > LONGEST_SQL:
             raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
         folder = self.folder / EXPORTS
@@ -183,7 +192,8 @@ class Session:
         self._data.mkdir(exist_ok=True)
         for path, copy in zip(paths, copies, strict=True):
             shutil.copyfile(path, copy)
-        files = list(dict.fromkeys([*self._files, *copies]))
+        alone = self.wants == f"files: {', '.join(path.name for path in copies)}"
+        files = copies if alone else list(dict.fromkeys([*self._files, *copies]))
         try:
             names = ", ".join(path.name for path in files)
             self._opened(open_uploads(files), f"files: {names}", files)
@@ -218,11 +228,25 @@ class Session:
         remove_files(set(self._files) - set(files))
         self._files = list(files)
         self._recall, self._toolbox = Recall(), None
-        self.begin()
+        if self.wants in (source, database.name):  # the conversation that is shown goes on
+            self.wants, self.results = "", {}
+        else:
+            self.begin()
+
+    def _missing(self, source: str) -> str:
+        """The data that the conversation needs, where others are open; a shared file knows only their name."""
+        if not source.startswith(SHARED):
+            return "" if source == self.source else source
+        name = self.view.turns[0].database if self.view.turns else ""
+        return "" if name in ("", self.database.name) else name
+
+    def _about_these_data(self) -> None:
+        if self.wants:
+            raise OtherData(f"This conversation is about {self.wants}: open that under Data, or begin a new conversation.")
 
     def begin(self) -> None:
         """A new conversation; it is stored once something is asked."""
-        self.kept.id, self.view, self.results = None, ConversationView(), {}
+        self.kept.id, self.view, self.results, self.wants = None, ConversationView(), {}, ""
 
     def resume(self, conversation: str) -> bool:
         """Go on with a stored conversation; whether its database is the one that is open."""
@@ -235,10 +259,12 @@ class Session:
         self.view = ConversationView(self.kept.events())
         if self.view.turns and not self.view.turns[-1].is_over:
             self.view.apply(Failed("No answer was kept: there was no room, the program ended, or it is still at work."))
-        return entry.source == self.source
+        self.wants = self._missing(entry.source)
+        return not self.wants
 
     def branch(self, turns: int) -> None:
-        """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is."""
+        """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is. Raises OtherData."""
+        self._about_these_data()
         kept = first_turns(self.kept.events(), turns)
         self.begin()
         for event in kept:
@@ -262,7 +288,8 @@ class Session:
         self.begin()
         for event in events:
             self.view.apply(event)
-        self._store(events, source=f"shared file: {path.name}")
+        self._store(events, source=f"{SHARED}{path.name}")
+        self.wants = self._missing(SHARED)
 
     def close(self) -> None:
         self.stop()
