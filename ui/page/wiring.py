@@ -11,7 +11,8 @@ from tools.result import OpenError
 from ui.page import panel as panels
 from ui.page.opening import Opening, warn_if_not_kept
 from ui.page.page import Page
-from ui.session.session import Busy, OtherData, Session
+from ui.session.kept import OtherData
+from ui.session.session import Busy, Session
 from ui.session.workspace import Full, NotYours, Workspace
 from ui.views.decoding.decoding_html import decoding_html
 from ui.views.decoding.race_html import race_html

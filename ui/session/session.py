@@ -27,7 +27,7 @@ from tools.databases.files.export import Format, export
 from tools.databases.open_database import open_database, open_uploads
 from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
-from ui.session.kept import KeptConversation
+from ui.session.kept import SHARED, KeptConversation, OtherData, missing
 from ui.session.own_files import EXPORTS, remove_files
 from ui.session.retry import Retry, remembered, retry_of
 from ui.session.services import Services
@@ -35,15 +35,11 @@ from ui.session.shared_file import first_turns, read_shared, write_shared
 
 STORED_ROWS = 200  # of a result, in the archive and in a shared file
 LONGEST_SQL = 256_000  # characters of a statement that is run by hand
-EXAMPLE, SHARED = "example", "shared file: "
+EXAMPLE = "example"
 
 
 class Busy(RuntimeError):
     """One question at a time."""
-
-
-class OtherData(OpenError):
-    """The conversation is about data that are not open."""
 
 
 class Session:
@@ -234,15 +230,11 @@ class Session:
             self.begin()
 
     def _missing(self, source: str) -> str:
-        """The data that the conversation needs, where others are open; a shared file knows only their name."""
-        if not source.startswith(SHARED):
-            return "" if source == self.source else source
-        name = self.view.turns[0].database if self.view.turns else ""
-        return "" if name in ("", self.database.name) else name
+        return missing(source, self.view.turns, self.source, self.database.name)
 
     def _about_these_data(self) -> None:
         if self.wants:
-            raise OtherData(f"This conversation is about {self.wants}: open that under Data, or begin a new conversation.")
+            raise OtherData(self.wants)
 
     def begin(self) -> None:
         """A new conversation; it is stored once something is asked."""

@@ -7,7 +7,8 @@ import pytest
 
 from tests.ui.workspaces import scripted_workspace
 from tools.result import OpenError
-from ui.session.session import OtherData, Session
+from ui.session.kept import OtherData
+from ui.session.session import Session
 from ui.session.workspace import Workspace
 
 COUNT = "How many albums?"
