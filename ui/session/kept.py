@@ -19,6 +19,12 @@ class OtherData(OpenError):
         super().__init__(f"This conversation is about {wanted}: open that under Data, or begin a new conversation.")
 
 
+def check_open(wanted: str) -> None:
+    """Raises OtherData where data are wanted that are not open."""
+    if wanted:
+        raise OtherData(wanted)
+
+
 def missing(source: str, turns: Sequence[TurnView], open_source: str, open_name: str) -> str:
     """The source of a conversation where another one is open, otherwise an empty text. A shared file knows only the name of
     its database."""

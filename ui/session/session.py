@@ -27,7 +27,7 @@ from tools.databases.files.export import Format, export
 from tools.databases.open_database import open_database, open_uploads
 from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
-from ui.session.kept import SHARED, KeptConversation, OtherData, missing
+from ui.session.kept import SHARED, KeptConversation, check_open, missing
 from ui.session.own_files import EXPORTS, remove_files
 from ui.session.retry import Retry, remembered, retry_of
 from ui.session.services import Services
@@ -87,7 +87,7 @@ class Session:
     @contextmanager
     def _occupied(self) -> Iterator[None]:
         """One thing at a time, and not for ever. Raises Busy, OtherData."""
-        self._about_these_data()
+        check_open(self.wants)
         if not self._busy.acquire(blocking=False):
             raise Busy("still at work on the last question; stop that first")
         self._stop.clear()
@@ -136,7 +136,7 @@ class Session:
     def run_sql(self, sql: str, turn: int) -> Ran:
         """Run SQL by hand under the same guard and limits as the model's. A statement that is too long is not kept.
         Raises OtherData."""
-        self._about_these_data()
+        check_open(self.wants)
         if len(sql) > LONGEST_SQL:
             return Ran(turn, "", error=asdict(QueryError("refused", f"refused: more than {LONGEST_SQL:,} characters")))
         outcome = run_sql(self._trail, self.database, sql, self.settings.limits())
@@ -158,7 +158,7 @@ class Session:
 
     def export(self, sql: str, kind: Format) -> Path:
         """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
-        self._about_these_data()
+        check_open(self.wants)
         if len(sql) > LONGEST_SQL:
             raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
         folder = self.folder / EXPORTS
@@ -229,13 +229,6 @@ class Session:
         else:
             self.begin()
 
-    def _missing(self, source: str) -> str:
-        return missing(source, self.view.turns, self.source, self.database.name)
-
-    def _about_these_data(self) -> None:
-        if self.wants:
-            raise OtherData(self.wants)
-
     def begin(self) -> None:
         """A new conversation; it is stored once something is asked."""
         self.kept.id, self.view, self.results, self.wants = None, ConversationView(), {}, ""
@@ -251,12 +244,12 @@ class Session:
         self.view = ConversationView(self.kept.events())
         if self.view.turns and not self.view.turns[-1].is_over:
             self.view.apply(Failed("No answer was kept: there was no room, the program ended, or it is still at work."))
-        self.wants = self._missing(entry.source)
+        self.wants = missing(entry.source, self.view.turns, self.source, self.database.name)
         return not self.wants
 
     def branch(self, turns: int) -> None:
         """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is. Raises OtherData."""
-        self._about_these_data()
+        check_open(self.wants)
         kept = first_turns(self.kept.events(), turns)
         self.begin()
         for event in kept:
@@ -281,7 +274,7 @@ class Session:
         for event in events:
             self.view.apply(event)
         self._store(events, source=f"{SHARED}{path.name}")
-        self.wants = self._missing(SHARED)
+        self.wants = missing(SHARED, self.view.turns, self.source, self.database.name)
 
     def close(self) -> None:
         self.stop()
