@@ -12,6 +12,7 @@ from ui.page import panel as panels
 from ui.page.opening import warn_if_not_kept
 from ui.page.page import Page
 from ui.page.wiring import Controller
+from ui.session.kept import OtherData
 from ui.session.session import Busy, Session
 from ui.views.messages import AS_IT_STANDS, ASK_AFRESH, message_turn, messages, turn_messages
 
@@ -72,7 +73,8 @@ class Asking:
         text = str(data.value).strip()
         if turn is None or not text:
             return
-        session.branch(turn)
+        if not session.wants:
+            session.branch(turn)
         yield from self._stream(session, text)
 
     def stop(self, request: gr.Request) -> Updates:
@@ -82,6 +84,9 @@ class Asking:
     def _stream(self, session: Session, question: str, evidence: str = "", **how: Unpack[How]) -> Iterator[Updates]:
         if len(question) + len(evidence) > LONGEST_QUESTION:
             raise gr.Error(f"A question may have {LONGEST_QUESTION:,} characters, what was said of it included.")
+        if session.wants:  # the question stays in the box until its data are open
+            yield {self._page.question: question} | self._controller.opening.notice(session)
+            return
         page, before = self._page, messages(session.view.turns)
         number = len(session.view.turns)
         yield {page.question: gr.update(value="", submit_btn=False, stop_btn=True)}
@@ -93,7 +98,7 @@ class Asking:
                     continue
                 last = perf_counter()
                 yield {page.chat: [*before, *turn_messages(session.view.turns[number], number)]}
-        except Busy as error:
+        except (Busy, OtherData) as error:
             raise gr.Error(str(error)) from error
         warn_if_not_kept(session)
         ready = {page.question: gr.update(submit_btn=True, stop_btn=False)}
@@ -103,7 +108,7 @@ class Asking:
     def wire(self) -> None:
         """Connect chat and question box."""
         page = self._page
-        outputs = [page.question, page.chat, page.side.conversations, *page.panel.of_a_turn]
+        outputs = [page.question, page.notice, page.chat, page.side.conversations, *page.panel.of_a_turn]
         how: dict[str, Any] = {
             "outputs": outputs,
             "concurrency_limit": ASKERS,

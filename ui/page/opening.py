@@ -21,6 +21,7 @@ from ui.session.settings import Settings
 from ui.session.workspace import Workspace
 from ui.views.messages import messages
 from ui.views.schema_html import schema_html
+from ui.views.words import plain
 
 Updates = dict[Any, Any]
 
@@ -35,11 +36,22 @@ class Opening:
     def everywhere(self) -> list[Any]:
         """What a change of data or conversation updates."""
         page = self._page
-        return [page.side.schema, page.chat, page.side.conversations, *page.panel.of_a_turn]
+        return [page.side.schema, page.chat, page.notice, *self._troubles, page.side.conversations, *page.panel.of_a_turn]
+
+    @property
+    def _troubles(self) -> list[Any]:
+        """What says at a field that its data could not be opened."""
+        return [self._page.side.files_trouble, self._page.side.url_trouble]
 
     def everything(self, session: Session) -> Updates:
         """The whole page of a session."""
-        return self._data(session) | self.conversation(session)
+        no_trouble = {part: gr.update(value="", visible=False) for part in self._troubles}
+        return self._data(session) | self.conversation(session) | no_trouble
+
+    def notice(self, session: Session) -> Updates:
+        """Above the question box: which data the conversation needs, where these are not open."""
+        told = f"⚠ This conversation is about **{plain(session.wants)}**, which is not open. Open that under Data to go on."
+        return {self._page.notice: gr.update(value=told if session.wants else "", visible=bool(session.wants))}
 
     def _data(self, session: Session) -> Updates:
         return {self._page.side.schema: schema_html(session.database.schema(), session.database.name)}
@@ -48,7 +60,7 @@ class Opening:
         """Chat, list and panel."""
         examples = [{"text": question} for question in starters(session.database.schema())]
         chat = gr.update(value=messages(session.view.turns), examples=examples)
-        return {self._page.chat: chat} | self.listed(session) | panels.show(self._page.panel, session)
+        return {self._page.chat: chat} | self.notice(session) | self.listed(session) | panels.show(self._page.panel, session)
 
     def listed(self, session: Session, text: str = "") -> Updates:
         """The list of conversations."""
@@ -63,7 +75,10 @@ class Opening:
         if not paths:
             return {}
         with self._own(session, paths) as files:
-            self._try(lambda: session.open_files(files))
+            try:
+                session.open_files(files)
+            except OpenError as error:
+                return _told(self._page.side.files_trouble, error) | {self._page.side.files: None}
         return self.everything(session) | {self._page.side.files: None}
 
     @contextmanager
@@ -80,7 +95,10 @@ class Opening:
 
     def url(self, url: str, request: gr.Request) -> Updates:
         session = self._find(request)
-        self._try(lambda: session.open_url(url.strip()))
+        try:
+            session.open_url(url.strip())
+        except OpenError as error:
+            return _told(self._page.side.url_trouble, error)
         return self.everything(session) | {self._page.side.url: ""}
 
     def example(self, request: gr.Request) -> Updates:
@@ -95,8 +113,8 @@ class Opening:
 
     def resume(self, name: str | None, request: gr.Request) -> Updates:
         session = self._find(request)
-        if name and not session.resume(name):
-            gr.Info("This conversation was about other data: open that again to go on with it.")
+        if name:
+            session.resume(name)
         return self.everything(session)
 
     def search(self, text: str, request: gr.Request) -> Updates:
@@ -126,7 +144,7 @@ class Opening:
         try:
             settings.check()
         except (ModelError, ValueError) as error:
-            return f"⚠ {error}"
+            return f"⚠ {plain(str(error))}"
         session.settings = settings
         return hint_text(settings.decoder)
 
@@ -156,6 +174,11 @@ class Opening:
 
 def _on(event: Callable[..., Any], handler: Callable[..., Any], inputs: Any, outputs: list[Any]) -> None:
     event(handler, inputs, outputs, api_visibility="private", concurrency_limit=8, show_progress="minimal")
+
+
+def _told(trouble: gr.Markdown, error: Exception) -> Updates:
+    """Says at a field what was wrong with it; nothing else changes."""
+    return {trouble: gr.update(value=f"⚠ {plain(str(error))}", visible=True)}
 
 
 def warn_if_not_kept(session: Session) -> None:

@@ -20,6 +20,7 @@ class Page:
     former: gr.BrowserState
     side: Sidebar
     chat: gr.Chatbot
+    notice: gr.Markdown
     question: gr.Textbox
     panel: Panel
 
@@ -34,6 +35,7 @@ def build_page(workspace: Workspace) -> Page:
         with gr.Row(elem_id="main"):
             with gr.Column(scale=6, min_width=330, elem_id="talk"):
                 chat = _build_chat()
+                notice = gr.Markdown(elem_id="notice", visible=False)
                 question = gr.Textbox(
                     placeholder="Ask a question about the data",
                     label="Question",
@@ -47,7 +49,7 @@ def build_page(workspace: Workspace) -> Page:
                 )
             with gr.Column(scale=5, min_width=330, elem_id="panel"):
                 panel = build_panel()
-    return Page(blocks, former, side, chat, question, panel)
+    return Page(blocks, former, side, chat, notice, question, panel)
 
 
 def _build_chat() -> gr.Chatbot:

@@ -22,7 +22,9 @@ class Sidebar:
 
     schema: gr.HTML
     files: gr.File
+    files_trouble: gr.Markdown
     url: gr.Textbox
+    url_trouble: gr.Markdown
     open_url: gr.Button
     example: gr.Button
     new: gr.Button
@@ -58,6 +60,7 @@ def _build_data(workspace: Workspace) -> tuple[Any, ...]:
             elem_id="files",
             label=f"Drop files here: CSV, Parquet, JSON, Excel, SQLite, DuckDB (up to {workspace.rules.upload_mb} MiB)",
         )
+        files_trouble = gr.Markdown(elem_id="files-trouble", elem_classes="trouble", visible=False)
         url = gr.Textbox(
             label="Database URL",
             placeholder="postgresql://reader:…@host/name",
@@ -65,9 +68,10 @@ def _build_data(workspace: Workspace) -> tuple[Any, ...]:
             visible=workspace.rules.urls,
             max_lines=1,
         )
+        url_trouble = gr.Markdown(elem_id="url-trouble", elem_classes="trouble", visible=False)
         open_url = gr.Button("Open the URL", elem_id="open-url", visible=workspace.rules.urls)
         example = gr.Button("Open the data that the server began with", elem_id="example")
-    return schema, files, url, open_url, example
+    return schema, files, files_trouble, url, url_trouble, open_url, example
 
 
 def _build_chats() -> tuple[Any, ...]:

@@ -11,11 +11,13 @@ from tools.result import OpenError
 from ui.page import panel as panels
 from ui.page.opening import Opening, warn_if_not_kept
 from ui.page.page import Page
+from ui.session.kept import OtherData
 from ui.session.session import Busy, Session
 from ui.session.workspace import Full, NotYours, Workspace
 from ui.views.decoding.decoding_html import decoding_html
 from ui.views.decoding.race_html import race_html
 from ui.views.messages import message_turn
+from ui.views.words import plain
 
 Updates = dict[Any, Any]
 
@@ -70,7 +72,10 @@ class Controller:
         session, panel = self.session(request), self.page.panel
         if index is None or not session.view.turns:
             return {panel.trouble: "Ask a question first: this SQL is kept with its answer."}
-        ran = session.run_sql(sql, index)
+        try:
+            ran = session.run_sql(sql, index)
+        except OtherData as error:
+            return {panel.trouble: f"⚠ {plain(str(error))}"}
         warn_if_not_kept(session)
         updates = {panel.trouble: panels.told_error(ran.error), panel.words: panels.explained(session, sql)}
         if ran.error is not None:
@@ -108,7 +113,7 @@ class Controller:
         try:
             for lanes in session.race(step or "", methods):
                 yield race_html(lanes)
-        except (NoRace, Busy) as error:
+        except (NoRace, Busy, OtherData) as error:
             raise gr.Error(str(error)) from error
         except Stopped:
             return

@@ -6,6 +6,32 @@ from collections.abc import Sequence
 
 from agent.conversation.archive import Archive, ArchiveFull
 from agent.observe.events import Event
+from tools.result import OpenError
+from ui.session.conversation_view import TurnView
+
+SHARED = "shared file: "  # in front of the file's name, as a source
+
+
+class OtherData(OpenError):
+    """The conversation is about data that are not open."""
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__(f"This conversation is about {wanted}: open that under Data, or begin a new conversation.")
+
+
+def check_open(wanted: str) -> None:
+    """Raises OtherData where data are wanted that are not open."""
+    if wanted:
+        raise OtherData(wanted)
+
+
+def missing(source: str, turns: Sequence[TurnView], open_source: str, open_name: str) -> str:
+    """The source of a conversation where another one is open, otherwise an empty text. A shared file knows only the name of
+    its database."""
+    if not source.startswith(SHARED):
+        return "" if source == open_source else source
+    name = turns[0].database if turns else ""
+    return "" if name in ("", open_name) else name
 
 
 class KeptConversation:

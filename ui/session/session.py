@@ -27,7 +27,7 @@ from tools.databases.files.export import Format, export
 from tools.databases.open_database import open_database, open_uploads
 from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
-from ui.session.kept import KeptConversation
+from ui.session.kept import SHARED, KeptConversation, check_open, missing
 from ui.session.own_files import EXPORTS, remove_files
 from ui.session.retry import Retry, remembered, retry_of
 from ui.session.services import Services
@@ -51,6 +51,7 @@ class Session:
         self.settings = workspace.default_settings()
         self.database: Database = workspace.open_default()
         self.source = EXAMPLE
+        self.wants = ""  # the source of the conversation that is shown, where that is not the one that is open
         self.kept = KeptConversation(workspace.archive, owner)
         self.view = ConversationView()
         self.results: dict[int, Result] = {}  # the newest turn's result, whole
@@ -85,7 +86,8 @@ class Session:
 
     @contextmanager
     def _occupied(self) -> Iterator[None]:
-        """One thing at a time, and not for ever. Raises Busy."""
+        """One thing at a time, and not for ever. Raises Busy, OtherData."""
+        check_open(self.wants)
         if not self._busy.acquire(blocking=False):
             raise Busy("still at work on the last question; stop that first")
         self._stop.clear()
@@ -132,7 +134,9 @@ class Session:
         self.database.interrupt()
 
     def run_sql(self, sql: str, turn: int) -> Ran:
-        """Run SQL by hand under the same guard and limits as the model's. A statement that is too long is not kept."""
+        """Run SQL by hand under the same guard and limits as the model's. A statement that is too long is not kept.
+        Raises OtherData."""
+        check_open(self.wants)
         if len(sql) > LONGEST_SQL:
             return Ran(turn, "", error=asdict(QueryError("refused", f"refused: more than {LONGEST_SQL:,} characters")))
         outcome = run_sql(self._trail, self.database, sql, self.settings.limits())
@@ -154,6 +158,7 @@ class Session:
 
     def export(self, sql: str, kind: Format) -> Path:
         """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
+        check_open(self.wants)
         if len(sql) > LONGEST_SQL:
             raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
         folder = self.folder / EXPORTS
@@ -183,7 +188,8 @@ class Session:
         self._data.mkdir(exist_ok=True)
         for path, copy in zip(paths, copies, strict=True):
             shutil.copyfile(path, copy)
-        files = list(dict.fromkeys([*self._files, *copies]))
+        alone = self.wants == f"files: {', '.join(path.name for path in copies)}"
+        files = copies if alone else list(dict.fromkeys([*self._files, *copies]))
         try:
             names = ", ".join(path.name for path in files)
             self._opened(open_uploads(files), f"files: {names}", files)
@@ -218,11 +224,14 @@ class Session:
         remove_files(set(self._files) - set(files))
         self._files = list(files)
         self._recall, self._toolbox = Recall(), None
-        self.begin()
+        if self.wants in (source, database.name):  # the conversation that is shown goes on
+            self.wants, self.results = "", {}
+        else:
+            self.begin()
 
     def begin(self) -> None:
         """A new conversation; it is stored once something is asked."""
-        self.kept.id, self.view, self.results = None, ConversationView(), {}
+        self.kept.id, self.view, self.results, self.wants = None, ConversationView(), {}, ""
 
     def resume(self, conversation: str) -> bool:
         """Go on with a stored conversation; whether its database is the one that is open."""
@@ -235,10 +244,12 @@ class Session:
         self.view = ConversationView(self.kept.events())
         if self.view.turns and not self.view.turns[-1].is_over:
             self.view.apply(Failed("No answer was kept: there was no room, the program ended, or it is still at work."))
-        return entry.source == self.source
+        self.wants = missing(entry.source, self.view.turns, self.source, self.database.name)
+        return not self.wants
 
     def branch(self, turns: int) -> None:
-        """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is."""
+        """Go on in a copy of the conversation that ends after `turns` turns; the original stays as it is. Raises OtherData."""
+        check_open(self.wants)
         kept = first_turns(self.kept.events(), turns)
         self.begin()
         for event in kept:
@@ -262,7 +273,8 @@ class Session:
         self.begin()
         for event in events:
             self.view.apply(event)
-        self._store(events, source=f"shared file: {path.name}")
+        self._store(events, source=f"{SHARED}{path.name}")
+        self.wants = missing(SHARED, self.view.turns, self.source, self.database.name)
 
     def close(self) -> None:
         self.stop()

@@ -1,0 +1,81 @@
+"""Guards that a conversation never runs its SQL on data that it is not about, and goes on once its own are open."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ui.workspaces import scripted_workspace
+from tools.result import OpenError
+from ui.session.kept import OtherData
+from ui.session.session import Session
+from ui.session.workspace import Workspace
+
+COUNT = "How many albums?"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    made = scripted_workspace(tmp_path, {COUNT: "SELECT COUNT(*) AS albums FROM albums"})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A table of the same name as the example's, with other rows."""
+    path = tmp_path / "albums.csv"
+    path.write_text("album_id,title\n1,One\n2,Two\n")
+    return path
+
+
+@pytest.fixture
+def back(workspace: Workspace, own: Path) -> Session:
+    """Who asked of a file, and came back to the example."""
+    session = workspace.session("one", "ada")
+    session.open_files([own])
+    list(session.ask(COUNT))
+    asked = session.kept.id
+    session.open_example()
+    assert asked is not None and not session.resume(asked)
+    return session
+
+
+def test_nothing_of_it_runs_on_other_data(back: Session) -> None:
+    assert back.wants == "files: albums.csv"
+    for action in (
+        lambda: list(back.ask(COUNT)),
+        lambda: back.run_sql("SELECT 1", 0),
+        lambda: back.export("SELECT 1", "csv"),
+        lambda: back.branch(0),
+    ):
+        with pytest.raises(OtherData, match=r"albums\.csv"):
+            action()
+    assert len(back.view.turns) == 1
+
+
+def test_it_goes_on_once_its_file_is_open(back: Session, own: Path) -> None:
+    asked = back.kept.id
+    back.open_files([own])
+    assert (back.wants, back.kept.id, len(back.view.turns)) == ("", asked, 1)
+    assert back.run_sql("SELECT COUNT(*) FROM albums", 0).rows == ((2,),)
+
+
+def test_other_files_begin_a_new_conversation(back: Session, tmp_path: Path) -> None:
+    other = tmp_path / "shops.csv"
+    other.write_text("shop_id\n1\n")
+    back.open_files([other])
+    assert (back.wants, back.kept.id, back.view.turns) == ("", None, [])
+
+
+def test_what_cannot_be_opened_changes_nothing(back: Session) -> None:
+    before = (back.wants, back.kept.id, back.source, back.database)
+    with pytest.raises(OpenError):
+        back.open_url("not a url")
+    assert before == (back.wants, back.kept.id, back.source, back.database)
+
+
+def test_a_new_conversation_is_about_what_is_open(back: Session) -> None:
+    back.begin()
+    list(back.ask(COUNT))
+    assert back.run_sql("SELECT COUNT(*) FROM albums", 0).rows == ((4,),)
