@@ -110,7 +110,7 @@ def vary(state: State, runtime: Tools) -> Command[Literal["execute", "answer"]]:
         new = [
             each for each in candidates_of(state, toolbox, written, plans) if not _is_refused(each.sql, state, toolbox)
         ]
-        if new and isinstance((best := elect(new)[0]).outcome, Result):
+        if new and isinstance((best := elect(new, toolbox.database.dialect)[0]).outcome, Result):
             update = {"candidate": best.sql, "checked": best.sql, "plan": best.plan}
             return Command(update=update | recorded(state, runtime, *steps), goto="execute")
     trouble = asdict(QueryError("other", "every further try came to a query that you have seen"))

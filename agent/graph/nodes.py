@@ -16,7 +16,7 @@ from agent.graph.presentation.shown import Shown
 from agent.graph.prompt_slots import prompt_slots, tries_of
 from agent.graph.readings import asked, choose_reading, history, repeats_a_turn, turn_of
 from agent.graph.toolbox import Toolbox
-from agent.graph.vote import Candidate, drawn_plans, elect, same_sql
+from agent.graph.vote import Candidate, Outcome, drawn_plans, elect, outcomes, same_sql
 from agent.observe.audit import run_sql
 from agent.observe.events import Finished, Started, Unclear, Wrote
 from agent.observe.step_record import Step, tool_step
@@ -98,19 +98,18 @@ def _mended(toolbox: Toolbox, plan: str, schema: Schema) -> str:
 
 
 def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
-    """Let the model write SQL: once, or once for each plan, or several times for one plan. Several candidates then vote."""
+    """Let the model write SQL, greedily: once, or once for each different plan. Several candidates then vote."""
     toolbox, plans = runtime.context, state["plans"]
     first, *others = (slots(state | {"plan": each["text"], "reading": each["reading"]}, toolbox) for each in plans)
-    reply = ask_model(toolbox, "generate", first, beside=others, **({} if others else _voting(toolbox)))
-    if len(reply.texts) == 1:
+    reply = ask_model(toolbox, "generate", first, beside=others)
+    if not others:
         sql = toolbox.profile.read_sql(reply.texts[0])
         return Command(update={"candidate": sql} | recorded(state, runtime, reply.step), goto="check")
     if len(state["readings"]) > 1:
         return _read(state, runtime, reply)
     start = begin(runtime, "vote")
-    of = plans if others else [plans[0] | {"drawn": 1, "log_likelihood": 0.0}] * len(reply.texts)
-    candidates = candidates_of(state, toolbox, reply, of)
-    ranked = elect(candidates)
+    candidates = candidates_of(state, toolbox, reply, plans)
+    ranked = elect(candidates, toolbox.database.dialect)
     elected = candidates.index(replace(ranked[0], votes=0))
     runtime.stream_writer(Wrote("vote", reply.texts[elected], reply.rounds[elected]))  # how the elected one was decoded
     voting = tool_step("vote", since(start), f"{ranked[0].votes} of {toolbox.options.samples} agree")
@@ -270,15 +269,18 @@ def _voting(toolbox: Toolbox) -> dict[str, Any]:
 
 
 def candidates_of(state: State, toolbox: Toolbox, reply: Reply, plans: Sequence[DrawnPlan]) -> list[Candidate]:
-    """A candidate for each text of the reply, repaired and run."""
-    written = zip(plans, reply.texts, reply.log_likelihoods, strict=True)
-    return [_candidate(toolbox, state, *each) for each in written]
+    """A candidate for each plan and its text in the reply, repaired and run; together they have the time of one query."""
+    values, question = values_of(state), asked(state)
+    checked = [_checked(toolbox, toolbox.profile.read_sql(text), values, question) for text in reply.texts]
 
+    def run(sql: str, deadline_s: float) -> Outcome:
+        return run_sql(toolbox.trail, toolbox.database, sql, replace(toolbox.limits, deadline_s=deadline_s))
 
-def _candidate(toolbox: Toolbox, state: State, plan: DrawnPlan, text: str, log_likelihood: float) -> Candidate:
-    sql, error = _checked(toolbox, toolbox.profile.read_sql(text), values_of(state), asked(state))
-    outcome = error or run_sql(toolbox.trail, toolbox.database, sql, toolbox.limits)
-    return Candidate(sql, outcome, plan["log_likelihood"] + log_likelihood, plan["drawn"], plan=plan["text"])
+    found = zip(plans, checked, outcomes(checked, run, toolbox.limits.deadline_s), reply.log_likelihoods, strict=True)
+    return [
+        Candidate(sql, outcome, plan["log_likelihood"] + log_likelihood, plan["drawn"], plan=plan["text"])
+        for plan, (sql, _), outcome, log_likelihood in found
+    ]
 
 
 def _may_try_again(toolbox: Toolbox, attempts: list[Attempt]) -> bool:

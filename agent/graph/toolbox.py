@@ -28,7 +28,8 @@ DEFAULT_MENDS = ("bridges", "members", "direction")  # columns: 1 answer won, 3 
 class AgentOptions:
     """Options of the agent.
 
-    max_attempts: SQL statements tried per question, repairs not counted. samples: SQL candidates that vote.
+    max_attempts: SQL statements tried per question, repairs not counted.
+    samples: plans drawn, the greedy one first; the SQL of the different ones, written greedily, votes by its results.
     race: decode every step again with plain decoding, so that the plain time is measured, not estimated.
     constrain: let the model write only SQL over the schema, if the profile's answers are only SQL.
     foretell: let drafts copy text predicted from the plan and the schema links; this changes speed only.

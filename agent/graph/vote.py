@@ -1,21 +1,29 @@
-"""Chooses among several SQL candidates by what they return."""
+"""Runs several SQL candidates and chooses among them by what they return."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from math import isfinite
+from time import perf_counter
+from typing import Any
 
-from sqlglot import parse_one
+from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
 from agent.state import DrawnPlan, Reading
 from tools.result import QueryError, Result
 
+Outcome = Result | QueryError
+OUT_OF_TIME = QueryError("timeout", "the candidates before it used up the time")
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     sql: str
-    outcome: Result | QueryError
+    outcome: Outcome
     log_likelihood: float = 0.0
     drawn: int = 1  # how many samples gave this plan
     votes: int = 0  # how many samples have the same result, including its own
@@ -31,12 +39,31 @@ def drawn_plans(texts: Iterable[str], log_likelihoods: Iterable[float], reading:
     return list(plans.values())
 
 
-def elect(candidates: Sequence[Candidate]) -> list[Candidate]:
+def outcomes(
+    checked: Sequence[tuple[str, QueryError | None]], run: Callable[[str, float], Outcome], deadline_s: float
+) -> list[Outcome]:
+    """What each checked statement returns; those with an error are not run, and equal ones run once.
+
+    `run` takes a statement and its deadline in seconds. All together have `deadline_s`. A statement that others follow may
+    take half of what is left, so that a slow one does not keep a quick one from being run.
+    """
+    end, done = perf_counter() + deadline_s, {sql: error for sql, error in checked if error is not None}
+    waiting = list(dict.fromkeys(sql for sql, error in checked if error is None))
+    ran: dict[str, Outcome] = {}
+    for place, sql in enumerate(waiting, 1):
+        left_s = end - perf_counter()
+        share_s = left_s if place == len(waiting) else left_s / 2
+        ran[sql] = run(sql, share_s) if left_s > 0 else OUT_OF_TIME
+    return [(done | ran)[sql] for sql, _ in checked]
+
+
+def elect(candidates: Sequence[Candidate], dialect: str) -> list[Candidate]:
     """The candidates, best first: results with rows before empty ones, then by votes, likelihood and order; failures last."""
+    prints = [fingerprint(each.outcome, _is_ordered(each.sql, dialect)) for each in candidates]
     counts = Counter[object]()
-    for each in candidates:
-        counts[_fingerprint(each.outcome)] += each.drawn
-    voted = [replace(each, votes=counts[_fingerprint(each.outcome)]) for each in candidates]
+    for each, known in zip(candidates, prints, strict=True):
+        counts[known] += each.drawn
+    voted = [replace(each, votes=counts[known]) for each, known in zip(candidates, prints, strict=True)]
     return sorted(voted, key=_rank)
 
 
@@ -46,11 +73,38 @@ def _rank(candidate: Candidate) -> tuple[bool, bool, int, float]:
     return failed, empty, -candidate.votes, -candidate.log_likelihood
 
 
-def _fingerprint(outcome: Result | QueryError) -> object:
-    """A value that is equal for results with the same rows in any order."""
+def fingerprint(outcome: Outcome, ordered: bool) -> object:
+    """A value that is equal for results with the same rows, whatever the order of the columns and the kinds of number, and in
+    any order unless they are `ordered`. A result that the row cap cut never equals a whole one.
+
+    Sorted rows that tie may come in another order, and then differ. Rows are compared as bags of cells, and columns too; in
+    rare cases, where columns hold the same cells, that takes different results for equal.
+    """
     if isinstance(outcome, QueryError):
         return ("error", outcome.kind)
-    return (len(outcome.columns), frozenset(Counter(map(repr, outcome.rows)).items()))
+    cells = [[_cell(each) for each in row] for row in outcome.rows]
+    rows = [tuple(sorted(row)) for row in cells]
+    columns = sorted(tuple(sorted(column)) for column in zip(*cells, strict=True))
+    in_order = tuple(rows) if ordered and len(rows) > 1 else frozenset(Counter(rows).items())
+    return (len(outcome.columns), outcome.truncated, tuple(columns), in_order)
+
+
+def _cell(value: Any) -> str:
+    """The value as text that starts with its kind: 2, 2.0 and 2.00 are one number, and the text 2 is none."""
+    if isinstance(value, bool | int | float | Decimal) and isfinite(value):
+        return f"n{int(value)}" if value == int(value) else f"n{float(value):.10g}"
+    if isinstance(value, datetime | date):
+        return f"t{value.isoformat(' ') if isinstance(value, datetime) else value.isoformat()}"
+    return f"t{value}" if isinstance(value, str) else f"o{value!r}"
+
+
+def _is_ordered(sql: str, dialect: str) -> bool:
+    """Whether the statement sorts its rows."""
+    try:
+        tree = parse_one(sql, dialect=dialect)
+    except (SqlglotError, RecursionError):
+        return False
+    return isinstance(tree, exp.Query) and tree.args.get("order") is not None
 
 
 def same_sql(one: str, other: str, dialect: str) -> bool:

@@ -86,7 +86,9 @@ Dtype = Annotated[str, typer.Option("--dtype", help="Type of the weights: auto, 
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.")]
-Samples = Annotated[int, typer.Option("--samples", min=1, max=64, help="SQL candidates that vote.")]
+Samples = Annotated[
+    int, typer.Option("--samples", min=1, max=64, help="Plans drawn; the SQL of the different ones votes.")
+]
 Attempts = Annotated[int, typer.Option("--attempts", min=1, max=20, help="SQL statements tried per question.")]
 Constrain = Annotated[
     bool, typer.Option("--constrain/--no-constrain", help="Let a grammar hold the model to SQL over the schema.")

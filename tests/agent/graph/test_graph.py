@@ -142,12 +142,20 @@ def test_follow_up_questions_see_the_turns_before(talk: Talk) -> None:
 
 
 def test_votes_choose_by_result(talk: Talk) -> None:
-    other = "SELECT COUNT(*) FROM concert"
+    plans = [PLAN, *(f"singer: {column} | SELECT _ FROM _" for column in ("singer_id", "country", "age"))]
+    other, broken = "SELECT COUNT(*) FROM concert", "SELECT broken"
     same_result = "SELECT COUNT(name) FROM singer WHERE country = 'France'"
-    broken = "SELECT broken"
-    answer = talk(*[PLAN] * 4, other, COUNT, broken, same_result, samples=4).ask("How many singers are from France?")
+    answer = talk(*plans, other, COUNT, broken, same_result, samples=4).ask("How many singers are from France?")
     assert answer.sql == COUNT
     assert "2 of 4 agree" in next(step["detail"] for step in answer.steps if step["name"] == "vote")
+
+
+def test_samples_that_agree_on_the_plan_cost_one_statement(talk: Talk) -> None:
+    """Only different plans cost SQL, which is written greedily."""
+    answer = talk(*[PLAN] * 4, COUNT, samples=4).ask("How many singers are from France?")
+    assert answer.sql == COUNT
+    assert names(answer).count("generate") == 1
+    assert "vote" not in names(answer)
 
 
 def test_plans_vote_with_their_sql(talk: Talk) -> None:

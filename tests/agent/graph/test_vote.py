@@ -1,15 +1,27 @@
-"""Which of several candidates is chosen."""
+"""How several candidates are run, which results are the same, and which candidate is chosen."""
 
-from agent.graph.vote import Candidate, elect
+from datetime import date
+from decimal import Decimal
+from time import sleep
+from typing import Any
+
+import pytest
+
+from agent.graph.vote import OUT_OF_TIME, Candidate, Outcome, elect, fingerprint, outcomes
 from tools.result import QueryError, Result
 
 
 def _result(*values: int) -> Result:
-    return Result(("n",), ("INTEGER",), tuple((value,) for value in values), False, 1.0)
+    return _rows(*((value,) for value in values))
+
+
+def _rows(*rows: tuple[Any, ...], truncated: bool = False) -> Result:
+    width = len(rows[0]) if rows else 1
+    return Result(("c",) * width, ("ANY",) * width, rows, truncated, 1.0)
 
 
 def _elected(*candidates: Candidate) -> list[str]:
-    return [each.sql for each in elect(candidates)]
+    return [each.sql for each in elect(candidates, "sqlite")]
 
 
 def test_votes_come_before_likelihood() -> None:
@@ -28,3 +40,74 @@ def test_rows_come_before_none_and_errors_last() -> None:
         "rows",
         "empty",
     ]
+
+
+def test_the_order_of_rows_counts_only_between_sorted_statements() -> None:
+    """A list that is sorted the other way answers another question; without ORDER BY the order is the engine's."""
+    up, down = (
+        Candidate("SELECT a FROM t ORDER BY a", _result(1, 2)),
+        Candidate("SELECT a FROM t ORDER BY a DESC", _result(2, 1)),
+    )
+    assert {each.votes for each in elect([up, down], "sqlite")} == {1}
+    plain = [Candidate("SELECT a FROM t", _result(*values)) for values in ((1, 2), (2, 1))]
+    assert {each.votes for each in elect(plain, "sqlite")} == {2}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (_rows((2, "a")), _rows((Decimal("2.00"), "a"))),
+        (_rows((1.0,)), _rows((True,))),
+        (_rows((0.1 + 0.2,)), _rows((0.3,))),
+        (_rows(("a", 1), ("b", 2)), _rows((2, "b"), (1, "a"))),
+        (_rows((date(2020, 1, 2),)), _rows(("2020-01-02",))),
+    ],
+)
+def test_equal_results(one: Result, other: Result) -> None:
+    assert fingerprint(one, ordered=False) == fingerprint(other, ordered=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (_rows((2,)), _rows(("2",))),
+        (_rows((None,)), _rows(("None",))),
+        (_rows((123456789012,)), _rows((123456789013,))),
+        (_rows((1,), (1,)), _rows((1,))),
+        (_rows(("a", 1), ("b", 2)), _rows(("a", 2), ("b", 1))),
+        (_rows(("a", "b"), ("b", "a")), _rows(("a", "b"), ("a", "b"))),
+        (_rows((1,)), _rows((1,), truncated=True)),
+    ],
+)
+def test_different_results(one: Result, other: Result) -> None:
+    """Guards against keys of an id being rounded, lost duplicates, and columns compared without their rows."""
+    assert fingerprint(one, ordered=False) != fingerprint(other, ordered=False)
+
+
+def test_equal_statements_run_once_and_wrong_ones_never() -> None:
+    ran: list[str] = []
+
+    def run(sql: str, deadline_s: float) -> Outcome:
+        ran.append(sql)
+        return _result(len(sql))
+
+    wrong = QueryError("syntax", "no")
+    found = outcomes([("a", None), ("bb", wrong), ("a", None), ("ccc", None)], run, 10.0)
+    assert found == [_result(1), wrong, _result(1), _result(3)]
+    assert ran == ["a", "ccc"]
+
+
+def test_all_candidates_share_one_deadline() -> None:
+    """Guards against k slow candidates taking k times the time of one, and one taking all the time of the others."""
+    given: list[float] = []
+
+    def run(sql: str, deadline_s: float) -> Outcome:
+        given.append(deadline_s)
+        sleep(deadline_s + 0.01)
+        return QueryError("timeout", sql)
+
+    found = outcomes([(sql, None) for sql in "abcd"], run, 0.08)
+    assert sum(given) <= 0.08
+    assert given[0] <= 0.04
+    assert found[-1] == OUT_OF_TIME
+    assert len(found) == 4

@@ -1,6 +1,7 @@
 """A decode's log probability equals that of one whole forward over prompt and text, whichever method drafted."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,3 +53,14 @@ def test_the_first_of_several_samples_is_the_greedy_one(model: FastChatModel) ->
     first, *others = model.generate([[HumanMessage(PROMPT)]], n=3).generations[0]
     assert first.text == greedy
     assert len({greedy, *(each.text for each in others)}) == 3
+
+
+@pytest.mark.parametrize("decoder", ["prompt_lookup", "jacobi"])
+def test_samples_depend_on_the_seed_and_not_on_the_method(model: FastChatModel, decoder: str) -> None:
+    """Guards the choice among samples against changing with the decoder."""
+
+    def texts(**settings: Any) -> list[str]:
+        return [each.text for each in model.generate([[HumanMessage(PROMPT)]], n=4, **settings).generations[0]]
+
+    assert texts(decoder=decoder) == texts(decoder="plain")
+    assert texts(decoder=decoder, seed=5)[1:] != texts(decoder=decoder)[1:]
