@@ -6,7 +6,7 @@ from typing import Any
 from agent.conversation.savings import Savings, savings
 from agent.observe.step_titles import step_title
 from ui.session.conversation_view import TurnView
-from ui.views.words import counted, html, milliseconds, times
+from ui.views.words import counted, html, mid_sentence, milliseconds, times
 
 _COLUMNS = (
     ("step", ""),
@@ -75,7 +75,7 @@ def _others(turn: TurnView) -> str:
     others = [step for step in turn.records if not step["decoder"]]
     if not others:
         return ""
-    each = ", ".join(f"{step_title(step['name']).lower()} {milliseconds(step['wall_ms'])}" for step in others)
+    each = ", ".join(f"{mid_sentence(step_title(step['name']))} {milliseconds(step['wall_ms'])}" for step in others)
     together = milliseconds(sum(step["wall_ms"] for step in others))
     return f'<p class="hint">Everything else took {together} either way: {each}.</p>'
 

@@ -42,6 +42,15 @@ def counted(count: int, what: str, several: str = "") -> str:
     return f"{count:,} {what if count == 1 else several or what + 's'}"
 
 
+def mid_sentence(title: str) -> str:
+    """A title as it stands inside a sentence.
+
+    >>> mid_sentence("Writing SQL")
+    'writing SQL'
+    """
+    return title[:1].lower() + title[1:]
+
+
 def shown_token(token: int, spelling: Mapping[int, str]) -> str:
     """A token as a reader sees it on one line; its number where its text is not known. A stop token has no text."""
     text = spelling.get(token, f"#{token}")

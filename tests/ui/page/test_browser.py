@@ -59,7 +59,7 @@ def test_a_question_gives_rows_sql_and_figures(page: Any) -> None:
     until(page, "#sql", "ORDER BY")
     until(page, "#words", "Sorted by name")
     tab(page, "Savings")
-    until(page, "#savings", "Writing SQL")
+    until(page, "#savings", "writing SQL")
 
 
 def test_stop_ends_the_writing(page: Any) -> None:
@@ -69,7 +69,7 @@ def test_stop_ends_the_writing(page: Any) -> None:
     until(page, "#chat", "Stopped")
     page.wait_for_selector("#question [data-testid=submit-button]")
     ask(page, COUNT)
-    until(page, "#chat", "albums: 4")
+    until(page, "#chat", "4 albums.")
 
 
 def test_sql_can_be_changed_and_run_but_not_to_write(page: Any) -> None:
@@ -89,7 +89,7 @@ def test_an_unclear_question_is_asked_back_and_a_click_settles_it(page: Any) -> 
     ask(page, UNCLEAR)
     until(page, "#chat", "What does “Home” mean")
     page.click("#chat button:has-text('artists.name')")
-    until(page, "#chat", "artists: 1")
+    until(page, "#chat", "1 artist.")
 
 
 def test_a_follow_up_says_what_it_continues_and_a_click_asks_it_afresh(page: Any) -> None:
@@ -119,8 +119,8 @@ def test_two_people_see_their_own_data_and_files_open(browser: Any, page: Any, a
     until(page, "#schema", "shops")
     ask(page, "How many shops?")
     ask(bo, COUNT)
-    until(page, "#chat", "shops: 2")
-    until(bo, "#chat", "albums: 4")
+    until(page, "#chat", "2 shops.")
+    until(bo, "#chat", "4 albums.")
     assert "shops" not in bo.inner_text("#schema")
     other.close()
 
