@@ -30,6 +30,7 @@ class Context:
     cursor: Callable[[], ConstraintCursor | None] = lambda: (
         None
     )  # the constraint's cursor after the text so far; None without a constraint
+    mask_tokens: range = range(0)  # see `Target.mask_tokens`
     runtime: str = "cpu"  # what computes the target, see `Target.runtime`; heads run on the same
 
 

@@ -92,6 +92,13 @@ class Target(Protocol[Opened]):
     def vocab_size(self) -> int: ...
 
     @property
+    def mask_tokens(self) -> range:
+        """Ids beyond the vocabulary, one for each depth, that a draft may hold to have tokens predicted ahead; they are never
+        text. Empty for most targets.
+        """
+        ...
+
+    @property
     def max_length(self) -> int:
         """Longest sequence in tokens, the deepest draft node included; a tree may have more nodes than that."""
         ...

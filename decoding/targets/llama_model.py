@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.targets.cache.tensor_table import TensorTable
@@ -19,6 +20,7 @@ from decoding.targets.fast_ops import Projection, RopeTable, projection
 from decoding.targets.int8 import quantize
 from decoding.targets.int8.quantize import HEAD, Rounded, rounded_model
 from decoding.targets.int8.rotation import stream_rotation
+from decoding.targets.mask_layers import MaskLayers
 from kernels.ragged import SequenceRows
 
 Packer = Callable[..., Projection]  # of weight and bias
@@ -42,6 +44,7 @@ class LlamaModel(ABC):
 
     dtype torch.int8: the matrices in int8, all else in fp32; on a processor only. `weights` may be those of
     `quantize.rounded_model`, or are made into them.
+    masks: what mask tokens get; their ids follow those of the vocabulary, one for each depth.
     Raises UnsupportedModel where the weights do not match the configuration.
     """
 
@@ -54,6 +57,7 @@ class LlamaModel(ABC):
         weights: Iterable[tuple[str, Tensor]],
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        masks: MaskAdapter | None = None,
     ) -> None:
         self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
         self.dtype = torch.float32 if dtype == torch.int8 else dtype
@@ -70,6 +74,11 @@ class LlamaModel(ABC):
         self.final_norm = stored.take("model.norm.weight", hidden)
         self.layers = [_layer(config, stored, i, plain, rotating) for i in range(config.layers)]
         self.rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
+        self.masks = MaskLayers(masks, config, self.dtype, self.device, self.rotation) if masks else None
+
+    @property
+    def mask_depths(self) -> int:
+        return self.masks.depths if self.masks else 0
 
     @cached_property
     def head(self) -> Projection:

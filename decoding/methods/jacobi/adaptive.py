@@ -20,7 +20,7 @@ from decoding.methods.drafting.expected_tree import ExpectedTree, expected_tree
 from decoding.methods.drafting.likely import likely_levels
 from decoding.methods.drafting.ngram_pool import NgramPool
 from decoding.methods.drafting.trees import Level, admitted, offered
-from decoding.methods.jacobi.first_guess import mask_token
+from decoding.methods.jacobi.first_guess import mask_chain, masks_of
 
 COPIED = (0.0, 0.5, 0.58, 0.75, 0.75, 0.77, 0.8, 0.8, 0.84, 0.88, 0.88, 0.9, 0.94)
 """Prior of a copied token's being right, by the length of the match before it."""
@@ -53,7 +53,7 @@ class Adaptive(Method):
         self._most_copies, self._copied_tokens = copies, copied_tokens
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._mask = mask_token(prompt)
+        self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
         self._sampler, self._cursor = context.sampler, context.cursor
         self._pool = NgramPool(0, context.recall.sequences)
         self._copied, self._second = Chances(COPIED), Chances((SECOND,))
@@ -78,17 +78,14 @@ class Adaptive(Method):
         self._least = min(self._row_cost * self._rate.tokens_per_step, 0.99)
         tree = expected_tree(self._continuations, self._least, self._budget, room, cursor)
         self._note_own(tree)
-        return tree.with_masks(self._mask, self._masks_after)
+        return tree.with_masks(self._chain, self._masks_after)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
         self._count(committed)
         self._forget_draft()
         self._rate.saw(len(committed), 1.0 + self._row_cost * len(draft))
-        node, children = verdict.path[-1] if verdict.path else ROOT, draft.children
-        found: list[int] = []
-        while len(found) < self._masks and (node := children.get((node, self._mask), ROOT)) != ROOT:
-            found.append(node)
+        found = draft.below(verdict.path[-1] if verdict.path else ROOT, self._chain)
         self._first, self._levels = self._length + len(committed), []
         if found:
             count = offered(self._top_k, self._cursor())

@@ -3,8 +3,8 @@
 A few mask tokens follow the root and each of the most probable guesses. The target's logits at the masks after the accepted
 path are marginals of the positions after the bonus token, given correct text only. The next draft is the tree of their most
 probable prefixes, together with copies of what followed the last tokens elsewhere. PaSS (arXiv 2311.13581) and BiTA
-(arXiv 2401.12522) train embeddings for such tokens; here a checkpoint learns to use one token of its vocabulary as the mask
-(`train jacobi --sweeps 0 --first-guess mask`), and no parameter is added.
+(arXiv 2401.12522) train embeddings for such tokens. Here a target has weights of its own for them (`train masks`), or a
+checkpoint learns to use one token of its vocabulary as the mask (`train jacobi --sweeps 0 --first-guess mask`).
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from decoding.engine.verify import Verdict
 from decoding.methods.drafting.likely import likely_levels
 from decoding.methods.drafting.ngram_pool import NgramPool, different
 from decoding.methods.drafting.trees import LEAST, Bounds, Level, best_first, offered
-from decoding.methods.jacobi.first_guess import mask_token
+from decoding.methods.jacobi.first_guess import mask_chain, masks_of
 
 
 class MaskTokens(Method):
@@ -46,7 +46,7 @@ class MaskTokens(Method):
         self._bounds, self._sure = Bounds(budget, least), sure
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._mask = mask_token(prompt)
+        self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
         self._sampler, self._cursor = context.sampler, context.cursor
         self._pool = NgramPool(0, context.recall.sequences)
         self._length = 0  # of the text before the draft
@@ -66,15 +66,11 @@ class MaskTokens(Method):
 
     def _tree(self, paths: Sequence[tuple[int, ...]], masked: Sequence[tuple[int, ...]]) -> Draft:
         """`paths`, and masks after the ends of those in `masked`."""
-        masks = (self._mask,) * self._masks
-        drafted = Draft.trie([*paths, *(path + masks for path in masked)])
-        return Draft(drafted.tokens, drafted.parents, context=len(drafted), mask=self._mask)
+        drafted = Draft.trie([*paths, *(path + self._chain for path in masked)])
+        return Draft(drafted.tokens, drafted.parents, context=len(drafted), masks=self._chain)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        node, children = verdict.path[-1] if verdict.path else ROOT, draft.children
-        found: list[int] = []
-        while len(found) < self._masks and (node := children.get((node, self._mask), ROOT)) != ROOT:
-            found.append(node)
+        found = draft.below(verdict.path[-1] if verdict.path else ROOT, self._chain)
         self._first, self._levels = self._length + len(verdict.path) + 1, []
         if found:
             count = offered(self._top_k, self._cursor())

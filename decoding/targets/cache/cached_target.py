@@ -51,6 +51,11 @@ class Model(Protocol):
         """[vocab, hidden]."""
         ...
 
+    @property
+    def mask_depths(self) -> int:
+        """How many mask tokens it knows."""
+        ...
+
     def new_states(self, taps: int) -> TokenTable[Any]:
         """An empty table for the hidden states of one sequence: a plane per tap."""
         ...
@@ -179,6 +184,10 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
     @property
     def vocab_size(self) -> int:
         return self.model.config.vocab_size
+
+    @property
+    def mask_tokens(self) -> range:
+        return range(self.vocab_size, self.vocab_size + self.model.mask_depths)
 
     @property
     def max_length(self) -> int:

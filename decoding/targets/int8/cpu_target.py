@@ -94,7 +94,7 @@ class _Scored:
 def _masked(chunk: Chunk) -> list[bool]:
     """Whether the choice after a row may wait until it is asked for; of the root and each node."""
     draft = chunk.draft
-    return [False, *(token == draft.mask for token in draft.tokens)]
+    return [False, *(token in draft.masks for token in draft.tokens)]
 
 
 def _part(chunk: Chunk) -> Part:
