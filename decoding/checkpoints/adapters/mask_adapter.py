@@ -9,7 +9,6 @@ A file holds the three tensors in fp16; its metadata name the target that it was
 
 import json
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
 
 FILE = "masks.safetensors"  # beside the adapter of the target
 FORMAT = "1"
+TENSORS = ("embeddings", "down", "up")
 Floats = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MaskAdapter:
     """embeddings [depths, hidden]; down, up [layers, rank, hidden]: `up` is stored transposed, a row per component. fp32."""
 
@@ -37,13 +37,13 @@ class MaskAdapter:
     up: Floats
     target: "TargetIdentity | None" = None  # None: unknown
 
-    @cached_property
+    @property
     def depths(self) -> int:
         return len(self.embeddings)
 
-    @cached_property
+    @property
     def rank(self) -> int:
-        return self.down.shape[1]
+        return int(self.down.shape[1])
 
     def check_fits(self, config: "ModelConfig") -> None:
         """Raise UnsupportedModel unless width and layers are the model's."""
@@ -51,8 +51,9 @@ class MaskAdapter:
         shapes = {"embeddings": (self.depths, hidden)} | dict.fromkeys(("down", "up"), (layers, self.rank, hidden))
         for name, want in shapes.items():
             if getattr(self, name).shape != want:
+                found = list(getattr(self, name).shape)
                 raise UnsupportedModel(
-                    f"the mask adapter is of another model: {name} has shape {list(getattr(self, name).shape)}, not {list(want)}"
+                    f"the mask adapter is of another model: {name} has shape {found}, not {list(want)}"
                 )
 
 
@@ -62,7 +63,7 @@ def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
 
     from decoding.checkpoints.fetch.cache_folder import written_whole
 
-    tensors = {name: getattr(adapter, name).astype(np.float16) for name in ("embeddings", "down", "up")}
+    tensors = {name: getattr(adapter, name).astype(np.float16) for name in TENSORS}
     target = json.dumps(asdict(adapter.target)) if adapter.target else ""
     file = folder / FILE
     written_whole(file, save(tensors, {"format": FORMAT, "target": target}))
@@ -77,7 +78,7 @@ def read_mask_adapter(folder: Path) -> MaskAdapter | None:
     try:
         with safe_open(file, framework="numpy") as stored:
             about: dict[str, str] = stored.metadata() or {}
-            tensors: dict[str, Any] = {name: stored.get_tensor(name).astype(np.float32) for name in stored.keys()}
+            tensors: dict[str, Any] = {name: stored.get_tensor(name).astype(np.float32) for name in TENSORS}
         if about.get("format") != FORMAT:
             raise UnsupportedModel(f"{file} has format {about.get('format')}; this version reads {FORMAT}")
         return MaskAdapter(**tensors, target=_target(about.get("target", "")))

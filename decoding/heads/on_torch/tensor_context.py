@@ -30,6 +30,7 @@ class TensorContext(Context):
             context.recall,
             context.identity,
             context.cursor,
+            context.mask_tokens,
             context.runtime,
         )
 

@@ -1,0 +1,84 @@
+"""`sqlagent train masks`: trains what a frozen target adds at mask tokens, so that it predicts several tokens ahead.
+
+sqlagent train head collect --data GROUPS --out RESPONSES          the target answers its training prompts
+sqlagent train masks --data RESPONSES/responses.jsonl --out MASKS --epochs 2
+cp MASKS/masks/masks.safetensors ADAPTER/                          beside the adapter of the target
+"""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.shared import exit_codes, options
+from app.shared.option_groups import spread
+from app.train.run_options import Schedule, plain_values, print_outcome, stop_on_signals
+from app.train.train_head import Responses, adapter_of
+
+if TYPE_CHECKING:
+    from decoding.training.masks.lesson import MaskConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """Command-line options for `MaskConfig`."""
+
+    depths: Annotated[int, typer.Option("--depths", min=1, help="Mask tokens after a token.")] = 6
+    rank: Annotated[int, typer.Option("--rank", min=1, help="Components of each layer's change.")] = 32
+    decay: Annotated[
+        float, typer.Option("--decay", min=0.01, max=1.0, help="Weight of a depth, of that of the depth before.")
+    ] = 0.85
+    chains: Annotated[int, typer.Option("--chains", min=1, help="Chains of masks in a pack.")] = 192
+
+    def config(self) -> "MaskConfig":
+        from decoding.training.masks.lesson import MaskConfig
+
+        return MaskConfig(**asdict(self))
+
+
+@spread
+def masks(
+    how: Masks,
+    schedule: Schedule,
+    data: Responses,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the adapter, checkpoint and log.")],
+    held_out: Annotated[
+        list[Path] | None,
+        typer.Option("--held-out", help="Responses to measure on; repeatable.", exists=True, dir_okay=False),
+    ] = None,
+    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens of text per forward.")] = 1024,
+    init_masks: Annotated[
+        Path | None, typer.Option("--init-masks", help="Folder of a mask adapter to begin with.", exists=True)
+    ] = None,
+    model: options.Model = "embedded",
+    adapter: options.Adapter = "auto",
+) -> None:
+    """Train a mask adapter on the target's own answers. Options, signals and output are those of `train sft`."""
+    with exit_codes.plain_errors(), stop_on_signals() as stopped:
+        from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter
+        from decoding.training.heads.responses import read_responses
+        from decoding.training.loop import train
+        from decoding.training.masks.lesson import MaskLesson
+        from decoding.training.model.base import load_base
+        from decoding.training.run.allocator import keep_freed_memory
+
+        keep_freed_memory()
+        base, merged = load_base(model), adapter_of(model, adapter)
+        target, responses = read_responses(data)
+        begin = read_mask_adapter(init_masks) if init_masks else None
+        lesson = MaskLesson(how.config(), base, merged, target, begin)
+        config = replace(schedule.config(), pack_tokens=pack_tokens)
+        outcome = train(
+            config,
+            base,
+            responses,
+            out,
+            held_out=read_responses(held_out)[1] if held_out else (),
+            objective=lesson.objective,
+            subject=lesson.subject,
+            resume=schedule.resume,
+            stopped=stopped,
+            notes={"masks": asdict(how), "recipe": plain_values(asdict(config))},
+        )
+        print_outcome({"out": str(out), **asdict(outcome)})

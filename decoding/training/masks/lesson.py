@@ -1,0 +1,137 @@
+"""What the training loop needs to train a mask adapter: packs of the frozen target's own answers, and the loss.
+
+The loss is the cross-entropy from each mask's prediction to the target's own at the same position of its own text, at
+temperature 1, and later depths count less. No answer is learnt: the target stays what it is.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.checkpoints.adapters.adapter import About, Adapter, merged_weights
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, write_mask_adapter
+from decoding.checkpoints.fetch.cache_folder import whole_folder
+from decoding.checkpoints.target_identity import TargetIdentity, target_identity
+from decoding.checkpoints.weight_files import read_weights
+from decoding.training.config import TrainConfig, TrainingError
+from decoding.training.data.packing import Pack
+from decoding.training.heads.features import packs_of
+from decoding.training.heads.responses import Response
+from decoding.training.masks.model import MaskModel, MaskRows, mask_rows
+from decoding.training.model.base import Base
+from decoding.training.model.subject import Subject
+from decoding.training.objective import Objective, checked_rows, some
+
+_EMBEDDING = "model.embed_tokens.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class MaskConfig:
+    """depths: how many masks follow a token. rank: components of each layer's change. decay: weight of a depth, of that of the
+    depth before. chains: the most chains of masks in a pack, drawn anew each time.
+    """
+
+    depths: int = 6
+    rank: int = 32
+    decay: float = 0.85
+    chains: int = 192
+
+    def __post_init__(self) -> None:
+        if min(self.depths, self.rank, self.chains) < 1 or not 0.0 < self.decay <= 1.0:
+            raise TrainingError("depths, rank and chains must be 1 or more, and decay above 0 and at most 1")
+
+
+@dataclass(frozen=True, slots=True)
+class MaskLesson:
+    """A frozen target, how its masks learn, and the adapter that training starts from (None: a new one).
+
+    Raises TrainingError where the responses are another target's.
+    """
+
+    how: MaskConfig
+    base: Base
+    adapter: Adapter | None  # of the target
+    target: TargetIdentity  # whose responses are learnt
+    begin: MaskAdapter | None = None
+
+    def __post_init__(self) -> None:
+        mine = replace(target_identity(self.base.sha256, self.adapter), prompt_hash=self.target.prompt_hash)
+        if difference := self.target.difference(mine):
+            raise TrainingError(f"the responses are of another target ({difference}): collect them with this one")
+
+    def objective(
+        self, config: TrainConfig, base: Base, responses: Iterable[Response], held_out: Iterable[Response]
+    ) -> Objective[Pack]:
+        """Packs of responses, and their loss."""
+        rows = checked_rows(config, base)
+        packs, left_out = packs_of(responses, rows, config.seed)
+        measured, _ = packs_of(held_out, rows, config.seed)
+        curve = {
+            "masks": repr(self.how),
+            "begin": "" if self.begin is None else str(float(np.abs(self.begin.up).sum())),
+        }
+        return Objective(some(packs, rows), measured, left_out, self._loss, self._values, curve=curve)
+
+    def subject(
+        self, config: TrainConfig, base: Base, about: About, dtype: torch.dtype, device: torch.device
+    ) -> Subject:
+        """The target with an adapter in training."""
+        weights = dict(merged_weights(read_weights(base.folder), self.adapter))
+        begun = self.begin or new_mask_adapter(self.how, base, weights[_EMBEDDING], config.seed)
+        model = MaskModel(base.config, weights.items(), begun, dtype, device)
+
+        def write(folder: Path) -> None:
+            found = model.adapter()
+            with whole_folder(folder) as staging:
+                write_mask_adapter(MaskAdapter(found.embeddings, found.down, found.up, self.target), staging)
+
+        return Subject(model, model.trained, dtype, device, result="masks", small=True, write=write)
+
+    def _loss(self, model: MaskModel, pack: Pack, step: Sequence[Pack]) -> Tensor:
+        masks = mask_rows(pack, _drawn(pack, self.how.chains), self.how.depths)
+        losses, _ = _losses(model, pack, masks)
+        weights = torch.from_numpy(_weights(masks, self.how.decay)).to(losses)
+        return (losses @ weights / weights.sum() / len(step))[None]
+
+    @torch.no_grad()
+    def _values(self, model: MaskModel, packs: Sequence[Pack]) -> Mapping[str, float]:
+        """`loss`: the mean over all masks; `right_<depth>`: share of the masks that predict the target's own token."""
+        losses: list[Tensor] = []
+        right: list[list[float]] = [[] for _ in range(self.how.depths)]
+        for pack in packs:
+            masks = mask_rows(pack, range(0, len(pack.sources), 3), self.how.depths)
+            found, hits = _losses(model, pack, masks)
+            losses.append(found)
+            for place, hit in zip(masks.places.tolist(), hits.tolist(), strict=True):
+                right[place % self.how.depths].append(hit)
+        values = {f"right_{depth}": float(np.mean(hits)) for depth, hits in enumerate(right) if hits}
+        return {"loss": float(torch.cat(losses).mean()) if losses else 0.0, **values}
+
+
+def new_mask_adapter(how: MaskConfig, base: Base, embedding: Tensor, seed: int) -> MaskAdapter:
+    """An adapter that changes nothing yet: every mask has the mean embedding, and each layer's change is zero."""
+    config, chance = base.config, np.random.default_rng([seed, 3])
+    mean = embedding.float().mean(0).numpy()
+    shape = (config.layers, how.rank, config.hidden_size)
+    down = chance.uniform(-1.0, 1.0, shape).astype(np.float32) * config.hidden_size**-0.5
+    return MaskAdapter(np.tile(mean, (how.depths, 1)), down, np.zeros(shape, np.float32))
+
+
+def _drawn(pack: Pack, most: int) -> list[int]:
+    """At most so many of a pack's anchors, by torch's global generator, which the loop seeds for every pack."""
+    chosen: list[int] = torch.randperm(len(pack.sources))[:most].sort().values.tolist()
+    return chosen
+
+
+def _losses(model: MaskModel, pack: Pack, masks: MaskRows) -> tuple[Tensor, Tensor]:
+    """[masks inside]: the cross-entropy to the target's own prediction, and whether both rank the same token first."""
+    found, right = model.predictions(pack, masks)
+    return -(right.softmax(-1) * found.log_softmax(-1)).sum(-1), found.argmax(-1) == right.argmax(-1)
+
+
+def _weights(masks: MaskRows, decay: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
+    return (decay ** (masks.places % masks.depths)).astype(np.float32)
