@@ -2,9 +2,11 @@
 
 sqlagent train head collect --data GROUPS --out RESPONSES          the target answers its training prompts
 sqlagent train masks --data RESPONSES/responses.jsonl --out MASKS --epochs 2
-cp MASKS/masks/masks.safetensors ADAPTER/                          beside the adapter of the target
+
+With --into FOLDER the finished adapter is written beside that of the target, where `--adapter FOLDER` finds both.
 """
 
+import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,12 +53,16 @@ def masks(
     init_masks: Annotated[
         Path | None, typer.Option("--init-masks", help="Folder of a mask adapter to begin with.", exists=True)
     ] = None,
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Folder of the target's adapter, for the finished one.", exists=True)
+    ] = None,
     model: options.Model = "embedded",
     adapter: options.Adapter = "auto",
 ) -> None:
     """Train a mask adapter on the target's own answers. Options, signals and output are those of `train sft`."""
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
-        from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter
+        from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter, write_mask_adapter
+        from decoding.methods.jacobi.first_guess import masks_of
         from decoding.training.heads.responses import read_responses
         from decoding.training.loop import train
         from decoding.training.masks.lesson import MaskLesson
@@ -65,9 +71,11 @@ def masks(
 
         keep_freed_memory()
         base, merged = load_base(model), adapter_of(model, adapter)
-        target, responses = read_responses(data)
+        target, listed = read_responses(data)
+        responses = list(listed)
         begin = read_mask_adapter(init_masks) if init_masks else None
-        lesson = MaskLesson(how.config(), base, merged, target, begin)
+        (like,) = masks_of(responses[0].prompt_ids, range(0)) if responses else (0,)
+        lesson = MaskLesson(how.config(), base, merged, target, begin, like)
         config = replace(schedule.config(), pack_tokens=pack_tokens)
         outcome = train(
             config,
@@ -81,4 +89,8 @@ def masks(
             stopped=stopped,
             notes={"masks": asdict(how), "recipe": plain_values(asdict(config))},
         )
+        if into and outcome.finished and os.environ.get("RANK", "0") == "0":
+            written = read_mask_adapter(out / "masks")
+            assert written is not None
+            write_mask_adapter(written, into)
         print_outcome({"out": str(out), **asdict(outcome)})

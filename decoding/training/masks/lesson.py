@@ -49,6 +49,8 @@ class MaskConfig:
 class MaskLesson:
     """A frozen target, how its masks learn, and the adapter that training starts from (None: a new one).
 
+    like: what methods take for a mask where a target has none of its own is a good choice (`methods.jacobi.first_guess`).
+
     Raises TrainingError where the responses are another target's.
     """
 
@@ -57,6 +59,7 @@ class MaskLesson:
     adapter: Adapter | None  # of the target
     target: TargetIdentity  # whose responses are learnt
     begin: MaskAdapter | None = None
+    like: int = 0  # the token whose embedding the masks of a new adapter have
 
     def __post_init__(self) -> None:
         mine = replace(target_identity(self.base.sha256, self.adapter), prompt_hash=self.target.prompt_hash)
@@ -81,7 +84,7 @@ class MaskLesson:
     ) -> Subject:
         """The target with an adapter in training."""
         weights = dict(merged_weights(read_weights(base.folder), self.adapter))
-        begun = self.begin or new_mask_adapter(self.how, base, weights[_EMBEDDING], config.seed)
+        begun = self.begin or new_mask_adapter(self.how, base, weights[_EMBEDDING][self.like], config.seed)
         model = MaskModel(base.config, weights.items(), begun, dtype, device)
 
         def write(folder: Path) -> None:
@@ -112,13 +115,12 @@ class MaskLesson:
         return {"loss": float(torch.cat(losses).mean()) if losses else 0.0, **values}
 
 
-def new_mask_adapter(how: MaskConfig, base: Base, embedding: Tensor, seed: int) -> MaskAdapter:
-    """An adapter that changes nothing yet: every mask has the mean embedding, and each layer's change is zero."""
+def new_mask_adapter(how: MaskConfig, base: Base, like: Tensor, seed: int) -> MaskAdapter:
+    """An adapter that changes nothing yet: every mask has the embedding `like` [hidden], and each layer's change is zero."""
     config, chance = base.config, np.random.default_rng([seed, 3])
-    mean = embedding.float().mean(0).numpy()
     shape = (config.layers, how.rank, config.hidden_size)
     down = chance.uniform(-1.0, 1.0, shape).astype(np.float32) * config.hidden_size**-0.5
-    return MaskAdapter(np.tile(mean, (how.depths, 1)), down, np.zeros(shape, np.float32))
+    return MaskAdapter(np.tile(like.float().numpy(), (how.depths, 1)), down, np.zeros(shape, np.float32))
 
 
 def _drawn(pack: Pack, most: int) -> list[int]:
