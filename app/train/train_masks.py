@@ -32,6 +32,13 @@ class Masks:
         float, typer.Option("--decay", min=0.01, max=1.0, help="Weight of a depth, of that of the depth before.")
     ] = 0.85
     chains: Annotated[int, typer.Option("--chains", min=1, help="Chains of masks in a pack.")] = 192
+    pair_rank: Annotated[
+        int, typer.Option("--pair-rank", min=0, help="Rank of the scores of pairs of tokens; 0 for none.")
+    ] = 32
+    pair_tokens: Annotated[int, typer.Option("--pair-tokens", min=1, help="Tokens that have such scores.")] = 4096
+    alone: Annotated[
+        float, typer.Option("--alone", min=0.0, help="Weight of what masks say without the token before.")
+    ] = 0.25
 
     def config(self) -> "MaskConfig":
         from decoding.training.masks.lesson import MaskConfig
@@ -65,7 +72,7 @@ def masks(
         from decoding.methods.jacobi.first_guess import masks_of
         from decoding.training.heads.responses import read_responses
         from decoding.training.loop import train
-        from decoding.training.masks.lesson import MaskLesson
+        from decoding.training.masks.lesson import MaskLesson, frequent_tokens
         from decoding.training.model.base import load_base
         from decoding.training.run.allocator import keep_freed_memory
 
@@ -75,7 +82,7 @@ def masks(
         responses = list(listed)
         begin = read_mask_adapter(init_masks) if init_masks else None
         (like,) = masks_of(responses[0].prompt_ids, range(0)) if responses else (0,)
-        lesson = MaskLesson(how.config(), base, merged, target, begin, like)
+        lesson = MaskLesson(how.config(), base, merged, target, begin, like, frequent_tokens(responses))
         config = replace(schedule.config(), pack_tokens=pack_tokens)
         outcome = train(
             config,

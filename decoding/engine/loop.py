@@ -116,6 +116,7 @@ class Decoding:
             request.identity,
             self._cursor,
             target.mask_tokens,
+            target.mask_pairs,
             target.runtime,
         )
         request.method.begin(request.prompt, self._sequence.hidden, context)

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
@@ -32,6 +35,14 @@ class Array(Protocol):
     def __setitem__(self, key: Any, value: Any, /) -> None: ...
 
     def swapaxes(self, first: int, second: int, /) -> Any: ...
+
+
+class PairScores(Protocol):
+    """Scores of pairs of tokens, learnt (`decoding.checkpoints.adapters.mask_adapter.TokenPairs`)."""
+
+    def scores(self, previous: int, tokens: npt.NDArray[np.int64]) -> Floats:
+        """[tokens] what is added to the logit of each of `tokens` after `previous`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +107,11 @@ class Target(Protocol[Opened]):
         """Ids beyond the vocabulary, one for each depth, that a draft may hold to have tokens predicted ahead; they are never
         text. Empty for most targets.
         """
+        ...
+
+    @property
+    def mask_pairs(self) -> "PairScores | None":
+        """What is known of the token that a mask predicts by the one before it; None for most targets."""
         ...
 
     @property

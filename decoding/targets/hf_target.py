@@ -65,6 +65,10 @@ class HfTarget:
         return range(0)
 
     @property
+    def mask_pairs(self) -> None:
+        return None
+
+    @property
     def max_length(self) -> int:
         config = self.model.config
         return int(min(config.max_position_embeddings, getattr(config, "sliding_window", None) or 2**31))

@@ -74,11 +74,8 @@ class LlamaModel(ABC):
         self.final_norm = stored.take("model.norm.weight", hidden)
         self.layers = [_layer(config, stored, i, plain, rotating) for i in range(config.layers)]
         self.rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
+        self.mask_adapter = masks
         self.masks = MaskLayers(masks, config, self.dtype, self.device, self.rotation) if masks else None
-
-    @property
-    def mask_depths(self) -> int:
-        return self.masks.depths if self.masks else 0
 
     @cached_property
     def head(self) -> Projection:

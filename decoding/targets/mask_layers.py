@@ -29,7 +29,7 @@ class MaskLayers:
         rotation: Tensor | None,
     ) -> None:
         adapter.check_fits(config)
-        self.depths, self._vocab, self._eps = adapter.depths, config.vocab_size, config.rms_norm_eps
+        self._vocab, self._eps = config.vocab_size, config.rms_norm_eps
         self._embeddings = torch.from_numpy(adapter.embeddings).to(device, dtype)
         pair = (torch.from_numpy(each).to(device, dtype) for each in (adapter.down, adapter.up))
         self._down, self._up = (each if rotation is None else rotated(each, rotation) for each in pair)

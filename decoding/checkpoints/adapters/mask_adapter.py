@@ -4,7 +4,10 @@ A mask token's row gets the embedding of its depth, and before each layer `x + u
 (He et al., arXiv 2110.04366) behind an RMS norm without a weight. No other row is touched, so the model's text stays what it
 is, to the bit. PaSS (arXiv 2311.13581) and BiTA (arXiv 2401.12522) train embeddings and prompts for such rows instead.
 
-A file holds the three tensors in fp16; its metadata name the target that it was trained on.
+A mask does not know the token before the one that it predicts, which is known when a draft is made. So what the masks say
+is corrected by a low-rank score for each pair of frequent tokens, as in Domino (arXiv 2605.29707) without its recurrence.
+
+A file holds the tensors in fp16; its metadata name the target that it was trained on.
 """
 
 import json
@@ -25,7 +28,28 @@ if TYPE_CHECKING:
 FILE = "masks.safetensors"  # beside the adapter of the target
 FORMAT = "1"
 TENSORS = ("embeddings", "down", "up")
+PAIRS = ("before", "after")
 Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+
+
+class TokenPairs:
+    """Scores of pairs of tokens, of which other tokens have none. ids [tokens]; before, after [tokens, rank], fp32."""
+
+    def __init__(self, ids: Ids, before: Floats, after: Floats) -> None:
+        self.ids, self.before, self.after = ids, before, after
+        self._rows = {token: row for row, token in enumerate(ids.tolist())}
+        self._padded = np.concatenate([after, np.zeros_like(after[:1])])  # the last row is that of all other tokens
+        self._places = np.full(int(ids.max(initial=0)) + 2, len(ids), np.int64)
+        self._places[ids] = np.arange(len(ids))
+
+    def scores(self, previous: int, tokens: Ids) -> Floats:
+        """[tokens] what is added to the logit of each of `tokens` after `previous`."""
+        if (row := self._rows.get(previous)) is None:
+            return np.zeros(len(tokens), np.float32)
+        places = self._places[np.minimum(tokens, len(self._places) - 1)]
+        found: Floats = self._padded[places] @ self.before[row]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +59,7 @@ class MaskAdapter:
     embeddings: Floats
     down: Floats
     up: Floats
+    pairs: TokenPairs | None = None
     target: "TargetIdentity | None" = None  # None: unknown
 
     @property
@@ -63,7 +88,10 @@ def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
 
     from decoding.checkpoints.fetch.cache_folder import written_whole
 
-    tensors = {name: getattr(adapter, name).astype(np.float16) for name in TENSORS}
+    tensors: dict[str, Any] = {name: getattr(adapter, name).astype(np.float16) for name in TENSORS}
+    if adapter.pairs:
+        tensors |= {name: getattr(adapter.pairs, name).astype(np.float16) for name in PAIRS}
+        tensors["ids"] = adapter.pairs.ids.astype(np.int32)
     target = json.dumps(asdict(adapter.target)) if adapter.target else ""
     file = folder / FILE
     written_whole(file, save(tensors, {"format": FORMAT, "target": target}))
@@ -78,10 +106,15 @@ def read_mask_adapter(folder: Path) -> MaskAdapter | None:
     try:
         with safe_open(file, framework="numpy") as stored:
             about: dict[str, str] = stored.metadata() or {}
-            tensors: dict[str, Any] = {name: stored.get_tensor(name).astype(np.float32) for name in TENSORS}
+            names = set(stored.keys())
+            embeddings, down, up = (stored.get_tensor(name).astype(np.float32) for name in TENSORS)
+            pairs = [stored.get_tensor(name).astype(np.float32) for name in PAIRS if "ids" in names]
+            ids = stored.get_tensor("ids").astype(np.int64) if pairs else None
         if about.get("format") != FORMAT:
             raise UnsupportedModel(f"{file} has format {about.get('format')}; this version reads {FORMAT}")
-        return MaskAdapter(**tensors, target=_target(about.get("target", "")))
+        return MaskAdapter(
+            embeddings, down, up, None if ids is None else TokenPairs(ids, *pairs), _target(about.get("target", ""))
+        )
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise ModelUnavailable(f"{file} is damaged ({error}); install sqlagent again, or train it anew") from error
 

@@ -31,6 +31,7 @@ class TensorContext(Context):
             context.identity,
             context.cursor,
             context.mask_tokens,
+            context.mask_pairs,
             context.runtime,
         )
 

@@ -14,9 +14,9 @@ from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
 from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
-from decoding.methods.drafting.likely import likely_levels
+from decoding.methods.drafting.likely import LikelyLevels
 from decoding.methods.drafting.ngram_pool import NgramPool, different
-from decoding.methods.drafting.trees import LEAST, Bounds, Level, best_first, offered
+from decoding.methods.drafting.trees import LEAST, Bounds, best_paths, offered
 from decoding.methods.jacobi.first_guess import mask_chain, masks_of
 
 
@@ -48,10 +48,11 @@ class MaskTokens(Method):
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
         self._sampler, self._cursor = context.sampler, context.cursor
+        self._pairs = context.mask_pairs
         self._pool = NgramPool(0, context.recall.sequences)
         self._length = 0  # of the text before the draft
         self._first = 0  # position of the first level
-        self._levels: list[Level] = []
+        self._levels: LikelyLevels | None = None
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         self._length, cursor = len(tokens), self._cursor()
@@ -59,10 +60,19 @@ class MaskTokens(Method):
         copies = [_allowed_run(copy, cursor) for copy in different(following, self._copies)]
         if self._sure and copies and len(copies[0]) >= self._sure:
             return self._tree(copies[:1], copies[:1])
-        levels = self._levels[max(len(tokens) - self._first, 0) :][:room]  # forced tokens took the first positions
-        tree = best_first(levels, self._bounds, cursor) if levels else Draft()
+        tree = self._guessed(tokens, room, cursor)
         guesses = [tuple(tree.tokens[i] for i in tree.path(node)) for node in range(len(tree))]
         return self._tree([*guesses, *copies], [(), *guesses[: self._masked], *copies])
+
+    def _guessed(self, tokens: Sequence[int], room: int, cursor: ConstraintCursor | None) -> Draft:
+        """The most probable prefixes of what the masks say."""
+        if (levels := self._levels) is None:
+            return Draft()
+        taken = max(len(tokens) - self._first, 0)  # positions that forced tokens took
+        count = min(len(levels) - taken, room)
+        return best_paths(
+            lambda depth, last: levels.level(taken + depth, last), count, tokens[-1], self._bounds, cursor
+        )
 
     def _tree(self, paths: Sequence[tuple[int, ...]], masked: Sequence[tuple[int, ...]]) -> Draft:
         """`paths`, and masks after the ends of those in `masked`."""
@@ -71,10 +81,10 @@ class MaskTokens(Method):
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         found = draft.below(verdict.path[-1] if verdict.path else ROOT, self._chain)
-        self._first, self._levels = self._length + len(verdict.path) + 1, []
+        self._first, self._levels = self._length + len(verdict.path) + 1, None
         if found:
             count = offered(self._top_k, self._cursor())
-            self._levels = likely_levels(self._sampler, scores.after(found), self._first, count)
+            self._levels = LikelyLevels(self._sampler, scores.after(found), self._first, count, self._pairs)
 
 
 def _allowed_run(path: tuple[int, ...], cursor: ConstraintCursor | None) -> tuple[int, ...]:

@@ -12,10 +12,11 @@ from itertools import accumulate, pairwise
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from weakref import WeakSet
 
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Array, Scores, Work
+from decoding.engine.target import Array, PairScores, Scores, Work
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.cache.prefix_cache import Entry, PrefixCache, longest_prefix
 
@@ -52,8 +53,8 @@ class Model(Protocol):
         ...
 
     @property
-    def mask_depths(self) -> int:
-        """How many mask tokens it knows."""
+    def mask_adapter(self) -> MaskAdapter | None:
+        """What its mask tokens get, if it knows any."""
         ...
 
     def new_states(self, taps: int) -> TokenTable[Any]:
@@ -187,7 +188,13 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
 
     @property
     def mask_tokens(self) -> range:
-        return range(self.vocab_size, self.vocab_size + self.model.mask_depths)
+        adapter = self.model.mask_adapter
+        return range(self.vocab_size, self.vocab_size + (adapter.depths if adapter else 0))
+
+    @property
+    def mask_pairs(self) -> PairScores | None:
+        adapter = self.model.mask_adapter
+        return adapter.pairs if adapter else None
 
     @property
     def max_length(self) -> int:

@@ -54,7 +54,7 @@ class CpuModel:
         self._room = Buffers(self._model, self._team.threads)
         self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
         self._rotation = stream_rotation(config.hidden_size).astype(np.float32)
-        self.mask_depths = masks.depths if masks else 0
+        self.mask_adapter = masks
         self._forward = compiled(FORWARD)
 
         self._rows = StoredRows(arrays.get("rotated_embedding"))

@@ -4,6 +4,7 @@ The loss is the cross-entropy from each mask's prediction to the target's own at
 temperature 1, and later depths count less. No answer is learnt: the target stays what it is.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decoding.checkpoints.adapters.adapter import About, Adapter, merged_weights
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, write_mask_adapter
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs, write_mask_adapter
 from decoding.checkpoints.fetch.cache_folder import whole_folder
 from decoding.checkpoints.target_identity import TargetIdentity, target_identity
 from decoding.checkpoints.weight_files import read_weights
@@ -32,17 +33,25 @@ _EMBEDDING = "model.embed_tokens.weight"
 @dataclass(frozen=True, slots=True)
 class MaskConfig:
     """depths: how many masks follow a token. rank: components of each layer's change. decay: weight of a depth, of that of the
-    depth before. chains: the most chains of masks in a pack, drawn anew each time.
+    depth before. chains: the most chains of masks in a pack, drawn anew each time. pair_rank, pair_tokens: of the scores of
+    pairs; rank 0 trains none. alone: weight of what masks say without them.
     """
 
     depths: int = 6
     rank: int = 32
     decay: float = 0.85
     chains: int = 192
+    pair_rank: int = 32
+    pair_tokens: int = 4096
+    alone: float = 0.25
 
     def __post_init__(self) -> None:
-        if min(self.depths, self.rank, self.chains) < 1 or not 0.0 < self.decay <= 1.0:
-            raise TrainingError("depths, rank and chains must be 1 or more, and decay above 0 and at most 1")
+        if min(self.depths, self.rank, self.chains, self.pair_tokens) < 1 or not 0.0 < self.decay <= 1.0:
+            raise TrainingError(
+                "depths, rank, chains and pair_tokens must be 1 or more, and decay above 0 and at most 1"
+            )
+        if self.pair_rank < 0 or self.alone < 0.0:
+            raise TrainingError("pair_rank and alone must not be negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,7 @@ class MaskLesson:
     target: TargetIdentity  # whose responses are learnt
     begin: MaskAdapter | None = None
     like: int = 0  # the token whose embedding the masks of a new adapter have
+    frequent: Sequence[int] = ()  # tokens whose pairs a new adapter knows
 
     def __post_init__(self) -> None:
         mine = replace(target_identity(self.base.sha256, self.adapter), prompt_hash=self.target.prompt_hash)
@@ -84,43 +94,57 @@ class MaskLesson:
     ) -> Subject:
         """The target with an adapter in training."""
         weights = dict(merged_weights(read_weights(base.folder), self.adapter))
-        begun = self.begin or new_mask_adapter(self.how, base, weights[_EMBEDDING][self.like], config.seed)
+        begun = self.begin or new_mask_adapter(
+            self.how, base, weights[_EMBEDDING][self.like], self.frequent, config.seed
+        )
         model = MaskModel(base.config, weights.items(), begun, dtype, device)
 
         def write(folder: Path) -> None:
             found = model.adapter()
             with whole_folder(folder) as staging:
-                write_mask_adapter(MaskAdapter(found.embeddings, found.down, found.up, self.target), staging)
+                write_mask_adapter(replace(found, target=self.target), staging)
 
         return Subject(model, model.trained, dtype, device, result="masks", small=True, write=write)
 
     def _loss(self, model: MaskModel, pack: Pack, step: Sequence[Pack]) -> Tensor:
         masks = mask_rows(pack, _drawn(pack, self.how.chains), self.how.depths)
-        losses, _ = _losses(model, pack, masks)
+        losses = _said(model, pack, masks).losses(self.how.alone)
         weights = torch.from_numpy(_weights(masks, self.how.decay)).to(losses)
         return (losses @ weights / weights.sum() / len(step))[None]
 
     @torch.no_grad()
     def _values(self, model: MaskModel, packs: Sequence[Pack]) -> Mapping[str, float]:
-        """`loss`: the mean over all masks; `right_<depth>`: share of the masks that predict the target's own token."""
+        """`loss`: the mean over all masks; `right_<depth>`: share of the masks that predict the target's own token, given the
+        token before it.
+        """
         losses: list[Tensor] = []
         right: list[list[float]] = [[] for _ in range(self.how.depths)]
         for pack in packs:
             masks = mask_rows(pack, range(0, len(pack.sources), 3), self.how.depths)
-            found, hits = _losses(model, pack, masks)
-            losses.append(found)
-            for place, hit in zip(masks.places.tolist(), hits.tolist(), strict=True):
+            said = _said(model, pack, masks)
+            losses.append(said.losses(0.0))
+            for place, hit in zip(masks.places.tolist(), said.hits.tolist(), strict=True):
                 right[place % self.how.depths].append(hit)
         values = {f"right_{depth}": float(np.mean(hits)) for depth, hits in enumerate(right) if hits}
         return {"loss": float(torch.cat(losses).mean()) if losses else 0.0, **values}
 
 
-def new_mask_adapter(how: MaskConfig, base: Base, like: Tensor, seed: int) -> MaskAdapter:
-    """An adapter that changes nothing yet: every mask has the embedding `like` [hidden], and each layer's change is zero."""
+def new_mask_adapter(how: MaskConfig, base: Base, like: Tensor, frequent: Sequence[int], seed: int) -> MaskAdapter:
+    """An adapter that changes nothing yet: every mask has the embedding `like` [hidden], and what would change is zero."""
     config, chance = base.config, np.random.default_rng([seed, 3])
     shape = (config.layers, how.rank, config.hidden_size)
     down = chance.uniform(-1.0, 1.0, shape).astype(np.float32) * config.hidden_size**-0.5
-    return MaskAdapter(np.tile(like.float().numpy(), (how.depths, 1)), down, np.zeros(shape, np.float32))
+    embeddings = np.tile(like.float().numpy(), (how.depths, 1))
+    ids = np.array(frequent[: how.pair_tokens], np.int64)
+    before = chance.standard_normal((len(ids), how.pair_rank), np.float32) * np.float32(how.pair_rank**-0.5)
+    pairs = TokenPairs(ids, before, np.zeros_like(before)) if before.size else None
+    return MaskAdapter(embeddings, down, np.zeros(shape, np.float32), pairs)
+
+
+def frequent_tokens(responses: Iterable[Response]) -> list[int]:
+    """The tokens of the answers, the most frequent first."""
+    counts = Counter(token for response in responses for answer in response.answers for token in answer)
+    return [token for token, _ in counts.most_common()]
 
 
 def _drawn(pack: Pack, most: int) -> list[int]:
@@ -129,10 +153,31 @@ def _drawn(pack: Pack, most: int) -> list[int]:
     return chosen
 
 
-def _losses(model: MaskModel, pack: Pack, masks: MaskRows) -> tuple[Tensor, Tensor]:
-    """[masks inside]: the cross-entropy to the target's own prediction, and whether both rank the same token first."""
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Logits [masks inside, vocab]: what masks say alone, and with the token before; and what the target says."""
+
+    alone: Tensor
+    paired: Tensor
+    right: Tensor
+
+    def losses(self, alone: float) -> Tensor:
+        """[masks inside] the cross-entropy to the target's own prediction, and `alone` times that of the masks alone."""
+        right = self.right.softmax(-1)
+        losses = -(right * self.paired.log_softmax(-1)).sum(-1)
+        if not alone or self.alone is self.paired:
+            return losses
+        return losses - alone * (right * self.alone.log_softmax(-1)).sum(-1)
+
+    @property
+    def hits(self) -> Tensor:
+        """[masks inside] whether both rank the same token first."""
+        return self.paired.argmax(-1) == self.right.argmax(-1)
+
+
+def _said(model: MaskModel, pack: Pack, masks: MaskRows) -> _Said:
     found, right = model.predictions(pack, masks)
-    return -(right.softmax(-1) * found.log_softmax(-1)).sum(-1), found.argmax(-1) == right.argmax(-1)
+    return _Said(found, model.paired(found, pack.tokens[pack.sources[masks.targets]]), right)
 
 
 def _weights(masks: MaskRows, decay: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.checkpoints.adapters.mask_adapter import TENSORS, MaskAdapter
+from decoding.checkpoints.adapters.mask_adapter import PAIRS, TENSORS, MaskAdapter, TokenPairs
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.targets.mask_layers import adapted
 from decoding.training.data.groups import Tokens
@@ -46,7 +46,7 @@ def mask_rows(pack: Pack, chosen: Iterable[int], depths: int) -> MaskRows:
 
 
 class MaskModel(TrainModel):
-    """A frozen target, and an adapter in training: `trained` has its three tensors, by the names of `MaskAdapter`."""
+    """A frozen target, and an adapter in training: `trained` has its tensors by their names."""
 
     def __init__(
         self,
@@ -60,6 +60,13 @@ class MaskModel(TrainModel):
         adapter.check_fits(config)
         for name in TENSORS:
             self._train(name, torch.from_numpy(getattr(adapter, name)))
+        self._pairs = adapter.pairs
+        if adapter.pairs:
+            self._frequent = self._ids(adapter.pairs.ids)
+            self._row_of = torch.full((config.vocab_size,), -1, device=device)
+            self._row_of[self._frequent] = torch.arange(len(adapter.pairs.ids), device=device)
+            for name in PAIRS:
+                self._train(name, torch.from_numpy(getattr(adapter.pairs, name)))
 
     def predictions(self, pack: Pack, masks: MaskRows) -> tuple[Tensor, Tensor]:
         """Logits [masks inside, vocab] at the masks, and those of the target that they should have, without gradient."""
@@ -76,10 +83,21 @@ class MaskModel(TrainModel):
         states = self._through(pack, masks, known)
         return self._head(functional.embedding(self._ids(masks.places), states)), right
 
+    def paired(self, logits: Tensor, previous: Tokens) -> Tensor:
+        """`logits` [rows, vocab] with what is known by the token before each prediction, `previous` [rows]."""
+        if self._pairs is None:
+            return logits
+        rows = self._row_of[self._ids(previous)]
+        before = functional.embedding(rows.clamp_min(0), self._weight("before")) * (rows >= 0)[:, None]
+        scores = functional.linear(before, self._weight("after")).float()
+        return logits.index_add(1, self._frequent, scores)
+
     def adapter(self) -> MaskAdapter:
         """What has been learnt so far."""
-        embeddings, down, up = (self.trained[name].detach().float().cpu().numpy() for name in TENSORS)
-        return MaskAdapter(embeddings, down, up)
+        found = {name: tensor.detach().float().cpu().numpy() for name, tensor in self.trained.items()}
+        pairs = self._pairs and TokenPairs(self._pairs.ids, *(found[name] for name in PAIRS))
+        embeddings, down, up = (found[name] for name in TENSORS)
+        return MaskAdapter(embeddings, down, up, pairs)
 
     def _through(self, pack: Pack, masks: MaskRows, known: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
         """[masks, hidden] the last layer's output at all masks. known: keys and values of the pack's rows, by layer."""

@@ -1,6 +1,7 @@
 """Mask tokens with weights of their own: they change guesses, and never a bit of the text."""
 
 import random
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -9,7 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.checkpoints.adapters.mask_adapter import FILE, MaskAdapter, read_mask_adapter, write_mask_adapter
+from decoding.checkpoints.adapters.mask_adapter import (
+    FILE,
+    MaskAdapter,
+    TokenPairs,
+    read_mask_adapter,
+    write_mask_adapter,
+)
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.checkpoints.weight_files import read_weights
@@ -45,7 +52,9 @@ def checkpoint() -> Path:
 def random_adapter(seed: int = 0, scale: float = 1.0) -> MaskAdapter:
     config, chance = load_config(checkpoint()), np.random.default_rng(seed)
     shapes = [(DEPTHS, config.hidden_size), *[(config.layers, RANK, config.hidden_size)] * 2]
-    return MaskAdapter(*(scale * chance.standard_normal(shape, dtype=np.float32) for shape in shapes))
+    embeddings, down, up = (scale * chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
+    before, after = chance.standard_normal((2, 40, 6), dtype=np.float32)
+    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(5, 45), before, after))
 
 
 def target_of(kind: str, masks: MaskAdapter | None) -> AnyTarget:
@@ -118,13 +127,19 @@ def test_a_masks_logits_are_the_same_to_the_bit_in_a_chain_and_in_a_tree() -> No
 
 def test_an_adapter_comes_back_from_its_file_as_it_was_but_for_rounding(tmp_path: Path) -> None:
     adapter = random_adapter()
-    named = MaskAdapter(adapter.embeddings, adapter.down, adapter.up, TargetIdentity("base", "adapter", None))
+    named = replace(adapter, target=TargetIdentity("base", "adapter", None))
     assert read_mask_adapter(tmp_path) is None
     assert write_mask_adapter(named, tmp_path) == (tmp_path / FILE).stat().st_size
     found = read_mask_adapter(tmp_path)
     assert found is not None and found.target == named.target
     for name in ("embeddings", "down", "up"):
         np.testing.assert_allclose(getattr(found, name), getattr(named, name), rtol=1e-3, atol=1e-6)
+    assert found.pairs is not None and named.pairs is not None
+    ids = np.array([4, 5, 44, 45, 319])
+    for previous in (4, 5, 44, 45):
+        scores = found.pairs.scores(previous, ids)
+        np.testing.assert_allclose(scores, named.pairs.scores(previous, ids), atol=1e-2)
+        assert scores.any() == (5 <= previous < 45) and not scores[[0, 3, 4]].any()
 
 
 def test_a_damaged_file_or_one_of_another_model_says_so(tmp_path: Path) -> None:
@@ -134,7 +149,7 @@ def test_a_damaged_file_or_one_of_another_model_says_so(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="is damaged"):
         read_mask_adapter(tmp_path)
     adapter = random_adapter()
-    other = MaskAdapter(adapter.embeddings, adapter.down[:1], adapter.up)
+    other = replace(adapter, down=adapter.down[:1])
     for kind in ("fp32", "int8"):
         with pytest.raises(UnsupportedModel, match="of another model: down has shape"):
             target_of(kind, other)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, read_mask_adapter
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs, read_mask_adapter
 from decoding.checkpoints.target_identity import TargetIdentity, target_identity
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
@@ -19,7 +19,7 @@ from decoding.training.data.packing import Pack
 from decoding.training.heads.features import packs_of
 from decoding.training.heads.responses import Response
 from decoding.training.loop import train
-from decoding.training.masks.lesson import MaskConfig, MaskLesson
+from decoding.training.masks.lesson import MaskConfig, MaskLesson, frequent_tokens
 from decoding.training.masks.model import MaskModel, mask_rows
 from decoding.training.model.base import Base, load_base
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -50,7 +50,9 @@ def packed() -> Pack:
 def random_adapter(base: Base) -> MaskAdapter:
     config, chance = base.config, np.random.default_rng(0)
     shapes = [(DEPTHS, config.hidden_size), *[(config.layers, 4, config.hidden_size)] * 2]
-    return MaskAdapter(*(chance.standard_normal(shape, dtype=np.float32) for shape in shapes))
+    embeddings, down, up = (chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
+    before, after = chance.standard_normal((2, 60, 6), dtype=np.float32)
+    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(100, 160), before, after))
 
 
 def test_a_mask_is_to_say_what_the_target_says_after_the_next_token_of_the_same_answer() -> None:
@@ -86,7 +88,9 @@ def test_masks_predict_in_training_what_they_predict_in_decoding(base: Base) -> 
 
 def test_masks_learn_and_the_target_does_not(base: Base, tmp_path: Path) -> None:
     identity = target_identity(base.sha256, None)
-    lesson = MaskLesson(MaskConfig(depths=2, rank=8), base, None, identity)
+    lesson = MaskLesson(
+        MaskConfig(depths=2, rank=8, pair_rank=4), base, None, identity, frequent=frequent_tokens(responses())
+    )
     config = TrainConfig(
         lora=None, steps=40, learning_rate=1e-2, accumulate=1, pack_tokens=512, dtype="fp32", device="cpu"
     )
@@ -99,7 +103,19 @@ def test_masks_learn_and_the_target_does_not(base: Base, tmp_path: Path) -> None
     assert {"right_0", "right_1"} <= set(outcome.held_out)
     found = read_mask_adapter(tmp_path / "masks")
     assert found is not None and found.target == identity and np.abs(found.up).max() > 0
-    assert set(before.trained) == {"embeddings", "down", "up"}
+    assert set(before.trained) == {"embeddings", "down", "up", "before", "after"}
+    assert found.pairs is not None and np.abs(found.pairs.after).max() > 0
+
+
+def test_pairs_score_in_training_what_they_score_in_decoding(base: Base) -> None:
+    adapter = random_adapter(base)
+    model = MaskModel(base.config, read_weights(base.folder), adapter, torch.float32, CPU)
+    assert adapter.pairs is not None
+    logits, previous = torch.randn(5, base.config.vocab_size), np.array([3, 99, 100, 159, 160], np.int32)
+    found = model.paired(logits, previous).detach().numpy()
+    for row, token in enumerate(previous.tolist()):
+        added = adapter.pairs.scores(token, np.arange(base.config.vocab_size))
+        np.testing.assert_allclose(found[row], logits[row].numpy() + added, atol=1e-5)
 
 
 def test_responses_of_another_target_are_refused(base: Base) -> None:
