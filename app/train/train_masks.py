@@ -19,7 +19,7 @@ from app.train.run_options import Schedule, plain_values, print_outcome, stop_on
 from app.train.train_head import Responses, adapter_of
 
 if TYPE_CHECKING:
-    from decoding.training.masks.lesson import MaskConfig
+    from decoding.training.heads.mask_lesson import MaskConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Masks:
     pair_rank: Annotated[
         int, typer.Option("--pair-rank", min=0, help="Rank of the scores of pairs of tokens; 0 for none.")
     ] = 32
-    pair_tokens: Annotated[int, typer.Option("--pair-tokens", min=1, help="Tokens that have such scores.")] = 4096
+    pair_tokens: Annotated[int, typer.Option("--pair-tokens", min=1, help="Tokens that have such scores.")] = 1024
     alone: Annotated[
         float, typer.Option("--alone", min=0.0, help="Weight of what masks say without the token before.")
     ] = 0.25
 
     def config(self) -> "MaskConfig":
-        from decoding.training.masks.lesson import MaskConfig
+        from decoding.training.heads.mask_lesson import MaskConfig
 
         return MaskConfig(**asdict(self))
 
@@ -70,9 +70,9 @@ def masks(
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter, write_mask_adapter
         from decoding.methods.jacobi.first_guess import masks_of
+        from decoding.training.heads.mask_lesson import MaskLesson, frequent_tokens
         from decoding.training.heads.responses import read_responses
         from decoding.training.loop import train
-        from decoding.training.masks.lesson import MaskLesson, frequent_tokens
         from decoding.training.model.base import load_base
         from decoding.training.run.allocator import keep_freed_memory
 

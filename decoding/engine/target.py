@@ -37,8 +37,26 @@ class Array(Protocol):
     def swapaxes(self, first: int, second: int, /) -> Any: ...
 
 
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class TokenSet:
+    """Some tokens of a vocabulary, for which alone logits are wanted. ids: ascending, each once.
+
+    A set is known by its identity, so that targets can keep what belongs to it.
+    """
+
+    ids: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
 class PairScores(Protocol):
     """Scores of pairs of tokens, learnt (`decoding.checkpoints.adapters.mask_adapter.TokenPairs`)."""
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        """The tokens that have scores: the frequent ones."""
+        ...
 
     def scores(self, previous: int, tokens: npt.NDArray[np.int64]) -> Floats:
         """[tokens] what is added to the logit of each of `tokens` after `previous`."""
@@ -53,11 +71,18 @@ class Scores:
     hidden: Array | None  # [pending + nodes, taps, hidden] in the order fed; None when nothing is tapped
     choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
     nodes: int  # of the draft
+    some: Callable[[Sequence[int], TokenSet], Floats] | None = None  # `among`, where that is cheaper than all logits
 
     @classmethod
     def of(cls, logits: Floats, hidden: Array | None, choice: Callable[[int], int]) -> Self:
         """With logits that are there already [1 + nodes, vocab]: row 0 is the root's, row 1 + i that of node i."""
         return cls(lambda nodes: logits[[node + 1 for node in nodes]], hidden, choice, len(logits) - 1)
+
+    def among(self, nodes: Sequence[int], tokens: TokenSet | None) -> Floats:
+        """Logits [nodes, tokens] of some tokens alone; of all where `tokens` is None."""
+        if tokens is None:
+            return self.after(nodes)
+        return self.some(nodes, tokens) if self.some else self.after(nodes)[:, tokens.ids]
 
     @property
     def logits(self) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import PairScores
+from decoding.engine.target import PairScores, TokenSet
 from decoding.methods.drafting.trees import Level
 
 LIKELY = 256  # tokens per position whose noise is worth computing
@@ -15,16 +15,24 @@ LIKELY = 256  # tokens per position whose noise is worth computing
 class LikelyLevels:
     """The best `count` guesses of each row of logits [rows, vocab], the first of which predicts position `first`.
 
-    pairs: what is added to the logits by the token before each position, where that is known to matter. Noise is computed for
-    a position's most likely tokens only, and probabilities are shares among these.
+    tokens: those that the logits belong to, [rows, tokens], if not all. pairs: what is added to the logits by the token before
+    each position, where that is known to matter. Noise is computed for a position's most likely tokens only, and
+    probabilities are shares among these.
     """
 
     def __init__(
-        self, sampler: Sampler, logits: Floats, first: int, count: int, pairs: PairScores | None = None
+        self,
+        sampler: Sampler,
+        logits: Floats,
+        first: int,
+        count: int,
+        pairs: PairScores | None = None,
+        tokens: TokenSet | None = None,
     ) -> None:
         self._sampler, self._first, self._count, self._pairs = sampler, first, count, pairs
-        self._ids = _best(logits, max(count, LIKELY))
-        self._logits = np.take_along_axis(logits, self._ids, -1)
+        places = _best(logits, max(count, LIKELY))
+        self._ids = places if tokens is None else tokens.ids[places]
+        self._logits = np.take_along_axis(logits, places, -1)
         self._known: dict[tuple[int, int], Level] = {}
 
     def __len__(self) -> int:

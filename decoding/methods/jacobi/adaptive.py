@@ -20,7 +20,7 @@ from decoding.methods.drafting.expected_tree import ExpectedTree, expected_tree
 from decoding.methods.drafting.likely import LikelyLevels
 from decoding.methods.drafting.ngram_pool import NgramPool
 from decoding.methods.drafting.trees import admitted, offered
-from decoding.methods.jacobi.first_guess import mask_chain, masks_of
+from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of
 
 COPIED = (0.0, 0.5, 0.58, 0.75, 0.75, 0.77, 0.8, 0.8, 0.84, 0.88, 0.88, 0.9, 0.94)
 """Prior of a copied token's being right, by the length of the match before it."""
@@ -55,7 +55,7 @@ class Adaptive(Method):
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
         self._sampler, self._cursor = context.sampler, context.cursor
-        self._pairs = context.mask_pairs
+        self._pairs, self._tokens = context.mask_pairs, guessable(context, prompt)
         self._pool = NgramPool(0, context.recall.sequences)
         self._copied, self._second = Chances(COPIED), Chances((SECOND,))
         self._foreseen = Chances(FORESEEN)
@@ -92,7 +92,8 @@ class Adaptive(Method):
         self._first, self._levels = self._length + len(committed), None
         if found:
             count = offered(self._top_k, self._cursor())
-            self._levels = LikelyLevels(self._sampler, scores.after(found), self._first, count, self._pairs)
+            logits = scores.among(found, self._tokens)
+            self._levels = LikelyLevels(self._sampler, logits, self._first, count, self._pairs, self._tokens)
 
     def _found(self, tokens: Sequence[int], room: int) -> list[tuple[int, tuple[int, ...]]]:
         """Copies that differ, the longest match first, with the lengths of their matches."""

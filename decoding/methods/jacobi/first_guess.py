@@ -4,6 +4,12 @@ import random
 from collections.abc import Sequence
 from typing import Literal, Protocol, get_args
 
+import numpy as np
+
+from decoding.engine.method import Context
+from decoding.engine.target import TokenSet
+from decoding.heads.draft_tokens import draft_ids
+
 FirstGuess = Literal["prompt", "mask"]
 
 
@@ -47,6 +53,13 @@ def masks_of(prompt: Sequence[int], known: range) -> tuple[int, ...]:
 def mask_chain(masks: Sequence[int], count: int) -> tuple[int, ...]:
     """`count` masks one after another; beyond the last depth its mask is repeated."""
     return tuple(masks[min(depth, len(masks) - 1)] for depth in range(count))
+
+
+def guessable(context: Context, prompt: Sequence[int]) -> TokenSet | None:
+    """The tokens that masks are asked about: the frequent ones, the prompt's and the recall's; None: all."""
+    if context.mask_pairs is None:
+        return None
+    return TokenSet(np.array(draft_ids(context, context.mask_pairs.ids.tolist(), prompt), np.int64))
 
 
 def first_guesses(kind: FirstGuess, prompt: Sequence[int], known: range = range(0)) -> Guesses:

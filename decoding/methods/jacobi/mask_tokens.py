@@ -17,7 +17,7 @@ from decoding.engine.verify import Verdict
 from decoding.methods.drafting.likely import LikelyLevels
 from decoding.methods.drafting.ngram_pool import NgramPool, different
 from decoding.methods.drafting.trees import LEAST, Bounds, best_paths, offered
-from decoding.methods.jacobi.first_guess import mask_chain, masks_of
+from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of
 
 
 class MaskTokens(Method):
@@ -48,7 +48,7 @@ class MaskTokens(Method):
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
         self._sampler, self._cursor = context.sampler, context.cursor
-        self._pairs = context.mask_pairs
+        self._pairs, self._tokens = context.mask_pairs, guessable(context, prompt)
         self._pool = NgramPool(0, context.recall.sequences)
         self._length = 0  # of the text before the draft
         self._first = 0  # position of the first level
@@ -84,7 +84,8 @@ class MaskTokens(Method):
         self._first, self._levels = self._length + len(verdict.path) + 1, None
         if found:
             count = offered(self._top_k, self._cursor())
-            self._levels = LikelyLevels(self._sampler, scores.after(found), self._first, count, self._pairs)
+            logits = scores.among(found, self._tokens)
+            self._levels = LikelyLevels(self._sampler, logits, self._first, count, self._pairs, self._tokens)
 
 
 def _allowed_run(path: tuple[int, ...], cursor: ConstraintCursor | None) -> tuple[int, ...]:

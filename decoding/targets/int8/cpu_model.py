@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +11,12 @@ import numpy.typing as npt
 from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.target import TokenSet
 from decoding.errors import UnsupportedModel
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
 from decoding.targets.int8.compiled import FORWARD, compiled
+from decoding.targets.int8.head_part import HeadPart
 from decoding.targets.int8.packed_model import Arrays, head_room, padded
 from decoding.targets.int8.pages import Pages
 from decoding.targets.int8.rotation import rotated, stream_rotation
@@ -33,6 +36,10 @@ class HeadRows:
     def logits(self, rows: Sequence[int]) -> Floats:
         """[rows, vocab], fp32."""
         return self.model.logits(self.bytes[rows], self.scales[rows])
+
+    def logits_of(self, rows: Sequence[int], tokens: TokenSet) -> Floats:
+        """[rows, tokens], fp32."""
+        return self.model.logits(self.bytes[rows], self.scales[rows], tokens)
 
 
 class CpuModel:
@@ -55,6 +62,7 @@ class CpuModel:
         self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
         self._rotation = stream_rotation(config.hidden_size).astype(np.float32)
         self.mask_adapter = masks
+        self._head_parts: WeakKeyDictionary[TokenSet, HeadPart] = WeakKeyDictionary()
         self._forward = compiled(FORWARD)
 
         self._rows = StoredRows(arrays.get("rotated_embedding"))
@@ -114,22 +122,31 @@ class CpuModel:
             head_rows=address(head_rows),
             **head.fields(),
         )
-        self._compute(job)
+        self._compute(job, self._model_table)
         return head.tokens[0, :asked].tolist(), HeadRows(self, head.bytes, head.scales), self._tapped(states, taps)
 
-    def logits(self, rows: npt.NDArray[np.uint8], scales: Floats) -> Floats:
-        """[rows, vocab] of quantized rows before the LM head."""
-        logits = np.empty((len(rows), self.config.vocab_size), np.float32)
+    def logits(self, rows: npt.NDArray[np.uint8], scales: Floats, tokens: TokenSet | None = None) -> Floats:
+        """[rows, vocab] of quantized rows before the LM head, or [rows, tokens] of some tokens."""
+        logits = np.empty((len(rows), self.config.vocab_size if tokens is None else len(tokens)), np.float32)
         head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
         head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
         job = self._room.of(1, 1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
-        self._compute(job)
+        self._compute(job, self._model_table if tokens is None else self._head_part(tokens).table)
         return logits
 
-    def _compute(self, job: Job) -> None:
+    def _head_part(self, tokens: TokenSet) -> HeadPart:
+        """The LM head of some tokens, made once as long as they are known."""
+        if (part := self._head_parts.get(tokens)) is None:
+            outputs, arrays = padded(self.config.vocab_size), self._arrays
+            rows = arrays["matrices"].reshape(-1)[-outputs * self.hidden :]
+            part = HeadPart(self._model, tokens, rows, arrays["scales"][-outputs:], arrays["offsets"][-outputs:])
+            self._head_parts[tokens] = part
+        return part
+
+    def _compute(self, job: Job, model_table: Longs) -> None:
         """A forward, on all threads."""
         table = table_of(job)
-        self._team.run(self._forward, address(self._model_table), address(table), kept=(table, self._model_table))
+        self._team.run(self._forward, address(model_table), address(table), kept=(table, model_table))
 
     def _embed(self, tokens: Longs, x: Floats) -> npt.NDArray[np.bool_] | None:
         """Rotated embeddings of tokens, into the stream x [rows, padded hidden]; returns which rows are mask tokens' (None:

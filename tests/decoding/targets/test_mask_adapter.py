@@ -25,7 +25,7 @@ from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget, Work
+from decoding.engine.target import AnyTarget, TokenSet, Work
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_model import FastModel
@@ -123,6 +123,20 @@ def test_a_masks_logits_are_the_same_to_the_bit_in_a_chain_and_in_a_tree() -> No
     chain = masked_logits(target, Draft.chain([7, first, first + 1]))
     tree = masked_logits(target, Draft((first, 7, first, 9, first + 1, first), (-1, -1, 1, 1, 2, 3)))
     assert (tree[[0, 2, 3, 5]] == chain).all()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_logits_of_some_tokens_are_those_of_all_to_the_bit(kind: str) -> None:
+    target = target_of(kind, random_adapter())
+    draft, chance = Draft((target.vocab_size, 7, 9), (-1, -1, 1)), random.Random(3)
+    sequence = target.open(PROMPT, Sampler())
+    (scores,) = target.score([Work(sequence, PROMPT, draft)])
+    for count in (1, 15, 64, 200, target.vocab_size):
+        tokens = TokenSet(np.array(sorted(chance.sample(range(target.vocab_size), count)), np.int64))
+        for _ in range(2):  # the second time from what is kept of the set
+            found = np.asarray(scores.among([1, -1, 0], tokens))
+            assert (found == np.asarray(scores.after([1, -1, 0]))[:, tokens.ids]).all()
+    target.close(sequence)
 
 
 def test_an_adapter_comes_back_from_its_file_as_it_was_but_for_rounding(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from decoding.targets.fast_target import FastTarget
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.data.packing import Pack
 from decoding.training.heads.features import packs_of
+from decoding.training.heads.mask_lesson import MaskConfig, MaskLesson, frequent_tokens
+from decoding.training.heads.mask_model import MaskModel, mask_rows
 from decoding.training.heads.responses import Response
 from decoding.training.loop import train
-from decoding.training.masks.lesson import MaskConfig, MaskLesson, frequent_tokens
-from decoding.training.masks.model import MaskModel, mask_rows
 from decoding.training.model.base import Base, load_base
 from tests.decoding.models.tiny_models import tiny_checkpoint
 

@@ -21,8 +21,8 @@ from decoding.checkpoints.weight_files import read_weights
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.data.packing import Pack
 from decoding.training.heads.features import packs_of
+from decoding.training.heads.mask_model import MaskModel, MaskRows, mask_rows
 from decoding.training.heads.responses import Response
-from decoding.training.masks.model import MaskModel, MaskRows, mask_rows
 from decoding.training.model.base import Base
 from decoding.training.model.subject import Subject
 from decoding.training.objective import Objective, checked_rows, some
@@ -42,7 +42,7 @@ class MaskConfig:
     decay: float = 0.85
     chains: int = 192
     pair_rank: int = 32
-    pair_tokens: int = 4096
+    pair_tokens: int = 1024
     alone: float = 0.25
 
     def __post_init__(self) -> None:
