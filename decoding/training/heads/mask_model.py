@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from decoding.checkpoints.adapters.mask_adapter import PAIRS, TENSORS, MaskAdapter, TokenPairs
 from decoding.checkpoints.model_config import ModelConfig
-from decoding.targets.mask_layers import adapted
+from decoding.targets.fast_ops import adapted
 from decoding.training.data.groups import Tokens
 from decoding.training.data.packing import Pack
 from decoding.training.model.forward import Block, TrainModel, attended
