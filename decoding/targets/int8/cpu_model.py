@@ -16,8 +16,7 @@ from decoding.errors import UnsupportedModel
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
 from decoding.targets.int8.compiled import FORWARD, compiled
-from decoding.targets.int8.head_part import HeadPart
-from decoding.targets.int8.packed_model import Arrays, head_room, padded
+from decoding.targets.int8.packed_model import Arrays, HeadPart, head_room, padded
 from decoding.targets.int8.pages import Pages
 from decoding.targets.int8.rotation import rotated, stream_rotation
 from decoding.targets.int8.stored_rows import StoredRows
