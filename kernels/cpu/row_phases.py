@@ -3,8 +3,8 @@
 import numpy as np
 
 from kernels.cpu.emit import get, get_byte, get_int, kernel, put
-from kernels.cpu.mask_adapter import adapt
 from kernels.cpu.quantize import hadamard, norm_factor, quantize
+from kernels.cpu.swiglu import adapt
 from kernels.cpu.threads import claim, finish, wait
 
 _EIGHTH, _ONE = np.float32(0.125), np.float32(1.0)

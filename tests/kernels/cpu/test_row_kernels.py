@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernels.cpu import mask_adapter, quantize, rope, swiglu
+from kernels.cpu import quantize, rope, swiglu
 from kernels.cpu.emit import add_floats, kernel, largest
 from kernels.cpu.processor import variant
 from kernels.cpu.weighted_sums import weighted_sums, weighted_sums_reference
@@ -101,7 +101,7 @@ def test_what_a_mask_token_gets_is_a_low_rank_layer_behind_a_norm() -> None:
     x, down, up = random(4, 576), random(32, 576, seed=1) / 24, random(32, 576, seed=2)
     for array in (x, down, up):
         array[:, 570:] = 0
-    want, inner = mask_adapter.adapt_reference(x, 570, 1e-5, down, up), np.zeros(32, np.float32)
+    want, inner = swiglu.adapt_reference(x, 570, 1e-5, down, up), np.zeros(32, np.float32)
     for row in x:
-        mask_adapter.adapt(row.ctypes.data, 576, 570, 1e-5, 32, down.ctypes.data, up.ctypes.data, inner.ctypes.data)
+        swiglu.adapt(row.ctypes.data, 576, 570, 1e-5, 32, down.ctypes.data, up.ctypes.data, inner.ctypes.data)
     np.testing.assert_allclose(x, want, rtol=1e-4, atol=1e-5)
