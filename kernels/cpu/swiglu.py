@@ -51,7 +51,10 @@ def swiglu_reference(gates: npt.NDArray[np.float32], ups: npt.NDArray[np.float32
 
 @kernel
 def adapt(x, count, size, eps, rank, down, up, inner):  # type: ignore[no-untyped-def]
-    """x + up @ silu(down @ norm(x)), in place, for `count` floats at x, zeros from `size` on: see `MaskAdapter`. down, up: fp32 [rank, count]; inner: room for `rank` floats."""
+    """x + up @ silu(down @ norm(x)), in place, for `count` floats at x, zeros from `size` on (see `MaskAdapter`).
+
+    down, up: fp32 [rank, count]; inner: room for `rank` floats. Addresses.
+    """
     factor = norm_factor(x, count, size, eps)
     for component in range(rank):
         gate = dot(x, down + 4 * component * count, count) * factor
