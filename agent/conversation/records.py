@@ -35,6 +35,6 @@ def _plain(answer: Mapping[str, Any], most: int) -> dict[str, Any]:
 
 
 def spell(tokenizer: Tokenizer, rounds: Iterable[Round]) -> dict[int, str]:
-    """Maps every token id in `rounds` to its text."""
+    """Maps every token id in `rounds` to its text; ids beyond the vocabulary are mask tokens."""
     ids = {token for r in rounds for token in (*r.draft_tokens, *r.text_tokens)}
-    return {token: tokenizer.decode([token]) for token in sorted(ids)}
+    return {token: tokenizer.decode([token]) if token < tokenizer.size else "<mask>" for token in sorted(ids)}

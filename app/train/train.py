@@ -1,4 +1,4 @@
-"""`sqlagent train sft|jacobi|head|freeze|export`: trains a model, and prepares the result for shipping.
+"""`sqlagent train sft|jacobi|masks|head|freeze|export`: trains a model, and prepares the result for shipping.
 
 To train in several processes: `torchrun --no-python --nproc-per-node 2 sqlagent train sft ...`.
 """
@@ -11,13 +11,14 @@ import typer
 
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
-from app.train import train_head, train_jacobi
+from app.train import train_head, train_jacobi, train_masks
 from app.train.prompt_versions import version_of_weights
 from app.train.run_options import Recipe, StopToken, run
 
 app = typer.Typer(help="Train the model for the agent's steps.", no_args_is_help=True)
 app.add_typer(train_jacobi.app, name="jacobi")
 app.add_typer(train_head.app, name="head")
+app.command("masks")(train_masks.masks)
 
 Files = Annotated[
     list[Path], typer.Option("--data", help="Groups of pairs (JSON Lines); repeatable.", exists=True, dir_okay=False)

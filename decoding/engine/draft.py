@@ -17,7 +17,8 @@ class Draft:
     The first ``context`` nodes, a chain, are scored even where a constraint forbids them. They cannot become text there,
     but a Jacobi method needs the target's answers below them: it learns from wrong guesses, and most are forbidden.
 
-    ``mask`` is a token whose nodes hardly ever become text: a target need not choose after them before it is asked.
+    ``masks`` are tokens whose nodes hardly ever become text, or never where their ids lie beyond the vocabulary (see
+    ``Target.mask_tokens``): a target need not choose after them before it is asked.
 
     A tree of three tokens, and one whose siblings are merged:
 
@@ -31,7 +32,7 @@ class Draft:
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     context: int = field(default=0, compare=False)
-    mask: int | None = field(default=None, compare=False, repr=False)
+    masks: tuple[int, ...] = field(default=(), compare=False, repr=False)
     depths: tuple[int, ...] = field(init=False, compare=False, repr=False)  # 1 for a child of the root
 
     def __post_init__(self) -> None:
@@ -87,8 +88,8 @@ class Draft:
         """
         first, second = (other, self) if other.context and not self.context else (self, other)
         moved = tuple(ROOT if parent == ROOT else parent + len(first) for parent in second.parents)
-        mask = second.mask if first.mask is None else first.mask
-        return Draft(first.tokens + second.tokens, first.parents + moved, first.context, mask)
+        masks = first.masks or second.masks
+        return Draft(first.tokens + second.tokens, first.parents + moved, first.context, masks)
 
     @property
     def is_chain(self) -> bool:
@@ -98,6 +99,19 @@ class Draft:
     def children(self) -> dict[tuple[int, int], int]:
         """(parent, token) -> node."""
         return {edge: node for node, edge in enumerate(zip(self.parents, self.tokens, strict=True))}
+
+    def below(self, node: int, tokens: Iterable[int]) -> list[int]:
+        """The nodes of these tokens, one below the other, as far as the draft has them.
+
+        >>> Draft.trie([[7, 8], [7, 9, 5]]).below(0, [9, 5, 6])
+        [2, 3]
+        """
+        found, children = list[int](), self.children
+        for token in tokens:
+            if (node := children.get((node, token), ROOT)) == ROOT:
+                break
+            found.append(node)
+        return found
 
     def depth(self, node: int) -> int:
         """0 for the root, 1 for its children."""
@@ -131,7 +145,7 @@ class Draft:
             return self
         new_index = {ROOT: ROOT} | {node: index for index, node in enumerate(nodes)}
         tokens, parents = tuple(self.tokens[i] for i in nodes), tuple(new_index[self.parents[i]] for i in nodes)
-        return Draft(tokens, parents, mask=self.mask)
+        return Draft(tokens, parents, masks=self.masks)
 
 
 def _merge_siblings(

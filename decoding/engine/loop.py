@@ -115,6 +115,8 @@ class Decoding:
             request.recall,
             request.identity,
             self._cursor,
+            target.mask_tokens,
+            target.mask_pairs,
             target.runtime,
         )
         request.method.begin(request.prompt, self._sequence.hidden, context)
@@ -211,7 +213,9 @@ class Decoding:
             return False
         if ROOT not in self._cursors:
             return True
-        dead = parent in self._cursors and self._cursors[parent] is None
+        dead = (parent in self._cursors and self._cursors[parent] is None) or draft.tokens[
+            node
+        ] in self._target.mask_tokens
         if not dead and self._cursor_at(draft, parent).admits(draft.tokens[node]):
             return True
         self._cursors[node] = None  # nothing below it can become text

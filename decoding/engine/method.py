@@ -9,7 +9,7 @@ from decoding.engine.constraint_cursor import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Array, Scores
+from decoding.engine.target import Array, PairScores, Scores
 from decoding.engine.verify import Verdict
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class Context:
     cursor: Callable[[], ConstraintCursor | None] = lambda: (
         None
     )  # the constraint's cursor after the text so far; None without a constraint
+    mask_tokens: range = range(0)  # see `Target`
+    mask_pairs: PairScores | None = None
     runtime: str = "cpu"  # what computes the target, see `Target.runtime`; heads run on the same
 
 

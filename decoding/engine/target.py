@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
@@ -34,6 +37,32 @@ class Array(Protocol):
     def swapaxes(self, first: int, second: int, /) -> Any: ...
 
 
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class TokenSet:
+    """Some tokens of a vocabulary, for which alone logits are wanted. ids: ascending, each once.
+
+    A set is known by its identity, so that targets can keep what belongs to it.
+    """
+
+    ids: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class PairScores(Protocol):
+    """Scores of pairs of tokens, learnt (`decoding.checkpoints.adapters.mask_adapter.TokenPairs`)."""
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        """The tokens that have scores: the frequent ones."""
+        ...
+
+    def scores(self, previous: int, tokens: npt.NDArray[np.int64]) -> Floats:
+        """[tokens] what is added to the logit of each of `tokens` after `previous`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Scores:
     """What one forward says about one sequence's pending tokens and draft."""
@@ -42,11 +71,18 @@ class Scores:
     hidden: Array | None  # [pending + nodes, taps, hidden] in the order fed; None when nothing is tapped
     choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
     nodes: int  # of the draft
+    some: Callable[[Sequence[int], TokenSet], Floats] | None = None  # `among`, where that is cheaper than all logits
 
     @classmethod
     def of(cls, logits: Floats, hidden: Array | None, choice: Callable[[int], int]) -> Self:
         """With logits that are there already [1 + nodes, vocab]: row 0 is the root's, row 1 + i that of node i."""
         return cls(lambda nodes: logits[[node + 1 for node in nodes]], hidden, choice, len(logits) - 1)
+
+    def among(self, nodes: Sequence[int], tokens: TokenSet | None) -> Floats:
+        """Logits [nodes, tokens] of some tokens alone; of all where `tokens` is None."""
+        if tokens is None:
+            return self.after(nodes)
+        return self.some(nodes, tokens) if self.some else self.after(nodes)[:, tokens.ids]
 
     @property
     def logits(self) -> Floats:
@@ -90,6 +126,18 @@ class Target(Protocol[Opened]):
 
     @property
     def vocab_size(self) -> int: ...
+
+    @property
+    def mask_tokens(self) -> range:
+        """Ids beyond the vocabulary, one for each depth, that a draft may hold to have tokens predicted ahead; they are never
+        text. Empty for most targets.
+        """
+        ...
+
+    @property
+    def mask_pairs(self) -> "PairScores | None":
+        """What is known of the token that a mask predicts by the one before it; None for most targets."""
+        ...
 
     @property
     def max_length(self) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from decoding.checkpoints.adapters.adapter import Adapter, check_base, merged_weights
 from decoding.checkpoints.adapters.adapter_files import read_adapter
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, read_mask_adapter
 from decoding.checkpoints.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.resolve import base_sha256, load_config, read_weights, resolve, weight_files
@@ -79,9 +80,10 @@ def _target(
         raise UnsupportedModel("int8 weights run on a processor, in our own forward: --device cpu")
     if kind != "hf" and _known(path, must=kind == "fast" or dtype == "int8"):
         weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
+        masks = read_mask_adapter(adapter.files[0].parent) if adapter and adapter.files else None
         if dtype == "int8" and kind == "auto" and runtime_of(dtype, device) == "kernels":
-            return _cpu_target(path, weights, adapter, cache_bytes, progress)
-        return _fast_target(path, weights, dtype, device, adapter, cache_bytes)
+            return _cpu_target(path, weights, adapter, masks, cache_bytes, progress)
+        return _fast_target(path, weights, dtype, device, adapter, masks, cache_bytes)
     from decoding.targets.hf_target import HfTarget
 
     target = HfTarget.load(path, dtype=tensor_dtype(dtype), device=device, keep_prefixes=cache_bytes > 0)
@@ -98,6 +100,7 @@ def _fast_target(
     dtype: Dtype,
     device: str,
     adapter: Adapter | None,
+    masks: MaskAdapter | None,
     cache_bytes: int,
 ) -> AnyTarget:
     from decoding.targets.fast_model import FastModel
@@ -111,11 +114,16 @@ def _fast_target(
         return FastTarget(model, cache_bytes)
     if dtype == "int8":
         weights = _rounded(path, weights, adapter)
-    return FastTarget(FastModel(load_config(path), weights, tensor_dtype(dtype), device), cache_bytes)
+    return FastTarget(FastModel(load_config(path), weights, tensor_dtype(dtype), device, masks), cache_bytes)
 
 
 def _cpu_target(
-    path: Path, weights: "Iterable[tuple[str, Tensor]]", adapter: Adapter | None, cache_bytes: int, progress: Progress
+    path: Path,
+    weights: "Iterable[tuple[str, Tensor]]",
+    adapter: Adapter | None,
+    masks: MaskAdapter | None,
+    cache_bytes: int,
+    progress: Progress,
 ) -> AnyTarget:
     from decoding.targets.int8.compiled import is_compiled
     from decoding.targets.int8.cpu_model import CpuModel
@@ -132,7 +140,7 @@ def _cpu_target(
     arrays = kept_packed((*weight_files(path), *(adapter.files if adapter else ())), packed)
     if not is_compiled():
         progress("compiling the forward for this processor", 0, 0)
-    model = CpuModel(config, arrays)
+    model = CpuModel(config, arrays, masks=masks)
     model.warm_up()
     return CpuTarget(model, cache_bytes)
 

@@ -45,9 +45,12 @@ class FastModel(LlamaModel):
         wanted, positions = self._ids(heads), list(chain.from_iterable(each.positions for each in rows))
         cos, sin = self.rope.at(self._ids(positions), max(positions) + 1)
         spans = list(self._spans(rows))
-        x = functional.embedding(self._ids(chain.from_iterable(each.tokens for each in rows)), self.embedding)
+        tokens = list(chain.from_iterable(each.tokens for each in rows))
+        x, masks = self._embedded(tokens)
         states, x = {0: x}, self._rotated(x)
         for index, layer in enumerate(self.layers):
+            if self.masks and masks is not None:
+                x = self.masks.adapt(index, masks, x)
             x = self._attention(layer, index, x, cos, sin, spans)
             x = self._mlp(layer, x)
             if index + 1 in taps:
@@ -60,6 +63,15 @@ class FastModel(LlamaModel):
         hidden = torch.stack([states[tap] for tap in taps]) if taps else None
         logits = self.head(x).float() if heads else x.new_empty(0, self.config.vocab_size)
         return logits, hidden
+
+    def _embedded(self, tokens: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """Embeddings [rows, hidden], and the rows of mask tokens, if there are any."""
+        if self.masks is None or max(tokens) < self.config.vocab_size:
+            return functional.embedding(self._ids(tokens), self.embedding), None
+        rows, known = self.masks.rows(tokens), [min(token, self.config.vocab_size - 1) for token in tokens]
+        x = functional.embedding(self._ids(known), self.embedding)
+        self.masks.embed(tokens, rows, x)
+        return x, rows
 
     def _ids(self, values: Iterable[int]) -> Tensor:
         return torch.tensor(list(values), dtype=torch.long, device=self.device)

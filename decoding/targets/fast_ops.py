@@ -96,3 +96,9 @@ class RopeTable:
         cos, sin = angles.cos(), angles.sin()
         both = torch.stack([torch.stack([cos, cos], 1), torch.stack([-sin, sin], 1)])
         return both[:, :, None].to(self._dtype)
+
+
+def adapted(x: Tensor, down: Tensor, up: Tensor, eps: float) -> Tensor:
+    """Rows x [rows, hidden] of mask tokens as a layer gets them; down, up [rank, hidden] (see `MaskAdapter`)."""
+    normed = functional.rms_norm(x, x.shape[1:], None, eps)
+    return torch.addmm(x, functional.silu(functional.linear(normed, down)), up)

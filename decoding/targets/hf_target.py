@@ -61,6 +61,14 @@ class HfTarget:
         return int(self.embedding.shape[0])
 
     @property
+    def mask_tokens(self) -> range:
+        return range(0)
+
+    @property
+    def mask_pairs(self) -> None:
+        return None
+
+    @property
     def max_length(self) -> int:
         config = self.model.config
         return int(min(config.max_position_embeddings, getattr(config, "sliding_window", None) or 2**31))

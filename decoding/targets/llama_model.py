@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.targets.cache.tensor_table import TensorTable
-from decoding.targets.fast_ops import Projection, RopeTable, projection
+from decoding.targets.fast_ops import Projection, RopeTable, adapted, projection
 from decoding.targets.int8 import quantize
-from decoding.targets.int8.quantize import HEAD, Rounded, rounded_model
+from decoding.targets.int8.quantize import HEAD, Rounded, rotated, rounded_model
 from decoding.targets.int8.rotation import stream_rotation
 from kernels.ragged import SequenceRows
 
@@ -42,6 +43,7 @@ class LlamaModel(ABC):
 
     dtype torch.int8: the matrices in int8, all else in fp32; on a processor only. `weights` may be those of
     `quantize.rounded_model`, or are made into them.
+    masks: what mask tokens get; their ids follow those of the vocabulary, one for each depth.
     Raises UnsupportedModel where the weights do not match the configuration.
     """
 
@@ -54,6 +56,7 @@ class LlamaModel(ABC):
         weights: Iterable[tuple[str, Tensor]],
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        masks: MaskAdapter | None = None,
     ) -> None:
         self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
         self.dtype = torch.float32 if dtype == torch.int8 else dtype
@@ -70,6 +73,8 @@ class LlamaModel(ABC):
         self.final_norm = stored.take("model.norm.weight", hidden)
         self.layers = [_layer(config, stored, i, plain, rotating) for i in range(config.layers)]
         self.rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
+        self.mask_adapter = masks
+        self.masks = MaskLayers(masks, config, self.dtype, self.device, self.rotation) if masks else None
 
     @cached_property
     def head(self) -> Projection:
@@ -102,6 +107,37 @@ class LlamaModel(ABC):
         Rows lie sequence after sequence. Keys and values go into the sequences' tables; hidden states last until the next
         call.
         """
+
+
+class MaskLayers:
+    """The adapter of a model whose rows are of type `dtype`, and rotated if there is a rotation. Raises UnsupportedModel."""
+
+    def __init__(
+        self,
+        adapter: MaskAdapter,
+        config: ModelConfig,
+        dtype: torch.dtype,
+        device: torch.device,
+        rotation: Tensor | None,
+    ) -> None:
+        adapter.check_fits(config)
+        self._vocab, self._eps = config.vocab_size, config.rms_norm_eps
+        self._embeddings = torch.from_numpy(adapter.embeddings).to(device, dtype)
+        pair = (torch.from_numpy(each).to(device, dtype) for each in (adapter.down, adapter.up))
+        self._down, self._up = (each if rotation is None else rotated(each, rotation) for each in pair)
+
+    def rows(self, tokens: Sequence[int]) -> Tensor:
+        """Which rows are mask tokens'."""
+        return torch.tensor([row for row, token in enumerate(tokens) if token >= self._vocab], device=self._down.device)
+
+    def embed(self, tokens: Sequence[int], rows: Tensor, x: Tensor) -> None:
+        """Put the embeddings of the mask tokens into `rows` of x, in place."""
+        depths = [token - self._vocab for token in tokens if token >= self._vocab]
+        x[rows] = self._embeddings[depths]
+
+    def adapt(self, layer: int, rows: Tensor, x: Tensor) -> Tensor:
+        """x with what the rows get before a layer; x itself stays what it is."""
+        return x.index_copy(0, rows, adapted(x[rows], self._down[layer], self._up[layer], self._eps))
 
 
 class _Weights:

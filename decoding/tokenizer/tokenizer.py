@@ -47,6 +47,11 @@ class Tokenizer:
         """Text of token ids; `special` keeps markers. Incomplete characters become U+FFFD."""
         return str(self._core.decode(list(ids), skip_special_tokens=not special))
 
+    @property
+    def size(self) -> int:
+        """How many ids the vocabulary has, added tokens included."""
+        return int(self._core.get_vocab_size())
+
     def token(self, number: int) -> str:
         """The token's string in the vocabulary's own spelling (`Ġselect`); empty for an id that no token has."""
         return self._core.id_to_token(number) or ""

@@ -91,6 +91,17 @@ def loop(b: Any, count: Any, carried: Sequence[Any], body: Callable[[Any, list[A
     return kept
 
 
+def joined(b: Any, lanes: Any, join: Callable[[Any, Any, Any], Any]) -> Any:
+    """Sixteen lanes as one: the second half joined to the first until one is left."""
+    width = LANES
+    while width > 1:
+        width //= 2
+        half = ir.VectorType(I32, width)
+        low, high = (ir.Constant(half, list(range(at, at + width))) for at in (0, width))
+        lanes = join(b, b.shuffle_vector(lanes, lanes, low), b.shuffle_vector(lanes, lanes, high))
+    return b.extract_element(lanes, ir.Constant(I32, 0))
+
+
 def _reduction(start: float, step: Callable[[Any, Any, Any], Any], join: Callable[[Any, Any, Any], Any]) -> Any:
     """(address, count) -> float over `count` floats, a multiple of 16: lane by lane, then the lanes in halves."""
 
@@ -104,13 +115,7 @@ def _reduction(start: float, step: Callable[[Any, Any, Any], Any], join: Callabl
 
             first = ir.Constant(FLOATS, [start] * LANES)
             (lanes,) = loop(b, b.sdiv(count, constant(LANES)), [first], body)
-            width = LANES
-            while width > 1:
-                width //= 2
-                half = ir.VectorType(I32, width)
-                low, high = (ir.Constant(half, list(range(at, at + width))) for at in (0, width))
-                lanes = join(b, b.shuffle_vector(lanes, lanes, low), b.shuffle_vector(lanes, lanes, high))
-            return b.extract_element(lanes, ir.Constant(I32, 0))
+            return joined(b, lanes, join)
 
         return types.float32(types.intp, types.intp), codegen
 
@@ -129,6 +134,23 @@ add_floats = _reduction(0.0, lambda b, lanes, x: b.fadd(lanes, x), lambda b, x, 
 add_squares = _reduction(0.0, lambda b, lanes, x: fma(b, x, x, lanes), lambda b, x, y: b.fadd(x, y))
 largest = _reduction(float("-inf"), lambda b, lanes, x: _greater(b, x, lanes), _greater)
 largest_magnitude = _reduction(0.0, lambda b, lanes, x: _greater(b, _magnitude(b, x), lanes), _greater)
+
+
+@intrinsic
+def dot(typing: Any, x: Any, y: Any, count: Any) -> Any:
+    """The sum of x[i] * y[i] over `count` floats, a multiple of 16: lane by lane, then the lanes in halves. Addresses."""
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        x, y, count = arguments
+
+        def body(index: Any, lanes: list[Any]) -> list[Any]:
+            at = b.mul(index, constant(4 * LANES))
+            return [fma(b, load(b, x, at), load(b, y, at), lanes[0])]
+
+        (lanes,) = loop(b, b.sdiv(count, constant(LANES)), [ir.Constant(FLOATS, [0.0] * LANES)], body)
+        return joined(b, lanes, lambda b, x, y: b.fadd(x, y))
+
+    return types.float32(types.intp, types.intp, types.intp), codegen
 
 
 def _memory(kind: Any, numba_kind: Any, size: int) -> tuple[Any, Any]:

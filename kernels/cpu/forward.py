@@ -29,7 +29,10 @@ def _model_of(table):  # type: ignore[no-untyped-def]
         get_long(table, 11),
         get_long(table, 12),
         get_long(table, 13),
-        get(table, 28),
+        get_long(table, 14),
+        get_long(table, 15),
+        get_long(table, 16),
+        get(table, 34),
     )
 
 
@@ -69,6 +72,7 @@ def _job_of(table):  # type: ignore[no-untyped-def]
         get_long(table, 30),
         get_long(table, 31),
         get_long(table, 32),
+        get_long(table, 33),
     )
 
 

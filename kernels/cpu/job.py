@@ -34,6 +34,9 @@ class Model(NamedTuple):
     offsets: int  # of its int32 [outputs]
     biases: int  # of its fp32 [outputs], or 0
     qk_norms: int  # fp32 [layers, 2, dim], or 0
+    mask_rank: int  # components of what is added at mask tokens; 0: nothing is
+    mask_down: int  # fp32 [layers, rank, hidden], rotated as the stream is
+    mask_up: int
     eps: float  # of the norms
 
 
@@ -47,6 +50,7 @@ class Job(NamedTuple):
     sin: int
     slots: int  # int32 [rows]: where a row's keys and values go in its sequence
     pages: int  # int64 [rows]: address of its sequence's list of pages
+    masks: int  # uint8 [rows]: whether a row is a mask token's; or 0 where none is
     tiles: int  # int32 [tiles, 3]: part, first row, row behind the last
     tile_count: int
     parts: int  # int64 [parts, 6]: first row, pages, before, own rows (0: a chain), their stride in bytes, their counts

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from kernels.cpu.emit import get, get_int, kernel, put
+from kernels.cpu.emit import get, get_byte, get_int, kernel, put
 from kernels.cpu.quantize import hadamard, norm_factor, quantize
+from kernels.cpu.swiglu import adapt
 from kernels.cpu.threads import claim, finish, wait
 
 _EIGHTH, _ONE = np.float32(0.125), np.float32(1.0)
@@ -17,7 +18,7 @@ def share_of(rows):  # type: ignore[no-untyped-def]
 
 @kernel
 def normed_stream(sync, phase, model, job, layer, is_first):  # type: ignore[no-untyped-def]
-    """Norm and quantization of the stream before attention (first: a tap may ask for it) or before the gates."""
+    """Norm and quantization of the stream before attention (first: taps, and what mask tokens get) or before the gates."""
     share = share_of(job.rows)
     pieces = (job.rows + share - 1) // share
     piece = claim(sync, phase)
@@ -27,10 +28,20 @@ def normed_stream(sync, phase, model, job, layer, is_first):  # type: ignore[no-
             x = job.x + 4 * row * model.hidden
             if is_first:
                 tap(model, job, layer, row)
+                if job.masks != 0 and get_byte(job.masks, row) != 0:
+                    adapted(model, x, layer, job.bytes + row * job.byte_stride)
             scale = quantize(x, model.hidden, job.bytes + row * job.byte_stride)
             put(job.row_scales, row, scale * stream_factor(model, x))
         piece = finish(sync, phase)
     wait(sync, phase, pieces)
+
+
+@kernel
+def adapted(model, x, layer, inner):  # type: ignore[no-untyped-def]
+    """What a mask token's row gets before a layer; inner: room for its components."""
+    first = 4 * layer * model.mask_rank * model.hidden
+    down, up = model.mask_down + first, model.mask_up + first
+    adapt(x, model.hidden, model.true_hidden, epsilon(model), model.mask_rank, down, up, inner)
 
 
 @kernel

@@ -36,7 +36,14 @@ class Opening:
     def everywhere(self) -> list[Any]:
         """What a change of data or conversation updates."""
         page = self._page
-        return [page.side.schema, page.chat, page.notice, *self._troubles, page.side.conversations, *page.panel.of_a_turn]
+        return [
+            page.side.schema,
+            page.chat,
+            page.notice,
+            *self._troubles,
+            page.side.conversations,
+            *page.panel.of_a_turn,
+        ]
 
     @property
     def _troubles(self) -> list[Any]:
@@ -60,7 +67,12 @@ class Opening:
         """Chat, list and panel."""
         examples = [{"text": question} for question in starters(session.database.schema())]
         chat = gr.update(value=messages(session.view.turns), examples=examples)
-        return {self._page.chat: chat} | self.notice(session) | self.listed(session) | panels.show(self._page.panel, session)
+        return (
+            {self._page.chat: chat}
+            | self.notice(session)
+            | self.listed(session)
+            | panels.show(self._page.panel, session)
+        )
 
     def listed(self, session: Session, text: str = "") -> Updates:
         """The list of conversations."""

@@ -30,6 +30,8 @@ class TensorContext(Context):
             context.recall,
             context.identity,
             context.cursor,
+            context.mask_tokens,
+            context.mask_pairs,
             context.runtime,
         )
 

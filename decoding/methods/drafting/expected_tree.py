@@ -6,7 +6,7 @@ committed in the row's time without it.
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -37,17 +37,17 @@ class ExpectedTree:
         self.ends[node] = chance
         return node
 
-    def with_masks(self, mask: int, masks: Callable[[float], int]) -> Draft:
-        """The draft, with a chain of masks after every node, as many as `masks` gives for its entry in `ends`.
+    def with_masks(self, chain: Sequence[int], count: Callable[[float], int]) -> Draft:
+        """The draft, with the first masks of a chain after every node, as many as `count` gives for its entry in `ends`.
 
         All nodes are scored, even where a constraint forbids them.
         """
         tokens, parents = list(self.tokens), list(self.parents)
         for node, end in self.ends.items():
-            for place in range(masks(end)):
+            for place, mask in enumerate(chain[: count(end)]):
                 parents.append(len(tokens) - 1 if place else node)
                 tokens.append(mask)
-        return Draft(tuple(tokens), tuple(parents), context=len(tokens), mask=mask)
+        return Draft(tuple(tokens), tuple(parents), context=len(tokens), masks=tuple(chain))
 
 
 def expected_tree(

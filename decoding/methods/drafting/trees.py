@@ -7,7 +7,8 @@ within `Bounds`. `cursor` is the constraint's at the root: the tree is built fro
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count as numbers
+from itertools import islice
 from math import exp, inf, log
 from typing import Any, Protocol
 
@@ -117,28 +118,36 @@ def chain(levels: Sequence[Level], cursor: ConstraintCursor | None = None) -> Dr
 
 
 def best_first(levels: Sequence[Level], bounds: Bounds, cursor: ConstraintCursor | None = None) -> Draft:
-    """The most probable prefixes under the product of the levels' probabilities (DDTree, arXiv 2604.12989).
+    """The most probable prefixes under the product of the levels' probabilities (DDTree, arXiv 2604.12989)."""
+    return best_paths(lambda depth, previous: levels[depth], len(levels), 0, bounds, cursor)
 
-    A popped node offers its next sibling and its first child, so the heap never holds more than twice the budget.
+
+def best_paths(
+    level: Callable[[int, int], Level], count: int, root: int, bounds: Bounds, cursor: ConstraintCursor | None = None
+) -> Draft:
+    """`best_first` where guesses may depend on the token before them. level: depth below `count` and that token -> guesses.
+
+    root: the token before the first depth. A popped node offers its next sibling and its first child, so the heap never holds
+    more than twice the budget.
     """
     tokens: list[int] = []
     parents: list[int] = []
     heap: list[tuple[float, int, int, int, _Family]] = []  # cost, depth, number of the offer, token, its family
-    offers = count()
+    offers = numbers()
 
     def offer(family: _Family) -> None:
         for token, score in islice(family.guesses, 1):
             heapq.heappush(heap, (family.cost - score, family.depth, next(offers), token, family))
 
-    def open_family(parent: int, depth: int, cost: float, cursor: ConstraintCursor | None) -> None:
-        if depth < len(levels):
-            offer(_Family(parent, depth, cost, cursor, admitted(levels[depth], cursor, bounds.floor + cost)))
+    def open_family(parent: int, token: int, depth: int, cost: float, cursor: ConstraintCursor | None) -> None:
+        if depth < count:
+            offer(_Family(parent, depth, cost, cursor, admitted(level(depth, token), cursor, bounds.floor + cost)))
 
-    open_family(ROOT, 0, 0.0, cursor)
+    open_family(ROOT, root, 0, 0.0, cursor)
     while heap and len(tokens) < bounds.budget:
         cost, depth, _, token, family = heapq.heappop(heap)
         offer(family)
-        open_family(len(tokens), depth + 1, cost, family.cursor and family.cursor.after(token))
+        open_family(len(tokens), token, depth + 1, cost, family.cursor and family.cursor.after(token))
         tokens.append(token)
         parents.append(family.parent)
     return Draft(tuple(tokens), tuple(parents))

@@ -17,10 +17,10 @@ from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.drafting.chances import Chances, Rate
 from decoding.methods.drafting.expected_tree import ExpectedTree, expected_tree
-from decoding.methods.drafting.likely import likely_levels
+from decoding.methods.drafting.likely import LikelyLevels
 from decoding.methods.drafting.ngram_pool import NgramPool
-from decoding.methods.drafting.trees import Level, admitted, offered
-from decoding.methods.jacobi.first_guess import mask_token
+from decoding.methods.drafting.trees import admitted, offered
+from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of
 
 COPIED = (0.0, 0.5, 0.58, 0.75, 0.75, 0.77, 0.8, 0.8, 0.84, 0.88, 0.88, 0.9, 0.94)
 """Prior of a copied token's being right, by the length of the match before it."""
@@ -53,15 +53,18 @@ class Adaptive(Method):
         self._most_copies, self._copied_tokens = copies, copied_tokens
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._mask = mask_token(prompt)
+        self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
         self._sampler, self._cursor = context.sampler, context.cursor
+        self._pairs, self._tokens = context.mask_pairs, guessable(context, prompt)
         self._pool = NgramPool(0, context.recall.sequences)
         self._copied, self._second = Chances(COPIED), Chances((SECOND,))
         self._foreseen = Chances(FORESEEN)
         self._rate = Rate()
         self._length = 0  # of the text before the draft
         self._first = 0  # position of the first level
-        self._levels: list[Level] = []
+        self._levels: LikelyLevels | None = None
+        self._taken = 0  # how many of its positions the text has passed
+        self._last = prompt[-1]  # token of the text
         self._forget_draft()
 
     def _forget_draft(self) -> None:
@@ -74,25 +77,23 @@ class Adaptive(Method):
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         self._length, cursor = len(tokens), self._cursor()
         self._copies = self._found(tokens, room)
-        self._levels = self._levels[max(len(tokens) - self._first, 0) :]  # forced tokens took the first positions
+        self._taken, self._last = max(len(tokens) - self._first, 0), tokens[-1]
         self._least = min(self._row_cost * self._rate.tokens_per_step, 0.99)
         tree = expected_tree(self._continuations, self._least, self._budget, room, cursor)
         self._note_own(tree)
-        return tree.with_masks(self._mask, self._masks_after)
+        return tree.with_masks(self._chain, self._masks_after)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
         self._count(committed)
         self._forget_draft()
         self._rate.saw(len(committed), 1.0 + self._row_cost * len(draft))
-        node, children = verdict.path[-1] if verdict.path else ROOT, draft.children
-        found: list[int] = []
-        while len(found) < self._masks and (node := children.get((node, self._mask), ROOT)) != ROOT:
-            found.append(node)
-        self._first, self._levels = self._length + len(committed), []
+        found = draft.below(verdict.path[-1] if verdict.path else ROOT, self._chain)
+        self._first, self._levels = self._length + len(committed), None
         if found:
             count = offered(self._top_k, self._cursor())
-            self._levels = likely_levels(self._sampler, scores.after(found), self._first, count)
+            logits = scores.among(found, self._tokens)
+            self._levels = LikelyLevels(self._sampler, logits, self._first, count, self._pairs, self._tokens)
 
     def _found(self, tokens: Sequence[int], room: int) -> list[tuple[int, tuple[int, ...]]]:
         """Copies that differ, the longest match first, with the lengths of their matches."""
@@ -104,6 +105,11 @@ class Adaptive(Method):
                     break
         return found
 
+    @property
+    def _ahead(self) -> int:
+        """For how many positions the masks have guesses."""
+        return max(len(self._levels) - self._taken, 0) if self._levels else 0
+
     def _continuations(
         self, path: tuple[int, ...], cursor: ConstraintCursor | None, least: float
     ) -> Mapping[int, float]:
@@ -114,8 +120,9 @@ class Adaptive(Method):
                 if cursor is None or cursor.admits(token):
                     right = self._copied[agreed + len(path)]
                     shares[token] = (1.0 - sum(shares.values())) * (self._second[0] if shares else right)
-        if len(path) < len(self._levels):
-            for token, score in islice(admitted(self._levels[len(path)], cursor, log(least)), self._top_k):
+        if self._levels and len(path) < self._ahead:
+            level = self._levels.level(self._taken + len(path), path[-1] if path else self._last)
+            for token, score in islice(admitted(level, cursor, log(least)), self._top_k):
                 shares[token] = 1.0 - (1.0 - shares.get(token, 0.0)) * (1.0 - exp(score))
         total = max(sum(shares.values()), 1.0)
         return {token: share / total for token, share in shares.items()}
@@ -126,7 +133,7 @@ class Adaptive(Method):
         for token, parent in zip(tree.tokens, tree.parents, strict=True):
             paths.append((*(paths[parent] if parent != ROOT else ()), token))
         self._own = {path for path in paths if not any(copy[: len(path)] == path for _, copy in self._copies)}
-        self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(len(self._levels))]
+        self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(self._ahead)]
 
     def _masks_after(self, end: float) -> int:
         """How many masks a node deserves at which the text leaves the tree with this probability."""

@@ -4,6 +4,12 @@ import random
 from collections.abc import Sequence
 from typing import Literal, Protocol, get_args
 
+import numpy as np
+
+from decoding.engine.method import Context
+from decoding.engine.target import TokenSet
+from decoding.heads.draft_tokens import draft_ids
+
 FirstGuess = Literal["prompt", "mask"]
 
 
@@ -25,25 +31,40 @@ class PromptDraws:
 
 
 class Masks:
-    """A mask token, repeated. It carries no information, whereas draws from the prompt look like text.
+    """Mask tokens. They carry no information, whereas draws from the prompt look like text.
 
-    A model has to be trained on it, as in PARD (arXiv 2504.18583).
+    A model has to be trained on them, as in PARD (arXiv 2504.18583).
     """
 
-    def __init__(self, prompt: Sequence[int]) -> None:
-        self._mask = mask_token(prompt)
+    def __init__(self, masks: Sequence[int]) -> None:
+        self._masks = masks
 
     def take(self, count: int) -> list[int]:
-        return [self._mask] * count
+        return list(mask_chain(self._masks, count))
 
 
-def mask_token(prompt: Sequence[int]) -> int:
-    """The prompt's last token: it comes just before an answer, hardly occurs in one, and is in every vocabulary."""
-    return prompt[-1]
+def masks_of(prompt: Sequence[int], known: range) -> tuple[int, ...]:
+    """Mask tokens by depth: those that the target knows (`Target.mask_tokens`), or else the prompt's last token, which comes
+    just before an answer, hardly occurs in one, and is in every vocabulary.
+    """
+    return tuple(known) or (prompt[-1],)
 
 
-def first_guesses(kind: FirstGuess, prompt: Sequence[int]) -> Guesses:
-    return Masks(prompt) if kind == "mask" else PromptDraws(prompt)
+def mask_chain(masks: Sequence[int], count: int) -> tuple[int, ...]:
+    """`count` masks one after another; beyond the last depth its mask is repeated."""
+    return tuple(masks[min(depth, len(masks) - 1)] for depth in range(count))
+
+
+def guessable(context: Context, prompt: Sequence[int]) -> TokenSet | None:
+    """The tokens that masks are asked about: the frequent ones, the prompt's and the recall's; None: all."""
+    if context.mask_pairs is None:
+        return None
+    return TokenSet(np.array(draft_ids(context, context.mask_pairs.ids.tolist(), prompt), np.int64))
+
+
+def first_guesses(kind: FirstGuess, prompt: Sequence[int], known: range = range(0)) -> Guesses:
+    """known: the target's mask tokens."""
+    return Masks(masks_of(prompt, known)) if kind == "mask" else PromptDraws(prompt)
 
 
 def known(kind: FirstGuess) -> FirstGuess:

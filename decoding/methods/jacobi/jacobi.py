@@ -31,7 +31,7 @@ class Jacobi(Method):
         self._block_size, self._refill, self._first = block_size, refill, known(first_guess)
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._draws = first_guesses(self._first, prompt)
+        self._draws = first_guesses(self._first, prompt, context.mask_tokens)
         self._prompt_length = self._start = len(prompt)  # start: absolute position of the first guess
         self._guess: list[int] = []
 

@@ -62,7 +62,7 @@ class JacobiForcing(Method):
         self._from_recall, self._from_prompt = from_recall, from_prompt
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._draws = first_guesses(self._first, prompt)
+        self._draws = first_guesses(self._first, prompt, context.mask_tokens)
         self._pool = NgramPool(self._pool_size, context.recall.sequences if self._from_recall else ())
         self._prompt_length = len(prompt)
         self._guess: list[int] = []

@@ -3,8 +3,8 @@
 A few mask tokens follow the root and each of the most probable guesses. The target's logits at the masks after the accepted
 path are marginals of the positions after the bonus token, given correct text only. The next draft is the tree of their most
 probable prefixes, together with copies of what followed the last tokens elsewhere. PaSS (arXiv 2311.13581) and BiTA
-(arXiv 2401.12522) train embeddings for such tokens; here a checkpoint learns to use one token of its vocabulary as the mask
-(`train jacobi --sweeps 0 --first-guess mask`), and no parameter is added.
+(arXiv 2401.12522) train embeddings for such tokens. Here a target has weights of its own for them (`train masks`), or a
+checkpoint learns to use one token of its vocabulary as the mask (`train jacobi --sweeps 0 --first-guess mask`).
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
 from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
-from decoding.methods.drafting.likely import likely_levels
+from decoding.methods.drafting.likely import LikelyLevels
 from decoding.methods.drafting.ngram_pool import NgramPool, different
-from decoding.methods.drafting.trees import LEAST, Bounds, Level, best_first, offered
-from decoding.methods.jacobi.first_guess import mask_token
+from decoding.methods.drafting.trees import LEAST, Bounds, best_paths, offered
+from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of
 
 
 class MaskTokens(Method):
@@ -46,12 +46,13 @@ class MaskTokens(Method):
         self._bounds, self._sure = Bounds(budget, least), sure
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._mask = mask_token(prompt)
+        self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
         self._sampler, self._cursor = context.sampler, context.cursor
+        self._pairs, self._tokens = context.mask_pairs, guessable(context, prompt)
         self._pool = NgramPool(0, context.recall.sequences)
         self._length = 0  # of the text before the draft
         self._first = 0  # position of the first level
-        self._levels: list[Level] = []
+        self._levels: LikelyLevels | None = None
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         self._length, cursor = len(tokens), self._cursor()
@@ -59,26 +60,32 @@ class MaskTokens(Method):
         copies = [_allowed_run(copy, cursor) for copy in different(following, self._copies)]
         if self._sure and copies and len(copies[0]) >= self._sure:
             return self._tree(copies[:1], copies[:1])
-        levels = self._levels[max(len(tokens) - self._first, 0) :][:room]  # forced tokens took the first positions
-        tree = best_first(levels, self._bounds, cursor) if levels else Draft()
+        tree = self._guessed(tokens, room, cursor)
         guesses = [tuple(tree.tokens[i] for i in tree.path(node)) for node in range(len(tree))]
         return self._tree([*guesses, *copies], [(), *guesses[: self._masked], *copies])
 
+    def _guessed(self, tokens: Sequence[int], room: int, cursor: ConstraintCursor | None) -> Draft:
+        """The most probable prefixes of what the masks say."""
+        if (levels := self._levels) is None:
+            return Draft()
+        taken = max(len(tokens) - self._first, 0)  # positions that forced tokens took
+        count = min(len(levels) - taken, room)
+        return best_paths(
+            lambda depth, last: levels.level(taken + depth, last), count, tokens[-1], self._bounds, cursor
+        )
+
     def _tree(self, paths: Sequence[tuple[int, ...]], masked: Sequence[tuple[int, ...]]) -> Draft:
         """`paths`, and masks after the ends of those in `masked`."""
-        masks = (self._mask,) * self._masks
-        drafted = Draft.trie([*paths, *(path + masks for path in masked)])
-        return Draft(drafted.tokens, drafted.parents, context=len(drafted), mask=self._mask)
+        drafted = Draft.trie([*paths, *(path + self._chain for path in masked)])
+        return Draft(drafted.tokens, drafted.parents, context=len(drafted), masks=self._chain)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        node, children = verdict.path[-1] if verdict.path else ROOT, draft.children
-        found: list[int] = []
-        while len(found) < self._masks and (node := children.get((node, self._mask), ROOT)) != ROOT:
-            found.append(node)
-        self._first, self._levels = self._length + len(verdict.path) + 1, []
+        found = draft.below(verdict.path[-1] if verdict.path else ROOT, self._chain)
+        self._first, self._levels = self._length + len(verdict.path) + 1, None
         if found:
             count = offered(self._top_k, self._cursor())
-            self._levels = likely_levels(self._sampler, scores.after(found), self._first, count)
+            logits = scores.among(found, self._tokens)
+            self._levels = LikelyLevels(self._sampler, logits, self._first, count, self._pairs, self._tokens)
 
 
 def _allowed_run(path: tuple[int, ...], cursor: ConstraintCursor | None) -> tuple[int, ...]:

@@ -12,10 +12,11 @@ from itertools import accumulate, pairwise
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from weakref import WeakSet
 
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Array, Scores, Work
+from decoding.engine.target import Array, PairScores, Scores, Work
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.cache.prefix_cache import Entry, PrefixCache, longest_prefix
 
@@ -49,6 +50,11 @@ class Model(Protocol):
     @property
     def lm_head(self) -> Array:
         """[vocab, hidden]."""
+        ...
+
+    @property
+    def mask_adapter(self) -> MaskAdapter | None:
+        """What its mask tokens get, if it knows any."""
         ...
 
     def new_states(self, taps: int) -> TokenTable[Any]:
@@ -179,6 +185,16 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
     @property
     def vocab_size(self) -> int:
         return self.model.config.vocab_size
+
+    @property
+    def mask_tokens(self) -> range:
+        adapter = self.model.mask_adapter
+        return range(self.vocab_size, self.vocab_size + (adapter.depths if adapter else 0))
+
+    @property
+    def mask_pairs(self) -> PairScores | None:
+        adapter = self.model.mask_adapter
+        return adapter.pairs if adapter else None
 
     @property
     def max_length(self) -> int:

@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.target import TokenSet
+from decoding.errors import UnsupportedModel
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
 from decoding.targets.int8.compiled import FORWARD, compiled
-from decoding.targets.int8.packed_model import Arrays, head_room, padded
+from decoding.targets.int8.packed_model import Arrays, HeadPart, head_room, padded
 from decoding.targets.int8.pages import Pages
 from decoding.targets.int8.rotation import rotated, stream_rotation
 from decoding.targets.int8.stored_rows import StoredRows
@@ -32,20 +36,32 @@ class HeadRows:
         """[rows, vocab], fp32."""
         return self.model.logits(self.bytes[rows], self.scales[rows])
 
+    def logits_of(self, rows: Sequence[int], tokens: TokenSet) -> Floats:
+        """[rows, tokens], fp32."""
+        return self.model.logits(self.bytes[rows], self.scales[rows], tokens)
+
 
 class CpuModel:
-    """Weights, as `packed_model` gives them, and forward. One thread at a time may call it."""
+    """Weights, as `packed_model` gives them, and forward. One thread at a time may call it.
 
-    def __init__(self, config: ModelConfig, arrays: Arrays, threads: int | None = None) -> None:
+    masks: what mask tokens get; their ids follow those of the vocabulary, one for each depth.
+    """
+
+    def __init__(
+        self, config: ModelConfig, arrays: Arrays, threads: int | None = None, masks: MaskAdapter | None = None
+    ) -> None:
         self.config, self._arrays = config, arrays
         self.dim, self.hidden = head_room(config), padded(config.hidden_size)
         self._team = Team(threads or thread_count(), PHASES * config.layers + 2)
         self._tables = _addresses(config, arrays)
-        self._model = _model(config, arrays, self._tables)
+        self._masks = MaskRows(config, masks) if masks else None
+        self._model = _model(config, arrays, self._tables, self._masks)
         self._model_table = table_of(self._model)
         self._room = Buffers(self._model, self._team.threads)
         self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
         self._rotation = stream_rotation(config.hidden_size).astype(np.float32)
+        self.mask_adapter = masks
+        self._head_parts: WeakKeyDictionary[TokenSet, HeadPart] = WeakKeyDictionary()
         self._forward = compiled(FORWARD)
 
         self._rows = StoredRows(arrays.get("rotated_embedding"))
@@ -82,7 +98,7 @@ class CpuModel:
         asked = len(heads)
         heads += [start + row for part, start in zip(parts, starts, strict=False) for row in part.later]
         room = self._room.of(rows, max(part.before + len(part.tokens) for part in parts), tables.tile_rows)
-        self._embed(tables.tokens, room.x[:rows])
+        masks = self._embed(tables.tokens, room.x[:rows])
         cos, sin = self._angles.at(tables.positions)
         planes = np.full(self.config.layers + 1, -1, np.int32)
         planes[list(taps)] = range(len(taps))
@@ -96,6 +112,7 @@ class CpuModel:
             sin=address(sin),
             slots=address(tables.slots),
             pages=address(tables.pages),
+            masks=0 if masks is None else address(masks),
             tiles=address(tables.tiles),
             tile_count=len(tables.tiles),
             parts=address(tables.parts),
@@ -104,30 +121,46 @@ class CpuModel:
             head_rows=address(head_rows),
             **head.fields(),
         )
-        self._compute(job)
+        self._compute(job, self._model_table)
         return head.tokens[0, :asked].tolist(), HeadRows(self, head.bytes, head.scales), self._tapped(states, taps)
 
-    def logits(self, rows: npt.NDArray[np.uint8], scales: Floats) -> Floats:
-        """[rows, vocab] of quantized rows before the LM head."""
-        logits = np.empty((len(rows), self.config.vocab_size), np.float32)
+    def logits(self, rows: npt.NDArray[np.uint8], scales: Floats, tokens: TokenSet | None = None) -> Floats:
+        """[rows, vocab] of quantized rows before the LM head, or [rows, tokens] of some tokens."""
+        logits = np.empty((len(rows), self.config.vocab_size if tokens is None else len(tokens)), np.float32)
         head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
         head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
         job = self._room.of(1, 1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
-        self._compute(job)
+        self._compute(job, self._model_table if tokens is None else self._head_part(tokens).table)
         return logits
 
-    def _compute(self, job: Job) -> None:
+    def _head_part(self, tokens: TokenSet) -> HeadPart:
+        """The LM head of some tokens, made once as long as they are known."""
+        if (part := self._head_parts.get(tokens)) is None:
+            outputs, arrays = padded(self.config.vocab_size), self._arrays
+            rows = arrays["matrices"].reshape(-1)[-outputs * self.hidden :]
+            part = HeadPart(self._model, tokens, rows, arrays["scales"][-outputs:], arrays["offsets"][-outputs:])
+            self._head_parts[tokens] = part
+        return part
+
+    def _compute(self, job: Job, model_table: Longs) -> None:
         """A forward, on all threads."""
         table = table_of(job)
-        self._team.run(self._forward, address(self._model_table), address(table), kept=(table, self._model_table))
+        self._team.run(self._forward, address(model_table), address(table), kept=(table, model_table))
 
-    def _embed(self, tokens: Longs, x: Floats) -> None:
-        """Rotated embeddings of tokens, into the stream x [rows, padded hidden]."""
+    def _embed(self, tokens: Longs, x: Floats) -> npt.NDArray[np.bool_] | None:
+        """Rotated embeddings of tokens, into the stream x [rows, padded hidden]; returns which rows are mask tokens' (None:
+        no row).
+        """
+        masks = tokens >= self.config.vocab_size
         if "rotated_embedding" in self._arrays:
-            self._rows.take(tokens, x)
+            self._rows.take(np.where(masks, 0, tokens), x)
         else:  # layers above another model's embedding
             x[:, : self.config.hidden_size] = rotated(self.embedding[tokens], self._rotation)
             x[:, self.config.hidden_size :] = 0
+        if self._masks is None or not masks.any():
+            return None
+        x[masks] = self._masks.embeddings[tokens[masks] - self.config.vocab_size]
+        return masks
 
     def _tapped(self, states: Floats, taps: Sequence[int]) -> Floats | None:
         """Hidden states rotated back, and normalised where the tap is after the final norm."""
@@ -164,7 +197,23 @@ def _addresses(config: ModelConfig, arrays: Arrays) -> Longs:
     return table
 
 
-def _model(config: ModelConfig, arrays: Arrays, tables: Longs) -> Model:
+class MaskRows:
+    """A mask adapter as the kernels read it: rotated like the stream, and padded. Raises UnsupportedModel."""
+
+    def __init__(self, config: ModelConfig, adapter: MaskAdapter) -> None:
+        adapter.check_fits(config)
+        hidden, self.rank = padded(config.hidden_size), adapter.rank
+        if 4 * self.rank > hidden:
+            raise UnsupportedModel(f"a mask adapter of rank {self.rank} is too wide for int8: at most {hidden // 4}")
+        rotation = stream_rotation(config.hidden_size).astype(np.float32)
+        pad = hidden - config.hidden_size
+        self.embeddings, self.down, self.up = (
+            np.ascontiguousarray(np.pad(rotated(rows, rotation), [(0, 0)] * (rows.ndim - 1) + [(0, pad)]))
+            for rows in (adapter.embeddings, adapter.down, adapter.up)
+        )
+
+
+def _model(config: ModelConfig, arrays: Arrays, tables: Longs, masks: MaskRows | None) -> Model:
     matrices, scales, offsets, biases = (address(row) for row in tables)
     return Model(
         layers=config.layers,
@@ -181,5 +230,8 @@ def _model(config: ModelConfig, arrays: Arrays, tables: Longs) -> Model:
         offsets=offsets,
         biases=biases,
         qk_norms=address(arrays["qk_norms"]) if config.qk_norm else 0,
+        mask_rank=masks.rank if masks else 0,
+        mask_down=address(masks.down) if masks else 0,
+        mask_up=address(masks.up) if masks else 0,
         eps=config.rms_norm_eps,
     )

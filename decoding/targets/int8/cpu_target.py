@@ -12,7 +12,7 @@ from pathlib import Path
 from decoding.checkpoints.model_config import load_config
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.numpy_choice import Floats
-from decoding.engine.target import Array, Scores
+from decoding.engine.target import Array, Scores, TokenSet
 from decoding.targets.cache import cached_target
 from decoding.targets.cache.cached_target import CachedSequence, CachedTarget, Scored
 from decoding.targets.int8.buffers import Keys, Part
@@ -78,10 +78,13 @@ class _Scored:
     choices: Sequence[int]  # after the first of the head rows; after the others nobody has chosen yet
 
     def __call__(self, hidden: Array | None) -> Scores:
-        return Scores(self._after, hidden, self._choice, len(self.chunk.draft))
+        return Scores(self._after, hidden, self._choice, len(self.chunk.draft), self._among)
 
     def _after(self, nodes: Sequence[int]) -> Floats:
         return self.head_rows.logits([self.places[1 + node] for node in nodes])
+
+    def _among(self, nodes: Sequence[int], tokens: TokenSet) -> Floats:
+        return self.head_rows.logits_of([self.places[1 + node] for node in nodes], tokens)
 
     def _choice(self, node: int) -> int:
         place = self.places[1 + node]
@@ -94,7 +97,7 @@ class _Scored:
 def _masked(chunk: Chunk) -> list[bool]:
     """Whether the choice after a row may wait until it is asked for; of the root and each node."""
     draft = chunk.draft
-    return [False, *(token == draft.mask for token in draft.tokens)]
+    return [False, *(token in draft.masks for token in draft.tokens)]
 
 
 def _part(chunk: Chunk) -> Part:

@@ -23,8 +23,10 @@ import numpy.typing as npt
 from decoding.checkpoints.fetch.cache_folder import cache_root, exclusive, whole_folder
 from decoding.checkpoints.fetch.checked_files import crc32_of, flush
 from decoding.checkpoints.model_config import ModelConfig
+from decoding.engine.target import TokenSet
 from decoding.errors import ModelUnavailable
-from kernels.cpu.job import BLOCK
+from decoding.targets.int8.buffers import address
+from kernels.cpu.job import BLOCK, Model, table_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 NAMES = (
@@ -39,6 +41,7 @@ NAMES = (
     "lm_head",
 )
 _SUMS = "crc32.json"
+_GROUP, _STEP = 16, 4  # outputs and inputs of 64 packed bytes
 _FORMAT = 3  # raised when the numbers change, so that older folders are made anew
 _KEPT = 3  # models, and adapters on them
 
@@ -130,3 +133,29 @@ def keep_newest(parent: Path) -> None:
 def _key(files: Iterable[Path]) -> str:
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(repr((_FORMAT, stats)).encode()).hexdigest()[:32]
+
+
+class HeadPart:
+    """A model whose LM head has these tokens' rows alone. rows, scales, offsets: of the whole LM head, as they are packed."""
+
+    def __init__(
+        self,
+        model: Model,
+        tokens: TokenSet,
+        rows: npt.NDArray[np.int8],
+        scales: npt.NDArray[np.float32],
+        offsets: npt.NDArray[np.int32],
+    ) -> None:
+        ids, steps = tokens.ids, model.hidden // _STEP
+        count = padded(len(ids))
+        whole = rows.view(np.int32).reshape(-1, steps, _GROUP)
+        taken = np.zeros((count, steps), np.int32)
+        taken[: len(ids)] = whole[ids // _GROUP, :, ids % _GROUP]
+        self._rows = np.ascontiguousarray(taken.reshape(-1, _GROUP, steps).transpose(0, 2, 1))
+        self._scales, self._offsets = np.zeros(count, np.float32), np.zeros(count, np.int32)
+        self._scales[: len(ids)], self._offsets[: len(ids)] = scales[ids], offsets[ids]
+        places = (address(self._rows), address(self._scales), address(self._offsets), 0)  # no biases
+        self._tables = np.array([[place] for place in places], np.int64)
+        names = ("matrices", "scales", "offsets", "biases")
+        tables = {name: address(row) for name, row in zip(names, self._tables, strict=True)}
+        self.table = table_of(model._replace(layers=0, vocab=len(ids), **tables))

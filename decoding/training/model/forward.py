@@ -6,8 +6,9 @@ weights, cast in the forward, so that gradients are in fp32 (`master_weights` ma
 have the compute type. `fast_model` is the forward for decoding; a test checks that both agree with transformers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,10 @@ from decoding.training.data.packing import Pack
 # 214 tokens/s with blocks of 64 or 128 rows, 186 if blocks of 128 keep all keys before them, 169 in one block.
 BLOCK_ROWS = {"cpu": 128}
 _BLOCK_ROWS_ELSEWHERE = 1024
+
+
+Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Queries, keys and values [rows, heads, dim] -> what attention makes of them [rows, heads * dim]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +105,13 @@ class TrainModel:
         """
         for x in self._layers(rows, self._dropout if training else 0.0):  # noqa: B007  (the last is wanted)
             pass
-        x = self._norm(functional.embedding(rows.sources, x), "model.norm.weight")  # see `_taken`
+        return self._head(functional.embedding(rows.sources, x))  # see `_taken`
+
+    def _head(self, x: Tensor) -> Tensor:
+        """Logits [rows, vocab] in fp32 of the last layer's output."""
         tied = self.config.tie_embeddings
         head = self._weight("model.embed_tokens.weight" if tied else "lm_head.weight")
-        return functional.linear(x, head).float()
+        return functional.linear(self._norm(x, "model.norm.weight"), head).float()
 
     @torch.no_grad()
     def states(self, rows: Rows, taps: Sequence[int]) -> Tensor:
@@ -112,28 +120,30 @@ class TrainModel:
         found[self.config.layers] = self._norm(found[self.config.layers], "model.norm.weight")
         return torch.stack([found[tap] for tap in taps], 1)
 
-    def _layers(self, rows: Rows, dropout: float = 0.0) -> Iterator[Tensor]:
-        """The embeddings [rows, hidden], then every layer's output."""
+    def _layers(self, rows: Rows, dropout: float = 0.0, mix: Mix | None = None) -> Iterator[Tensor]:
+        """The embeddings [rows, hidden], then every layer's output. mix: instead of attention over the rows' blocks."""
         cos, sin = self._rope.at(rows.positions, rows.deepest + 1)
         x = functional.embedding(rows.tokens, self._weight("model.embed_tokens.weight"))
         yield x
         for index in range(self.config.layers):
-            prefix = f"model.layers.{index}."
-            normed = self._norm(x, f"{prefix}input_layernorm.weight")
-            x = x + self._attention(f"{prefix}self_attn.", normed, cos, sin, rows, dropout)
-            normed = self._norm(x, f"{prefix}post_attention_layernorm.weight")
-            x = x + self._mlp(f"{prefix}mlp.", normed, dropout)
+            x = self._layer(index, x, cos, sin, mix or partial(attended, blocks=rows.blocks), dropout)
             yield x
 
-    def _attention(self, prefix: str, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows, dropout: float) -> Tensor:
+    def _layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix, dropout: float = 0.0) -> Tensor:
+        prefix = f"model.layers.{index}."
+        normed = self._norm(x, f"{prefix}input_layernorm.weight")
+        mixed = mix(*self._heads(f"{prefix}self_attn.", normed, cos, sin, dropout))
+        x = x + self._linear(f"{prefix}self_attn.o_proj", mixed, dropout)
+        return x + self._mlp(f"{prefix}mlp.", self._norm(x, f"{prefix}post_attention_layernorm.weight"), dropout)
+
+    def _heads(self, prefix: str, x: Tensor, cos: Tensor, sin: Tensor, dropout: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [rows, heads, dim]."""
         query, key, value = (
             self._linear(f"{prefix}{name}_proj", x, dropout).view(len(x), -1, self.config.head_dim) for name in "qkv"
         )
         if self.config.qk_norm:
             query, key = self._norm(query, f"{prefix}q_norm.weight"), self._norm(key, f"{prefix}k_norm.weight")
-        query, key = _rotated(query, cos, sin), _rotated(key, cos, sin)
-        seen = [attend(query[b.rows], _taken(key, b.keys), _taken(value, b.keys), b.bias) for b in rows.blocks]
-        return self._linear(f"{prefix}o_proj", torch.cat(seen), dropout)
+        return _rotated(query, cos, sin), _rotated(key, cos, sin), value
 
     def _mlp(self, prefix: str, x: Tensor, dropout: float) -> Tensor:
         gate, up = self._linear(f"{prefix}gate_proj", x, dropout), self._linear(f"{prefix}up_proj", x, dropout)
@@ -176,6 +186,11 @@ class TrainModel:
 
     def _ids(self, values: Any) -> Tensor:
         return torch.from_numpy(values).long().to(self.device)
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor, blocks: Iterable[Block]) -> Tensor:
+    """`attend`, block by block."""
+    return torch.cat([attend(query[b.rows], _taken(key, b.keys), _taken(value, b.keys), b.bias) for b in blocks])
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:

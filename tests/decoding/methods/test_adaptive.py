@@ -52,10 +52,10 @@ def test_where_the_text_leaves_the_tree_sums_to_one() -> None:
 
 def test_masks_hang_where_the_text_leaves_the_tree() -> None:
     tree = expected_tree(shares, 0.28, 9, 9, None)
-    draft = tree.with_masks(9, lambda end: 2 if end > 0.29 else 0)
+    draft = tree.with_masks((9, 9), lambda end: 2 if end > 0.29 else 0)
     assert draft.tokens == (1, 2, 3, 9, 9, 9, 9, 9, 9)  # 0.1 at the root, 0.3 after each of the others
     assert draft.parents == (ROOT, ROOT, 0, 0, 3, 1, 5, 2, 7)
-    assert draft.context == len(draft) and draft.mask == 9
+    assert draft.context == len(draft) and draft.masks == (9, 9)
 
 
 def test_chances_and_rate_begin_at_the_prior_and_follow_what_is_seen() -> None:

@@ -13,7 +13,7 @@ from decoding.heads.modules.layer import attend_all, attend_shared
 from decoding.heads.on_torch.block import BlockContext
 from decoding.heads.on_torch.vocabulary import DraftVocabulary
 from decoding.methods.blocks.block_method import BlockMethod
-from decoding.methods.drafting.likely import LIKELY, likely_levels
+from decoding.methods.drafting.likely import LIKELY, LikelyLevels
 from decoding.methods.registry import METHODS, load_method, method_class
 from tests.decoding.models.block_data import HIDDEN, block_head, context_of, states_of, text_of
 from tests.decoding.models.doubles import NoAscent
@@ -154,10 +154,11 @@ def test_noise_for_the_likeliest_alone_finds_the_targets_choice_as_well() -> Non
     size = 12 * LIKELY
     logits = 5 * torch.randn(40, size, generator=torch.Generator().manual_seed(3)).numpy()
     for sampler in (Sampler(), Sampler(0.7, 1), Sampler(1.0, 2)):
-        levels = likely_levels(sampler, logits, 40, 2)
+        levels = LikelyLevels(sampler, logits, 40, 2)
         wanted = [sampler.pick(row, 40 + i) for i, row in enumerate(logits)]
-        assert sum(level.tokens[0] == token for level, token in zip(levels, wanted, strict=True)) >= 38
-        assert all(level.scores[0] > level.scores[1] for level in levels)
+        found = [levels.level(depth, 0) for depth in range(len(levels))]
+        assert sum(level.tokens[0] == token for level, token in zip(found, wanted, strict=True)) >= 38
+        assert all(level.scores[0] > level.scores[1] for level in found)
 
 
 def test_a_draft_vocabulary_is_the_frequent_tokens_and_the_texts() -> None:

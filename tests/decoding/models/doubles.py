@@ -80,20 +80,20 @@ class TappedHead(Blank):
 
 
 class NoAscent:
-    """A grammar: a token may be at most 4 above the last one; after 9 come 2 and 3, always; 11 is the stop token."""
+    """A grammar: a token may be at most `most` above the last one; after 9 come 2 and 3, always; 11 is the stop token."""
 
     STOP = 11
 
-    def __init__(self) -> None:
-        self.steps = 0
+    def __init__(self, vocab: int = VOCAB, most: int = 4) -> None:
+        self.vocab, self.most, self.steps = vocab, most, 0
 
     def start(self) -> int:
         return 5
 
     def allowed(self, state: int) -> Mask:
-        mask = np.arange(VOCAB) <= state + 4
+        mask = np.arange(self.vocab) <= state + self.most
         if must := self.forced(state):
-            mask = np.arange(VOCAB) == must[0]
+            mask = np.arange(self.vocab) == must[0]
         mask[self.STOP] = not self.forced(state)
         return mask
 

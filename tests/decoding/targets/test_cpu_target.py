@@ -209,7 +209,7 @@ def test_masks_pass_the_lm_head_only_when_they_are_asked_for(sampler: Sampler, m
     monkeypatch.setattr(target.model, "forward", counting)
     plain = Draft((9, 4, 9, 7, 9, 9), (-1, 0, 1, -1, 3, 4))
     found = []
-    for draft in (plain, replace(plain, mask=9)):
+    for draft in (plain, replace(plain, masks=(9,))):
         sequence = target.open(PROMPT, sampler)
         (scores,) = target.score([Work(sequence, PROMPT[sequence.cached :], draft)])
         found.append(([scores.choice(node) for node in range(-1, 6)], scores.logits))

@@ -95,3 +95,13 @@ def test_weighted_sums_go_from_the_first_row_to_the_last(outputs: int) -> None:
         place = addresses[0] + 4 * first, *addresses[1:], rows[first:].ctypes.data
         weighted_sums(*place, 512, count, parts.ctypes.data, 512, 128, first > 0)
     np.testing.assert_array_equal(parts, weighted_sums_reference(weights, rows, np.zeros_like(start)))
+
+
+def test_what_a_mask_token_gets_is_a_low_rank_layer_behind_a_norm() -> None:
+    x, down, up = random(4, 576), random(32, 576, seed=1) / 24, random(32, 576, seed=2)
+    for array in (x, down, up):
+        array[:, 570:] = 0
+    want, inner = swiglu.adapt_reference(x, 570, 1e-5, down, up), np.zeros(32, np.float32)
+    for row in x:
+        swiglu.adapt(row.ctypes.data, 576, 570, 1e-5, 32, down.ctypes.data, up.ctypes.data, inner.ctypes.data)
+    np.testing.assert_allclose(x, want, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,103 @@
+"""`sqlagent train masks`: trains what a frozen target adds at mask tokens, so that it predicts several tokens ahead.
+
+sqlagent train head collect --data GROUPS --out RESPONSES          the target answers its training prompts
+sqlagent train masks --data RESPONSES/responses.jsonl --out MASKS --epochs 2
+
+With --into FOLDER the finished adapter is written beside that of the target, where `--adapter FOLDER` finds both.
+"""
+
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.shared import exit_codes, options
+from app.shared.option_groups import spread
+from app.train.run_options import Schedule, plain_values, print_outcome, stop_on_signals
+from app.train.train_head import Responses, adapter_of
+
+if TYPE_CHECKING:
+    from decoding.training.heads.mask_lesson import MaskConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """Command-line options for `MaskConfig`."""
+
+    depths: Annotated[int, typer.Option("--depths", min=1, help="Mask tokens after a token.")] = 6
+    rank: Annotated[int, typer.Option("--rank", min=1, help="Components of each layer's change.")] = 32
+    decay: Annotated[
+        float, typer.Option("--decay", min=0.01, max=1.0, help="Weight of a depth, of that of the depth before.")
+    ] = 0.85
+    chains: Annotated[int, typer.Option("--chains", min=1, help="Chains of masks in a pack.")] = 192
+    pair_rank: Annotated[
+        int, typer.Option("--pair-rank", min=0, help="Rank of the scores of pairs of tokens; 0 for none.")
+    ] = 32
+    pair_tokens: Annotated[int, typer.Option("--pair-tokens", min=1, help="Tokens that have such scores.")] = 1024
+    alone: Annotated[
+        float, typer.Option("--alone", min=0.0, help="Weight of what masks say without the token before.")
+    ] = 0.25
+
+    def config(self) -> "MaskConfig":
+        from decoding.training.heads.mask_lesson import MaskConfig
+
+        return MaskConfig(**asdict(self))
+
+
+@spread
+def masks(
+    how: Masks,
+    schedule: Schedule,
+    data: Responses,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the adapter, checkpoint and log.")],
+    held_out: Annotated[
+        list[Path] | None,
+        typer.Option("--held-out", help="Responses to measure on; repeatable.", exists=True, dir_okay=False),
+    ] = None,
+    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens of text per forward.")] = 1024,
+    init_masks: Annotated[
+        Path | None, typer.Option("--init-masks", help="Folder of a mask adapter to begin with.", exists=True)
+    ] = None,
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Folder of the target's adapter, for the finished one.", exists=True)
+    ] = None,
+    model: options.Model = "embedded",
+    adapter: options.Adapter = "auto",
+) -> None:
+    """Train a mask adapter on the target's own answers. Options, signals and output are those of `train sft`."""
+    with exit_codes.plain_errors(), stop_on_signals() as stopped:
+        from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter, write_mask_adapter
+        from decoding.methods.jacobi.first_guess import masks_of
+        from decoding.training.heads.mask_lesson import MaskLesson, frequent_tokens
+        from decoding.training.heads.responses import read_responses
+        from decoding.training.loop import train
+        from decoding.training.model.base import load_base
+        from decoding.training.run.allocator import keep_freed_memory
+
+        keep_freed_memory()
+        base, merged = load_base(model), adapter_of(model, adapter)
+        target, listed = read_responses(data)
+        responses = list(listed)
+        begin = read_mask_adapter(init_masks) if init_masks else None
+        (like,) = masks_of(responses[0].prompt_ids, range(0)) if responses else (0,)
+        lesson = MaskLesson(how.config(), base, merged, target, begin, like, frequent_tokens(responses))
+        config = replace(schedule.config(), pack_tokens=pack_tokens)
+        outcome = train(
+            config,
+            base,
+            responses,
+            out,
+            held_out=read_responses(held_out)[1] if held_out else (),
+            objective=lesson.objective,
+            subject=lesson.subject,
+            resume=schedule.resume,
+            stopped=stopped,
+            notes={"masks": asdict(how), "recipe": plain_values(asdict(config))},
+        )
+        if into and outcome.finished and os.environ.get("RANK", "0") == "0":
+            written = read_mask_adapter(out / "masks")
+            assert written is not None
+            write_mask_adapter(written, into)
+        print_outcome({"out": str(out), **asdict(outcome)})

@@ -1,0 +1,125 @@
+"""What a model adds at mask tokens alone, to predict several tokens ahead: embeddings of their own, and low-rank layers.
+
+A mask token's row gets the embedding of its depth, and before each layer `x + up @ silu(down @ norm(x))`, a parallel adapter
+(He et al., arXiv 2110.04366) behind an RMS norm without a weight. No other row is touched, so the model's text stays what it
+is, to the bit. PaSS (arXiv 2311.13581) and BiTA (arXiv 2401.12522) train embeddings and prompts for such rows instead.
+
+A mask does not know the token before the one that it predicts, which is known when a draft is made. So what the masks say
+is corrected by a low-rank score for each pair of frequent tokens, as in Domino (arXiv 2605.29707) without its recurrence.
+
+A file holds the tensors in fp16; its metadata name the target that it was trained on.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+
+from decoding.errors import ModelUnavailable, UnsupportedModel
+
+if TYPE_CHECKING:
+    from decoding.checkpoints.model_config import ModelConfig
+    from decoding.checkpoints.target_identity import TargetIdentity
+
+FILE = "masks.safetensors"  # beside the adapter of the target
+FORMAT = "1"
+TENSORS = ("embeddings", "down", "up")
+PAIRS = ("before", "after")
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+
+
+class TokenPairs:
+    """Scores of pairs of tokens, of which other tokens have none. ids [tokens]; before, after [tokens, rank], fp32."""
+
+    def __init__(self, ids: Ids, before: Floats, after: Floats) -> None:
+        self.ids, self.before, self.after = ids, before, after
+        self._rows = {token: row for row, token in enumerate(ids.tolist())}
+        self._padded = np.concatenate([after, np.zeros_like(after[:1])])  # the last row is that of all other tokens
+        self._places = np.full(int(ids.max(initial=0)) + 2, len(ids), np.int64)
+        self._places[ids] = np.arange(len(ids))
+
+    def scores(self, previous: int, tokens: Ids) -> Floats:
+        """[tokens] what is added to the logit of each of `tokens` after `previous`."""
+        if (row := self._rows.get(previous)) is None:
+            return np.zeros(len(tokens), np.float32)
+        places = self._places[np.minimum(tokens, len(self._places) - 1)]
+        found: Floats = self._padded[places] @ self.before[row]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MaskAdapter:
+    """embeddings [depths, hidden]; down, up [layers, rank, hidden]: `up` is stored transposed, a row per component. fp32."""
+
+    embeddings: Floats
+    down: Floats
+    up: Floats
+    pairs: TokenPairs | None = None
+    target: "TargetIdentity | None" = None  # None: unknown
+
+    @property
+    def depths(self) -> int:
+        return len(self.embeddings)
+
+    @property
+    def rank(self) -> int:
+        return int(self.down.shape[1])
+
+    def check_fits(self, config: "ModelConfig") -> None:
+        """Raise UnsupportedModel unless width and layers are the model's."""
+        layers, hidden = config.layers, config.hidden_size
+        shapes = {"embeddings": (self.depths, hidden)} | dict.fromkeys(("down", "up"), (layers, self.rank, hidden))
+        for name, want in shapes.items():
+            if getattr(self, name).shape != want:
+                found = list(getattr(self, name).shape)
+                raise UnsupportedModel(
+                    f"the mask adapter is of another model: {name} has shape {found}, not {list(want)}"
+                )
+
+
+def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
+    """Write `FILE` into a folder, whole or not at all; returns its size in bytes. Lossy (fp16)."""
+    from safetensors.numpy import save
+
+    from decoding.checkpoints.fetch.cache_folder import written_whole
+
+    tensors: dict[str, Any] = {name: getattr(adapter, name).astype(np.float16) for name in TENSORS}
+    if adapter.pairs:
+        tensors |= {name: getattr(adapter.pairs, name).astype(np.float16) for name in PAIRS}
+        tensors["ids"] = adapter.pairs.ids.astype(np.int32)
+    target = json.dumps(asdict(adapter.target)) if adapter.target else ""
+    file = folder / FILE
+    written_whole(file, save(tensors, {"format": FORMAT, "target": target}))
+    return file.stat().st_size
+
+
+def read_mask_adapter(folder: Path) -> MaskAdapter | None:
+    """The mask adapter of a folder; None where it has none. Raises ModelUnavailable for a damaged file."""
+    file = folder / FILE
+    if not file.is_file():
+        return None
+    try:
+        with safe_open(file, framework="numpy") as stored:
+            about: dict[str, str] = stored.metadata() or {}
+            names = set(stored.keys())
+            embeddings, down, up = (stored.get_tensor(name).astype(np.float32) for name in TENSORS)
+            pairs = [stored.get_tensor(name).astype(np.float32) for name in PAIRS if "ids" in names]
+            ids = stored.get_tensor("ids").astype(np.int64) if pairs else None
+        if about.get("format") != FORMAT:
+            raise UnsupportedModel(f"{file} has format {about.get('format')}; this version reads {FORMAT}")
+        return MaskAdapter(
+            embeddings, down, up, None if ids is None else TokenPairs(ids, *pairs), _target(about.get("target", ""))
+        )
+    except (SafetensorError, OSError, TypeError, ValueError) as error:
+        raise ModelUnavailable(f"{file} is damaged ({error}); install sqlagent again, or train it anew") from error
+
+
+def _target(text: str) -> "TargetIdentity | None":
+    from decoding.checkpoints.target_identity import TargetIdentity
+
+    return TargetIdentity(**json.loads(text)) if text else None

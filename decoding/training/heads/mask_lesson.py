@@ -1,0 +1,184 @@
+"""What the training loop needs to train a mask adapter: packs of the frozen target's own answers, and the loss.
+
+The loss is the cross-entropy from each mask's prediction to the target's own at the same position of its own text, at
+temperature 1, and later depths count less. No answer is learnt: the target stays what it is.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.checkpoints.adapters.adapter import About, Adapter, merged_weights
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs, write_mask_adapter
+from decoding.checkpoints.fetch.cache_folder import whole_folder
+from decoding.checkpoints.target_identity import TargetIdentity, target_identity
+from decoding.checkpoints.weight_files import read_weights
+from decoding.training.config import TrainConfig, TrainingError
+from decoding.training.data.packing import Pack
+from decoding.training.heads.features import packs_of
+from decoding.training.heads.mask_model import MaskModel, MaskRows, mask_rows
+from decoding.training.heads.responses import Response
+from decoding.training.model.base import Base
+from decoding.training.model.subject import Subject
+from decoding.training.objective import Objective, checked_rows, some
+
+_EMBEDDING = "model.embed_tokens.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class MaskConfig:
+    """depths: how many masks follow a token. rank: components of each layer's change. decay: weight of a depth, of that of the
+    depth before. chains: the most chains of masks in a pack, drawn anew each time. pair_rank, pair_tokens: of the scores of
+    pairs; rank 0 trains none. alone: weight of what masks say without them.
+    """
+
+    depths: int = 6
+    rank: int = 32
+    decay: float = 0.85
+    chains: int = 192
+    pair_rank: int = 32
+    pair_tokens: int = 1024
+    alone: float = 0.25
+
+    def __post_init__(self) -> None:
+        if min(self.depths, self.rank, self.chains, self.pair_tokens) < 1 or not 0.0 < self.decay <= 1.0:
+            raise TrainingError(
+                "depths, rank, chains and pair_tokens must be 1 or more, and decay above 0 and at most 1"
+            )
+        if self.pair_rank < 0 or self.alone < 0.0:
+            raise TrainingError("pair_rank and alone must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class MaskLesson:
+    """A frozen target, how its masks learn, and the adapter that training starts from (None: a new one).
+
+    like: what methods take for a mask where a target has none of its own is a good choice (`methods.jacobi.first_guess`).
+
+    Raises TrainingError where the responses are another target's.
+    """
+
+    how: MaskConfig
+    base: Base
+    adapter: Adapter | None  # of the target
+    target: TargetIdentity  # whose responses are learnt
+    begin: MaskAdapter | None = None
+    like: int = 0  # the token whose embedding the masks of a new adapter have
+    frequent: Sequence[int] = ()  # tokens whose pairs a new adapter knows
+
+    def __post_init__(self) -> None:
+        mine = replace(target_identity(self.base.sha256, self.adapter), prompt_hash=self.target.prompt_hash)
+        if difference := self.target.difference(mine):
+            raise TrainingError(f"the responses are of another target ({difference}): collect them with this one")
+
+    def objective(
+        self, config: TrainConfig, base: Base, responses: Iterable[Response], held_out: Iterable[Response]
+    ) -> Objective[Pack]:
+        """Packs of responses, and their loss."""
+        rows = checked_rows(config, base)
+        packs, left_out = packs_of(responses, rows, config.seed)
+        measured, _ = packs_of(held_out, rows, config.seed)
+        curve = {
+            "masks": repr(self.how),
+            "begin": "" if self.begin is None else str(float(np.abs(self.begin.up).sum())),
+        }
+        return Objective(some(packs, rows), measured, left_out, self._loss, self._values, curve=curve)
+
+    def subject(
+        self, config: TrainConfig, base: Base, about: About, dtype: torch.dtype, device: torch.device
+    ) -> Subject:
+        """The target with an adapter in training."""
+        weights = dict(merged_weights(read_weights(base.folder), self.adapter))
+        begun = self.begin or new_mask_adapter(
+            self.how, base, weights[_EMBEDDING][self.like], self.frequent, config.seed
+        )
+        model = MaskModel(base.config, weights.items(), begun, dtype, device)
+
+        def write(folder: Path) -> None:
+            found = model.adapter()
+            with whole_folder(folder) as staging:
+                write_mask_adapter(replace(found, target=self.target), staging)
+
+        return Subject(model, model.trained, dtype, device, result="masks", small=True, write=write)
+
+    def _loss(self, model: MaskModel, pack: Pack, step: Sequence[Pack]) -> Tensor:
+        masks = mask_rows(pack, _drawn(pack, self.how.chains), self.how.depths)
+        losses = _said(model, pack, masks).losses(self.how.alone)
+        weights = torch.from_numpy(_weights(masks, self.how.decay)).to(losses)
+        return (losses @ weights / weights.sum() / len(step))[None]
+
+    @torch.no_grad()
+    def _values(self, model: MaskModel, packs: Sequence[Pack]) -> Mapping[str, float]:
+        """`loss`: the mean over all masks; `right_<depth>`: share of the masks that predict the target's own token, given the
+        token before it.
+        """
+        losses: list[Tensor] = []
+        right: list[list[float]] = [[] for _ in range(self.how.depths)]
+        for pack in packs:
+            masks = mask_rows(pack, range(0, len(pack.sources), 3), self.how.depths)
+            said = _said(model, pack, masks)
+            losses.append(said.losses(0.0))
+            for place, hit in zip(masks.places.tolist(), said.hits.tolist(), strict=True):
+                right[place % self.how.depths].append(hit)
+        values = {f"right_{depth}": float(np.mean(hits)) for depth, hits in enumerate(right) if hits}
+        return {"loss": float(torch.cat(losses).mean()) if losses else 0.0, **values}
+
+
+def new_mask_adapter(how: MaskConfig, base: Base, like: Tensor, frequent: Sequence[int], seed: int) -> MaskAdapter:
+    """An adapter that changes nothing yet: every mask has the embedding `like` [hidden], and what would change is zero."""
+    config, chance = base.config, np.random.default_rng([seed, 3])
+    shape = (config.layers, how.rank, config.hidden_size)
+    down = chance.uniform(-1.0, 1.0, shape).astype(np.float32) * config.hidden_size**-0.5
+    embeddings = np.tile(like.float().numpy(), (how.depths, 1))
+    ids = np.array(frequent[: how.pair_tokens], np.int64)
+    before = chance.standard_normal((len(ids), how.pair_rank), np.float32) * np.float32(how.pair_rank**-0.5)
+    pairs = TokenPairs(ids, before, np.zeros_like(before)) if before.size else None
+    return MaskAdapter(embeddings, down, np.zeros(shape, np.float32), pairs)
+
+
+def frequent_tokens(responses: Iterable[Response]) -> list[int]:
+    """The tokens of the answers, the most frequent first."""
+    counts = Counter(token for response in responses for answer in response.answers for token in answer)
+    return [token for token, _ in counts.most_common()]
+
+
+def _drawn(pack: Pack, most: int) -> list[int]:
+    """At most so many of a pack's anchors, by torch's global generator, which the loop seeds for every pack."""
+    chosen: list[int] = torch.randperm(len(pack.sources))[:most].sort().values.tolist()
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Logits [masks inside, vocab]: what masks say alone, and with the token before; and what the target says."""
+
+    alone: Tensor
+    paired: Tensor
+    right: Tensor
+
+    def losses(self, alone: float) -> Tensor:
+        """[masks inside] the cross-entropy to the target's own prediction, and `alone` times that of the masks alone."""
+        right = self.right.softmax(-1)
+        losses = -(right * self.paired.log_softmax(-1)).sum(-1)
+        if not alone or self.alone is self.paired:
+            return losses
+        return losses - alone * (right * self.alone.log_softmax(-1)).sum(-1)
+
+    @property
+    def hits(self) -> Tensor:
+        """[masks inside] whether both rank the same token first."""
+        return self.paired.argmax(-1) == self.right.argmax(-1)
+
+
+def _said(model: MaskModel, pack: Pack, masks: MaskRows) -> _Said:
+    found, right = model.predictions(pack, masks)
+    return _Said(found, model.paired(found, pack.tokens[pack.sources[masks.targets]]), right)
+
+
+def _weights(masks: MaskRows, decay: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
+    return (decay ** (masks.places % masks.depths)).astype(np.float32)

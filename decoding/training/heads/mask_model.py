@@ -1,0 +1,124 @@
+"""The forward in which a mask adapter learns: a frozen target's rows without gradient, then mask tokens' rows with it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from decoding.checkpoints.adapters.mask_adapter import PAIRS, TENSORS, MaskAdapter, TokenPairs
+from decoding.checkpoints.model_config import ModelConfig
+from decoding.targets.fast_ops import adapted
+from decoding.training.data.groups import Tokens
+from decoding.training.data.packing import Pack
+from decoding.training.model.forward import Block, TrainModel, attended
+
+
+@dataclass(frozen=True, slots=True)
+class MaskRows:
+    """Chains of mask tokens after some rows of a pack: `depths` each, chain after chain."""
+
+    anchors: Tokens  # [chains] rows of the pack that the chains follow
+    depths: int
+    inside: np.ndarray  # [chains, depths] whether the answer has a token that the mask predicts
+    targets: Tokens  # [masks inside] index into the pack's `sources` of the row whose prediction the mask's should be
+
+    @property
+    def places(self) -> np.ndarray:
+        """Of the masks inside, among all."""
+        return np.flatnonzero(self.inside)
+
+
+def mask_rows(pack: Pack, chosen: Iterable[int], depths: int) -> MaskRows:
+    """Chains after the rows `pack.sources[j]` for each j that is chosen.
+
+    The row predicts the token after it, and the mask at depth d the one that is d + 2 after it: what row `sources[j + 1 + d]`
+    predicts, if that is of the same answer.
+    """
+    owners, firsts = pack.owners, np.array(list(chosen), np.int64)
+    ahead = firsts[:, None] + 1 + np.arange(depths)
+    inside = ahead < len(owners)
+    inside &= owners[np.minimum(ahead, len(owners) - 1)] == owners[firsts][:, None]
+    return MaskRows(pack.sources[firsts], depths, inside, ahead[inside].astype(np.int32))
+
+
+class MaskModel(TrainModel):
+    """A frozen target, and an adapter in training: `trained` has its tensors by their names."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Iterable[tuple[str, Tensor]],
+        adapter: MaskAdapter,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        super().__init__(config, weights, {}, None, dtype, device)
+        adapter.check_fits(config)
+        for name in TENSORS:
+            self._train(name, torch.from_numpy(getattr(adapter, name)))
+        self._pairs = adapter.pairs
+        if adapter.pairs:
+            self._frequent = self._ids(adapter.pairs.ids)
+            self._row_of = torch.full((config.vocab_size,), -1, device=device)
+            self._row_of[self._frequent] = torch.arange(len(adapter.pairs.ids), device=device)
+            for name in PAIRS:
+                self._train(name, torch.from_numpy(getattr(adapter.pairs, name)))
+
+    def predictions(self, pack: Pack, masks: MaskRows) -> tuple[Tensor, Tensor]:
+        """Logits [masks inside, vocab] at the masks, and those of the target that they should have, without gradient."""
+        rows, known = self.rows(pack), list[tuple[Tensor, Tensor]]()
+
+        def noting(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            known.append((key, value))
+            return attended(query, key, value, rows.blocks)
+
+        with torch.no_grad():
+            *_, x = self._layers(rows, mix=noting)
+            wanted, index = torch.unique(self._ids(masks.targets), return_inverse=True)
+            right = self._head(x[rows.sources[wanted]])[index]
+        states = self._through(pack, masks, known)
+        return self._head(functional.embedding(self._ids(masks.places), states)), right
+
+    def paired(self, logits: Tensor, previous: Tokens) -> Tensor:
+        """`logits` [rows, vocab] with what is known by the token before each prediction, `previous` [rows]."""
+        if self._pairs is None:
+            return logits
+        rows = self._row_of[self._ids(previous)]
+        before = functional.embedding(rows.clamp_min(0), self._weight("before")) * (rows >= 0)[:, None]
+        scores = functional.linear(before, self._weight("after")).float()
+        return logits.index_add(1, self._frequent, scores)
+
+    def adapter(self) -> MaskAdapter:
+        """What has been learnt so far."""
+        found = {name: tensor.detach().float().cpu().numpy() for name, tensor in self.trained.items()}
+        pairs = self._pairs and TokenPairs(self._pairs.ids, *(found[name] for name in PAIRS))
+        embeddings, down, up = (found[name] for name in TENSORS)
+        return MaskAdapter(embeddings, down, up, pairs)
+
+    def _through(self, pack: Pack, masks: MaskRows, known: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+        """[masks, hidden] the last layer's output at all masks. known: keys and values of the pack's rows, by layer."""
+        positions = self._ids((pack.positions()[masks.anchors][:, None] + 1 + np.arange(masks.depths)).reshape(-1))
+        cos, sin = self._rope.at(positions, int(positions.max()) + 1)
+        blocks = list(self._blocks(torch.from_numpy(_seen(pack, masks))))
+        x, down, up = (self._weight(name) for name in TENSORS)
+        x = x.repeat(len(masks.anchors), 1)
+        for index, pair in enumerate(known):
+            x = adapted(x, down[index], up[index], self.config.rms_norm_eps)
+            x = self._layer(index, x, cos, sin, partial(_mixed, *pair, blocks))
+        return x
+
+
+def _mixed(keys: Tensor, values: Tensor, blocks: Sequence[Block], query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention of masks to the rows before them, and to themselves."""
+    return attended(query, torch.cat([keys, key]), torch.cat([values, value]), blocks)
+
+
+def _seen(pack: Pack, masks: MaskRows) -> np.ndarray:
+    """[masks, rows + masks] what each mask sees: what its anchor sees, and the masks of its chain up to itself."""
+    chains, depths = len(masks.anchors), masks.depths
+    own = np.kron(np.eye(chains, dtype=bool), np.tri(depths, dtype=bool))
+    return np.concatenate([np.repeat(pack.mask()[masks.anchors], depths, 0), own], 1)

@@ -1,0 +1,169 @@
+"""Mask tokens with weights of their own: they change guesses, and never a bit of the text."""
+
+import random
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import pytest
+import torch
+
+from decoding.checkpoints.adapters.mask_adapter import (
+    FILE,
+    MaskAdapter,
+    TokenPairs,
+    read_mask_adapter,
+    write_mask_adapter,
+)
+from decoding.checkpoints.model_config import load_config
+from decoding.checkpoints.target_identity import TargetIdentity
+from decoding.checkpoints.weight_files import read_weights
+from decoding.engine.draft import Draft
+from decoding.engine.loop import Request, decode
+from decoding.engine.method import Method
+from decoding.engine.records.rounds import Round
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import AnyTarget, TokenSet, Work
+from decoding.errors import ModelUnavailable, UnsupportedModel
+from decoding.methods.registry import METHODS, load_method
+from decoding.targets.fast_model import FastModel
+from decoding.targets.fast_target import FastTarget
+from decoding.targets.int8.cpu_model import CpuModel
+from decoding.targets.int8.cpu_target import CpuTarget
+from decoding.targets.int8.packing import packed_model
+from kernels.cpu.processor import variant
+from tests.decoding.models.doubles import Fuzz, NoAscent
+from tests.decoding.models.random_heads import ready_method
+from tests.decoding.models.tiny_models import tiny_checkpoint
+
+PROMPT = tuple(random.Random(1).choices(range(3, 300), k=20))
+DEPTHS, RANK = 3, 5
+needs_kernels = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
+TYPES = ["fp32", pytest.param("int8", marks=needs_kernels)]
+
+
+@cache
+def checkpoint() -> Path:
+    return tiny_checkpoint(Path(mkdtemp()) / "tiny", "llama", seed=3)
+
+
+def random_adapter(seed: int = 0, scale: float = 1.0) -> MaskAdapter:
+    config, chance = load_config(checkpoint()), np.random.default_rng(seed)
+    shapes = [(DEPTHS, config.hidden_size), *[(config.layers, RANK, config.hidden_size)] * 2]
+    embeddings, down, up = (scale * chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
+    before, after = chance.standard_normal((2, 40, 6), dtype=np.float32)
+    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(5, 45), before, after))
+
+
+def target_of(kind: str, masks: MaskAdapter | None) -> AnyTarget:
+    config, weights = load_config(checkpoint()), list(read_weights(checkpoint()))
+    if kind == "int8":
+        return CpuTarget(CpuModel(config, packed_model(config, weights), masks=masks), cache_bytes=0)
+    return FastTarget(FastModel(config, weights, torch.float32, masks=masks), cache_bytes=0)
+
+
+def rounds_of(target: AnyTarget, method: Method, sampler: Sampler, **kw: object) -> list[Round]:
+    options = {"prompt": PROMPT, "max_new_tokens": 32, **kw}
+    return list(decode(target, [Request(method=method, sampler=sampler, **options)]))  # type: ignore[arg-type]
+
+
+def text(rounds: list[Round]) -> list[int]:
+    return [token for r in rounds for token in r.text_tokens]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("sampler", [Sampler(), Sampler(0.7, 1), Sampler(1.3, 2)], ids=str)
+def test_texts_are_those_of_plain_decoding_under_every_method(kind: str, sampler: Sampler) -> None:
+    plain, target = target_of(kind, None), target_of(kind, random_adapter())
+    assert target.mask_tokens == range(plain.vocab_size, plain.vocab_size + DEPTHS)
+    grammar = NoAscent(plain.vocab_size, most=150)
+    for kw in ({}, {"constraint": grammar, "stop": frozenset({NoAscent.STOP})}):
+        want = text(rounds_of(plain, load_method("plain"), sampler, **kw))
+        for name in METHODS:
+            assert text(rounds_of(target, ready_method(name, target), sampler, **kw)) == want, name
+        fuzz = Fuzz(1, vocab=plain.vocab_size + DEPTHS)  # masks anywhere in a tree
+        assert text(rounds_of(target, fuzz, sampler, **kw)) == want
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("name", ["mask_tokens", "adaptive", "jacobi", "jacobi_forcing"])
+def test_methods_with_masks_use_the_targets_own(kind: str, name: str) -> None:
+    target = target_of(kind, random_adapter())
+    options = {"first_guess": "mask"} if name.startswith("jacobi") else {}
+    rounds = rounds_of(target, load_method(name, **options), Sampler())
+    drafted = {token for r in rounds for token in r.draft_tokens}
+    assert drafted & set(target.mask_tokens)
+    assert all(r.draft_tokens[node] < target.vocab_size for r in rounds for node in r.accepted)
+
+
+def masked_logits(target: AnyTarget, draft: Draft) -> np.ndarray:
+    sequence = target.open(PROMPT, Sampler())
+    (scores,) = target.score([Work(sequence, PROMPT, draft)])
+    target.close(sequence)
+    return np.asarray(scores.after(range(-1, len(draft))))
+
+
+def test_int8_logits_at_masks_are_near_those_of_fp32() -> None:
+    adapter, first = random_adapter(scale=0.3), load_config(checkpoint()).vocab_size
+    draft = Draft((first, first + 1, 7, first, first + 2), (-1, 0, -1, 2, 3))
+    want, found = (masked_logits(target_of(kind, adapter), draft) for kind in ("fp32", "int8"))
+    similar = torch.nn.functional.cosine_similarity(torch.as_tensor(found), torch.as_tensor(want))
+    assert similar.min() > 0.97
+    without = masked_logits(target_of("int8", random_adapter(seed=1, scale=0.3)), draft)
+    assert (found[[0, 3]] == without[[0, 3]]).all(), "rows of tokens do not see the adapter"
+    assert not np.allclose(found[[1, 2, 4, 5]], without[[1, 2, 4, 5]], atol=0.05)
+
+
+@needs_kernels
+def test_a_masks_logits_are_the_same_to_the_bit_in_a_chain_and_in_a_tree() -> None:
+    target = target_of("int8", random_adapter())
+    first = target.vocab_size
+    chain = masked_logits(target, Draft.chain([7, first, first + 1]))
+    tree = masked_logits(target, Draft((first, 7, first, 9, first + 1, first), (-1, -1, 1, 1, 2, 3)))
+    assert (tree[[0, 2, 3, 5]] == chain).all()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_logits_of_some_tokens_are_those_of_all_to_the_bit(kind: str) -> None:
+    target = target_of(kind, random_adapter())
+    draft, chance = Draft((target.vocab_size, 7, 9), (-1, -1, 1)), random.Random(3)
+    sequence = target.open(PROMPT, Sampler())
+    (scores,) = target.score([Work(sequence, PROMPT, draft)])
+    for count in (1, 15, 64, 200, target.vocab_size):
+        tokens = TokenSet(np.array(sorted(chance.sample(range(target.vocab_size), count)), np.int64))
+        for _ in range(2):  # the second time from what is kept of the set
+            found = np.asarray(scores.among([1, -1, 0], tokens))
+            assert (found == np.asarray(scores.after([1, -1, 0]))[:, tokens.ids]).all()
+    target.close(sequence)
+
+
+def test_an_adapter_comes_back_from_its_file_as_it_was_but_for_rounding(tmp_path: Path) -> None:
+    adapter = random_adapter()
+    named = replace(adapter, target=TargetIdentity("base", "adapter", None))
+    assert read_mask_adapter(tmp_path) is None
+    assert write_mask_adapter(named, tmp_path) == (tmp_path / FILE).stat().st_size
+    found = read_mask_adapter(tmp_path)
+    assert found is not None and found.target == named.target
+    for name in ("embeddings", "down", "up"):
+        np.testing.assert_allclose(getattr(found, name), getattr(named, name), rtol=1e-3, atol=1e-6)
+    assert found.pairs is not None and named.pairs is not None
+    ids = np.array([4, 5, 44, 45, 319])
+    for previous in (4, 5, 44, 45):
+        scores = found.pairs.scores(previous, ids)
+        np.testing.assert_allclose(scores, named.pairs.scores(previous, ids), atol=1e-2)
+        assert scores.any() == (5 <= previous < 45) and not scores[[0, 3, 4]].any()
+
+
+def test_a_damaged_file_or_one_of_another_model_says_so(tmp_path: Path) -> None:
+    write_mask_adapter(random_adapter(), tmp_path)
+    whole = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(whole[:-7])
+    with pytest.raises(ModelUnavailable, match="is damaged"):
+        read_mask_adapter(tmp_path)
+    adapter = random_adapter()
+    other = replace(adapter, down=adapter.down[:1])
+    for kind in ("fp32", "int8"):
+        with pytest.raises(UnsupportedModel, match="of another model: down has shape"):
+            target_of(kind, other)

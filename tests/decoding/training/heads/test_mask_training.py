@@ -1,0 +1,125 @@
+"""Training of mask adapters: masks predict as they will when decoding, and learn what the target says later."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs, read_mask_adapter
+from decoding.checkpoints.target_identity import TargetIdentity, target_identity
+from decoding.checkpoints.weight_files import read_weights
+from decoding.engine.draft import Draft
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Work
+from decoding.targets.fast_model import FastModel
+from decoding.targets.fast_target import FastTarget
+from decoding.training.config import TrainConfig, TrainingError
+from decoding.training.data.packing import Pack
+from decoding.training.heads.features import packs_of
+from decoding.training.heads.mask_lesson import MaskConfig, MaskLesson, frequent_tokens
+from decoding.training.heads.mask_model import MaskModel, mask_rows
+from decoding.training.heads.responses import Response
+from decoding.training.loop import train
+from decoding.training.model.base import Base, load_base
+from tests.decoding.models.tiny_models import tiny_checkpoint
+
+DEPTHS, CPU = 3, torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
+    return load_base(str(tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "llama", seed=3)))
+
+
+def responses(count: int = 6) -> list[Response]:
+    """Prompts that share their first tokens, each with an answer that counts up from its prompt's last token."""
+    found = []
+    for index in range(count):
+        prompt, first = (*range(3, 15), 100 + 9 * index), 101 + 9 * index
+        found.append(Response(str(index), "plan", "", prompt, 12, (tuple(range(first, first + 8)),)))
+    return found
+
+
+def packed() -> Pack:
+    (pack,), left_out = packs_of(responses(), 512, seed=0)
+    assert left_out == 0
+    return pack
+
+
+def random_adapter(base: Base) -> MaskAdapter:
+    config, chance = base.config, np.random.default_rng(0)
+    shapes = [(DEPTHS, config.hidden_size), *[(config.layers, 4, config.hidden_size)] * 2]
+    embeddings, down, up = (chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
+    before, after = chance.standard_normal((2, 60, 6), dtype=np.float32)
+    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(100, 160), before, after))
+
+
+def test_a_mask_is_to_say_what_the_target_says_after_the_next_token_of_the_same_answer() -> None:
+    pack = packed()
+    masks = mask_rows(pack, [0, 5, 7], DEPTHS)  # an answer has 8 tokens
+    assert masks.inside.tolist() == [[True] * 3, [True, True, False], [False] * 3]
+    assert masks.targets.tolist() == [1, 2, 3, 6, 7] and masks.places.tolist() == [0, 1, 2, 3, 4]
+    assert masks.anchors.tolist() == pack.sources[[0, 5, 7]].tolist()
+
+
+def test_masks_predict_in_training_what_they_predict_in_decoding(base: Base) -> None:
+    adapter, pack = random_adapter(base), packed()
+    model = MaskModel(base.config, read_weights(base.folder), adapter, torch.float32, CPU)
+    found, right = model.predictions(pack, mask_rows(pack, range(len(pack.sources)), DEPTHS))
+    assert right.requires_grad is False and found.requires_grad
+    target = FastTarget(FastModel(base.config, read_weights(base.folder), masks=adapter), cache_bytes=0)
+    answers = {answer for _, answer in pack.pairs}
+    assert len(answers) == 6
+    at = 0
+    for response in sorted(responses(), key=lambda each: [i for _, i in pack.pairs].index(each.id)):
+        text = (*response.prompt_ids, *response.answers[0])
+        for end in range(len(response.prompt_ids), len(text)):
+            if not (depths := min(DEPTHS, len(text) - 1 - end)):
+                continue
+            sequence = target.open(text[:end], Sampler())
+            (scores,) = target.score([Work(sequence, text[:end], Draft.chain(target.mask_tokens[:depths]))])
+            want = torch.from_numpy(np.asarray(scores.after(range(depths)))).reshape(depths, -1)
+            torch.testing.assert_close(found.detach()[at : at + depths], want, atol=2e-4, rtol=1e-4)
+            at += depths
+            target.close(sequence)
+    assert at == len(found)
+
+
+def test_masks_learn_and_the_target_does_not(base: Base, tmp_path: Path) -> None:
+    identity = target_identity(base.sha256, None)
+    lesson = MaskLesson(
+        MaskConfig(depths=2, rank=8, pair_rank=4), base, None, identity, frequent=frequent_tokens(responses())
+    )
+    config = TrainConfig(
+        lora=None, steps=40, learning_rate=1e-2, accumulate=1, pack_tokens=512, dtype="fp32", device="cpu"
+    )
+    outcome = train(
+        config, base, responses(), tmp_path, held_out=responses(), objective=lesson.objective, subject=lesson.subject
+    )
+    before = lesson.subject(config, base, None, torch.float32, CPU).model  # type: ignore[arg-type]
+    first = lesson._values(before, [packed()])
+    assert outcome.finished and outcome.held_out["loss"] < first["loss"] - 0.5
+    assert {"right_0", "right_1"} <= set(outcome.held_out)
+    found = read_mask_adapter(tmp_path / "masks")
+    assert found is not None and found.target == identity and np.abs(found.up).max() > 0
+    assert set(before.trained) == {"embeddings", "down", "up", "before", "after"}
+    assert found.pairs is not None and np.abs(found.pairs.after).max() > 0
+
+
+def test_pairs_score_in_training_what_they_score_in_decoding(base: Base) -> None:
+    adapter = random_adapter(base)
+    model = MaskModel(base.config, read_weights(base.folder), adapter, torch.float32, CPU)
+    assert adapter.pairs is not None
+    logits, previous = torch.randn(5, base.config.vocab_size), np.array([3, 99, 100, 159, 160], np.int32)
+    found = model.paired(logits, previous).detach().numpy()
+    for row, token in enumerate(previous.tolist()):
+        added = adapter.pairs.scores(token, np.arange(base.config.vocab_size))
+        np.testing.assert_allclose(found[row], logits[row].numpy() + added, atol=1e-5)
+
+
+def test_responses_of_another_target_are_refused(base: Base) -> None:
+    with pytest.raises(TrainingError, match="another target"):
+        MaskLesson(MaskConfig(), base, None, TargetIdentity("0" * 64))
+    with pytest.raises(TrainingError, match="must be 1 or more"):
+        MaskConfig(depths=0)
