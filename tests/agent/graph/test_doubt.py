@@ -18,6 +18,7 @@ from tools.databases.database import Database
 
 # An answer without rows is hardly ever right here, and any other mostly.
 CALIBRATION = Calibration(2.0, {"empty": Weight(0.0, 1.0, -4.0)}, 0.5)
+ALL_WRONG = Calibration(-2.0, {"empty": Weight(0.0, 1.0, -0.1)}, 0.5)
 PLAN, NOTHING = "singer: name | SELECT _ FROM _ WHERE _", "SELECT name FROM singer WHERE country = 'Sweden'"
 FRANCE, YOUNG = "SELECT name FROM singer WHERE country = 'France'", "SELECT name FROM singer WHERE age < 40"
 OLD = "SELECT name FROM singer WHERE age > 40"
@@ -25,9 +26,9 @@ PLANS = [f"{PLAN} {place}" for place in "abcd"]
 QUESTION = "Which singers are from Sweden?"
 
 
-def doubtful(talk: Talk, *lines: str, **options: Any) -> Conversation:
+def doubtful(talk: Talk, *lines: str, calibration: Calibration = ALL_WRONG, **options: Any) -> Conversation:
     made = talk(PLAN, *lines, **{"second_look": True, **options})
-    made.toolbox.calibration = CALIBRATION
+    made.toolbox.calibration = calibration
     return made
 
 
@@ -38,7 +39,7 @@ def state(**changes: Any) -> State:
 
 
 def test_a_sure_answer_is_not_looked_at_again(talk: Talk) -> None:
-    answer = doubtful(talk, FRANCE).ask("What are the names of the singers from France?")
+    answer = doubtful(talk, FRANCE, calibration=CALIBRATION).ask("What are the names of the singers from France?")
     assert answer.confidence == pytest.approx(0.8808, abs=1e-4)
     assert (answer.probably_wrong, answer.alternatives, answer.doubts) == (False, [], [])
 
@@ -46,13 +47,26 @@ def test_a_sure_answer_is_not_looked_at_again(talk: Talk) -> None:
 def test_a_doubtful_answer_says_why_and_offers_readings_with_other_rows(talk: Talk) -> None:
     """Guards against offering the same rows in other words, SQL that fails, and votes at the wrong reading."""
     answer = doubtful(talk, NOTHING, *PLANS, FRANCE, YOUNG, "SELECT nonsense_xyz FROM singer", OLD).ask(QUESTION)
-    assert answer.probably_wrong and answer.confidence == pytest.approx(0.1192, abs=1e-4)
+    assert answer.probably_wrong and answer.confidence == pytest.approx(0.1091, abs=1e-4)
     assert "It found no rows." in answer.doubts
     assert answer.rows == []
     assert [other["sql"] for other in answer.alternatives] == [FRANCE, OLD]
     assert [other["votes"] for other in answer.alternatives] == [2, 1]  # Ada and Cy are the young ones, too
     assert answer.alternatives[0]["words"] == "Takes name from singer. Only rows where country = 'France'."
     assert answer.votes == 0
+
+
+def test_a_reading_that_is_clearly_surer_becomes_the_answer_and_the_former_is_offered(talk: Talk) -> None:
+    """Guards against rows, SQL and preview of different queries, and against a turn that remembers the former one."""
+    conversation = doubtful(talk, NOTHING, *PLANS, FRANCE, YOUNG, OLD, OLD, calibration=CALIBRATION)
+    answer = conversation.ask(QUESTION)
+    assert (answer.sql, answer.rows) == (FRANCE, [["Ada"], ["Cy"]])
+    assert not answer.probably_wrong and answer.confidence == pytest.approx(0.8808, abs=1e-4)
+    assert [other["sql"] for other in answer.alternatives] == [NOTHING, OLD]
+    assert answer.alternatives[0]["confidence"] == pytest.approx(0.1192, abs=1e-4)
+    assert "Ada, Cy" in answer.answer
+    assert answer.attempts[-1]["sql"] == FRANCE
+    assert conversation.undo() == QUESTION
 
 
 def test_samples_of_the_answers_own_plan_vote_for_it_and_cost_no_statement(talk: Talk) -> None:
