@@ -53,7 +53,7 @@ class State(TypedDict):
     links: list[dict[str, Any]]  # `tools.linking.link_schema.Link`, best first
     example: str  # the stored question whose SQL is taken; empty if there is none
     plan: str
-    log_probs: dict[str, list[float]]  # of the tokens of a plan or SQL that no grammar forced, by that text
+    log_probs: dict[str, list[float]]  # of the tokens that no grammar forced, by the SQL that they are
     plans: list[DrawnPlan]  # the greedy one first; more than one where candidates vote
     unclear: dict[str, str]  # what the asker can choose from: label -> the evidence to give for it
     candidate: str  # SQL as the model wrote it, waiting to be checked

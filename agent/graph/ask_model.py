@@ -138,7 +138,8 @@ def _call_options(
             toolbox, toolbox.model, name, slots, _said(slots, toolbox.options.mends) if bound else None
         ),
     }
-    options |= {"max_new_tokens": toolbox.profile.max_new_tokens(name), "likelihood": toolbox.options.confidence}
+    options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
+    options["likelihood"] = toolbox.options.confidence and name != "plan"  # a plan's adds nothing to that of its SQL
     if temperature is not None:
         options["temperature"] = temperature
     return options

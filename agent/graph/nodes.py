@@ -85,14 +85,13 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     toolbox, readings = runtime.context, state["readings"]
     first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
     reply = ask_model(toolbox, "plan", first, beside=others, **({} if others else _voting(toolbox)))
-    texts = [_mended(toolbox, toolbox.profile.read_plan(text), first.schema) for text in reply.texts]
+    texts = (_mended(toolbox, toolbox.profile.read_plan(text), first.schema) for text in reply.texts)
     if others:
         drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
         plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
     else:
         plans = drawn_plans(texts, reply.log_likelihoods, readings[0])
-    known = dict(zip(texts, map(list, reply.log_probs), strict=True))
-    update = {"plan": plans[0]["text"], "plans": plans, "log_probs": known} | recorded(state, runtime, reply.step)
+    update = {"plan": plans[0]["text"], "plans": plans} | recorded(state, runtime, reply.step)
     return Command(update=update, goto="generate")
 
 

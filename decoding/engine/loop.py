@@ -4,6 +4,7 @@ Invariant between rounds: the target's cache holds every committed token but the
 Every round commits at least one token.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -258,7 +259,10 @@ def _log_probs(scores: Scores, free: Mapping[int, int]) -> tuple[float, ...]:
     if not free:
         return ()
     rows = scores.after(list(free))
-    rows = rows - rows.max(-1, keepdims=True)
-    chosen = rows[range(len(free)), list(free.values())].astype(np.float64)
-    np.exp(rows, out=rows)
-    return tuple(map(float, chosen - np.log(rows.sum(-1, dtype=np.float64))))
+    room = np.empty_like(rows[0])  # one row after the other stays in the processor's cache
+    found = []
+    for row, token in zip(rows, free.values(), strict=True):
+        np.subtract(row, row.max(), out=room)
+        chosen = float(room[token])
+        found.append(chosen - math.log(np.exp(room, out=room).sum()))
+    return tuple(found)

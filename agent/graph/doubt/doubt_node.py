@@ -81,8 +81,7 @@ def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[lis
         first, *more = (slots(state | {"plan": plan["text"]}, toolbox) for plan in new)
         sqls = ask_model(toolbox, "generate", first, beside=more, attempt=1)
         steps.append(sqls.step)
-        likely = dict(zip(map(toolbox.profile.read_plan, plans.texts), map(list, plans.log_probs), strict=True))
-        as_if = cast("State", state | {"log_probs": likely | written(state, toolbox, sqls)["log_probs"]})
+        as_if = cast("State", state | written(state, toolbox, sqls))
         for candidate, text in zip(candidates_of(state, toolbox, sqls, new), sqls.texts, strict=True):
             if isinstance(candidate.outcome, Result):
                 known = fingerprint(candidate.outcome, ordered=False)

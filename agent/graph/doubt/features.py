@@ -29,14 +29,13 @@ def signs(state: State, schema: Schema) -> tuple[Sign, ...]:
 def features_of(state: State, schema: Schema, seen: Sequence[Sign]) -> Features:
     """The features of the SQL that ran; those that are not known are absent. `seen`: its signs of doubt.
 
-    plan_doubt, sql_doubt: how unlikely the least likely token was, of those that the grammar left free.
+    sql_doubt: how unlikely the SQL's least likely token was, of those that the grammar left free.
     uncovered: the share of what the question names that the SQL does not use. unused_column, weakest_column, weakest_table: the
     scores of the best link that is not used, and of the worst ones that are.
     """
     found: Features = {}
-    for name, text in (("plan", state["plan"]), ("sql", state["candidate"])):
-        if log_probs := state["log_probs"].get(text):
-            found[f"{name}_doubt"] = math.log(CERTAIN - min(log_probs))
+    if log_probs := state["log_probs"].get(state["candidate"]):
+        found["sql_doubt"] = math.log(CERTAIN - min(log_probs))
     trees = parse_or_nothing(state["sql"], schema.dialect)
     if len(trees) == 1:
         found |= _of_tree(trees[0], schema, _links(state))

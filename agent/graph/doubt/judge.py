@@ -55,6 +55,6 @@ def _more_doubts(state: State, features: Features) -> list[str]:
         found.append("The first query failed.")
     if features["uncovered"] > 1 / 2:
         found.append("It uses less than half of what the question names.")
-    if max(features.get("plan_doubt", -math.inf), features.get("sql_doubt", -math.inf)) > GUESSED:
+    if features.get("sql_doubt", -math.inf) > GUESSED:
         found.append("The model wavered between several readings.")
     return found

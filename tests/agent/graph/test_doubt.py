@@ -129,11 +129,10 @@ def test_an_answer_with_other_readings_comes_back_from_its_line(talk: Talk) -> N
 def test_features_are_those_of_the_text_that_ran(database: Database) -> None:
     """Guards against the likelihood of another text, and against an unknown one that counts as certain."""
     schema = database.schema()
-    known = state(log_probs={PLAN: [-0.1, -2.0], FRANCE: [0.0], YOUNG: [-9.0]})
-    found = features_of(known, schema, ())
-    assert found["plan_doubt"] == pytest.approx(0.6946, abs=1e-3)
-    assert found["sql_doubt"] == pytest.approx(-5.8091, abs=1e-3)
-    assert "sql_doubt" not in features_of(state(log_probs={PLAN: [-0.1]}), schema, ())
+    found = features_of(state(log_probs={FRANCE: [0.0, -2.0], YOUNG: [-9.0]}), schema, ())
+    assert found["sql_doubt"] == pytest.approx(0.6946, abs=1e-3)
+    assert features_of(state(log_probs={FRANCE: [0.0]}), schema, ())["sql_doubt"] == pytest.approx(-5.8091, abs=1e-3)
+    assert "sql_doubt" not in features_of(state(log_probs={YOUNG: [-0.1]}), schema, ())
     assert found["uncovered"] < features_of(state(sql="SELECT title FROM concert"), schema, ())["uncovered"]
 
 
