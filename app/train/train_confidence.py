@@ -30,7 +30,10 @@ def confidence(records: Records, adapter: AdapterFolder) -> None:
         dataset = str(settings["dataset"])
         if not dataset.startswith("held_back"):
             raise DatasetError(f"{records} was measured on {dataset}; confidence is fitted on held_back alone")
+        if settings.get("second_look"):
+            raise DatasetError(f"{records} was measured with --second-look; confidence is fitted on first answers")
         about = {"dataset": dataset, "engine": settings["engine"], "questions": settings["questions"]}
+        about["adapter"] = settings["adapter"]
         fitted = fit(read_records(records / "records.jsonl", Record), about)
         output.report(f"wrote {fitted.calibration.write(adapter)}")
         output.print_json(fitted.cross_validated)

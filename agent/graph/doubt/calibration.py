@@ -56,6 +56,13 @@ class Calibration:
         return path
 
 
+def forget_calibration(folder: Path) -> bool:
+    """Delete the calibration in a folder whose adapter is replaced; whether there was one."""
+    known = (folder / FILE).exists()
+    (folder / FILE).unlink(missing_ok=True)
+    return known
+
+
 _CALIBRATION = TypeAdapter(Calibration)
 
 

@@ -108,11 +108,11 @@ def test_too_little_is_refused() -> None:
         fit([record(i, i % 2 == 0, "a", x=1.0) for i in range(20)], {})
 
 
-def run_folder(tmp_path: Path, dataset: str) -> Path:
+def run_folder(tmp_path: Path, dataset: str, second_look: bool = False) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
-    settings = {"dataset": dataset, "engine": "sqlite", "questions": "2000:abc"}
-    (folder / "settings.json").write_text(json.dumps(settings))
+    settings = {"dataset": dataset, "engine": "sqlite", "questions": "2000:abc", "adapter": "auto"}
+    (folder / "settings.json").write_text(json.dumps(settings | {"second_look": second_look}))
     (folder / "records.jsonl").write_text("".join(json.dumps(asdict(each)) + "\n" for each in drawn()))
     return folder
 
@@ -129,9 +129,14 @@ def test_the_command_writes_what_the_agent_reads(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["auroc"] == found.about["cross_validated"]["auroc"] > 0.8
 
 
-def test_the_command_takes_no_dev_set(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path, "spider")
+@pytest.mark.parametrize(
+    ("dataset", "second_look", "says"), [("spider", False, "held_back alone"), ("held_back", True, "first answers")]
+)
+def test_the_command_takes_no_dev_set_and_no_chosen_answers(
+    tmp_path: Path, dataset: str, second_look: bool, says: str
+) -> None:
+    folder = run_folder(tmp_path, dataset, second_look)
     done = CliRunner().invoke(app, ["train", "confidence", "--records", str(folder), "--adapter", str(tmp_path)])
     assert done.exit_code == 2
-    assert "held_back alone" in done.stderr
+    assert says in done.stderr
     assert read_calibration(tmp_path) is None
