@@ -41,9 +41,10 @@ class Reading:
 
 
 def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
-    """Judge the SQL that ran. Nothing is judged where a person wrote or chose it."""
+    """Judge the SQL that ran. Nothing is judged where a person wrote or chose it, or a rule that is sure changed the former."""
     toolbox = runtime.context
-    if state["preview"] is None or state["example"] or state["chosen"] or not toolbox.options.confidence:
+    by_the_model = bool(state["plan"]) and not (state["example"] or state["chosen"])
+    if state["preview"] is None or not by_the_model or not toolbox.options.confidence:
         return Command(goto="answer")
     judgement = judge(state, toolbox.database.schema(), toolbox.calibration)
     if not (judgement["probably_wrong"] and toolbox.options.second_look):

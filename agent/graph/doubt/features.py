@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from agent.graph.readings import asked, coverage
+from agent.graph.readings import asked, coverage, history
 from agent.state import State
 from tools.linking.link_schema import Link, mentions
 from tools.linking.match_values import ValueMatch
@@ -23,7 +23,8 @@ def signs(state: State, schema: Schema) -> tuple[Sign, ...]:
     """The signs of doubt in the SQL that ran; none if it cannot be read."""
     trees = parse_or_nothing(state["sql"], schema.dialect)
     values = [ValueMatch(**value) for value in state["values"]]
-    return signs_of_doubt(trees[0], schema, asked(state), values, _links(state)) if len(trees) == 1 else ()
+    said = " ".join((*(question for question, _ in history(state)), asked(state)))  # a follow-up leaves out what was said
+    return signs_of_doubt(trees[0], schema, said, values, _links(state)) if len(trees) == 1 else ()
 
 
 def features_of(state: State, schema: Schema, seen: Sequence[Sign]) -> Features:

@@ -21,6 +21,7 @@ CALIBRATION = Calibration(2.0, {"empty": Weight(0.0, 1.0, -4.0)}, 0.5)
 ALL_WRONG = Calibration(-2.0, {"empty": Weight(0.0, 1.0, -0.1)}, 0.5)
 PLAN, NOTHING = "singer: name | SELECT _ FROM _ WHERE _", "SELECT name FROM singer WHERE country = 'Sweden'"
 FRANCE, YOUNG = "SELECT name FROM singer WHERE country = 'France'", "SELECT name FROM singer WHERE age < 40"
+COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"
 OLD = "SELECT name FROM singer WHERE age > 40"
 PLANS = [f"{PLAN} {place}" for place in "abcd"]
 QUESTION = "Which singers are from Sweden?"
@@ -102,6 +103,23 @@ def test_switched_off_nothing_is_judged(talk: Talk) -> None:
 def test_a_failed_answer_has_no_confidence(talk: Talk) -> None:
     answer = doubtful(talk, "SELECT nonsense_xyz FROM singer", max_attempts=1).ask(QUESTION)
     assert answer.error is not None and answer.confidence is None and not answer.probably_wrong
+
+
+def test_what_a_rule_changed_is_not_judged(talk: Talk) -> None:
+    """Guards a follow-up that a rule is sure of against doubts that were learned from the model's SQL."""
+    conversation = doubtful(talk, COUNT, second_look=False)
+    conversation.ask("How many singers are from France?")
+    answer = conversation.ask("And from Spain?")
+    assert answer.rows == [[1]] and answer.continues == 1
+    assert answer.confidence is None and not answer.probably_wrong
+
+
+def test_what_was_said_before_is_said(database: Database) -> None:
+    turn = {"question": "Which singers are from France?", "sql": FRANCE}
+    follow_up = state(question="Only the young ones", turns=[turn], reading="follow_up")
+    assert "unsaid_literal" not in {sign.name for sign in signs(follow_up, database.schema())}
+    alone = follow_up | {"turns": []}
+    assert "unsaid_literal" in {sign.name for sign in signs(alone, database.schema())}  # type: ignore[arg-type]
 
 
 def test_a_chosen_reading_is_run_without_the_model(talk: Talk) -> None:
