@@ -11,6 +11,7 @@
 #   make retrain DATA=folder OUT=folder       the shipped adapter anew, every stage; RECIPE=cpu or gpu; goes on when stopped
 #   make fuzz minutes=60                      the guard against statements nobody thought of: half the time engines tell what was
 #                                             read (PostgreSQL and MariaDB where installed), half led by coverage, in out/fuzz
+#   make demo-check                           60 questions about the bundled data: right, wrong, and headed "Probably wrong"
 #   make soak questions=2000                  questions in a row; fails where memory, files, threads or caches grow
 #   make wheel                                dist/*.whl, tried in a clean environment and another folder
 #   make lock                                 constraints.txt anew, from a clean environment
@@ -36,7 +37,7 @@ export QUESTION DATABASE
 unexport Q DB
 MAKEOVERRIDES :=
 
-.PHONY: help ask ui test fuzz soak test-ui measure-ui screenshots animation check retrain wheel lock clean
+.PHONY: help ask ui test demo-check fuzz soak test-ui measure-ui screenshots animation check retrain wheel lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,/^JOBS/p'
@@ -56,6 +57,10 @@ fuzz: $(VENV)/.ready-dev
 	@half=$$(awk 'BEGIN { print $(or $(minutes),10) / 2 }'); export OMP_NUM_THREADS=1; \
 		$(BIN)/python -m tests.tools.guard.fuzzing.differential $$half && \
 		$(BIN)/python -m tests.tools.guard.fuzzing.guided_fuzz $$half out/fuzz
+
+demo-check: $(VENV)/.ready
+	@out=$$(mktemp -d) && $(BIN)/sqlagent eval dialogues eval/dialogues/record_shop_questions.jsonl --second-look \
+		--out "$$out" >/dev/null; code=$$?; rm -rf "$$out"; exit $$code
 
 soak: $(VENV)/.ready-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.ui.soak $(or $(questions),2000) $(MODEL)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from agent.graph.doubt.calibration import Calibration, read_calibration
 from agent.graph.toolbox import AgentOptions, Toolbox
 from agent.prompts.profiles import load_profile
 from agent.prompts.profiles.profile import Profile, UnknownPromptVersion
@@ -87,7 +88,13 @@ class LoadedModel:
             options=options,
             limits=limits,
             estimate_plain=self.plain_cost.estimate_ms,
+            calibration=self._calibration() if profile.raw else None,
         )
+
+    def _calibration(self) -> Calibration | None:
+        """The one in the folder of the adapter."""
+        adapter = self.decoder.adapter
+        return read_calibration(adapter.files[0].parent) if adapter and adapter.files else None
 
 
 def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedModel:

@@ -43,6 +43,7 @@ class State(TypedDict):
     number: int  # of this question in the conversation, from 1
     requested: Reading | None  # the reading that the asker chose
     refused: list[str]  # SQL that the asker has seen and does not want again
+    chosen: str  # SQL that the asker has chosen among the alternatives of an answer; empty otherwise
     readings: list[Reading]  # to be decoded, the likelier first
     reading: Reading  # the one that the candidate follows
     resolved: str  # the follow-up rewritten as a self-contained question; empty if no rule was sure
@@ -52,12 +53,14 @@ class State(TypedDict):
     links: list[dict[str, Any]]  # `tools.linking.link_schema.Link`, best first
     example: str  # the stored question whose SQL is taken; empty if there is none
     plan: str
+    log_probs: dict[str, list[float]]  # of the tokens that no grammar forced, by the SQL that they are
     plans: list[DrawnPlan]  # the greedy one first; more than one where candidates vote
     unclear: dict[str, str]  # what the asker can choose from: label -> the evidence to give for it
     candidate: str  # SQL as the model wrote it, waiting to be checked
     checked: str  # the same, repaired if necessary, waiting to be executed
     sql: str  # the accepted SQL: it ran, and `preview` shows its result
     attempts: list[Attempt]
+    judgement: dict[str, Any] | None  # `agent.graph.doubt.judge.Judgement` of the accepted SQL; None if none ran
     preview: dict[str, Any] | None  # columns, first rows, row count and truncated flag
     steps: list[dict[str, Any]]  # `agent.observe.step_record.Step`
     answer: str
@@ -69,6 +72,7 @@ def opening(
     number: int = 1,
     requested: Reading | None = None,
     refused: Sequence[str] = (),
+    chosen: str = "",
 ) -> dict[str, Any]:
     """The update that starts a new question; the conversation's turns stay."""
     return {
@@ -77,6 +81,7 @@ def opening(
         "number": number,
         "requested": requested,
         "refused": list(refused),
+        "chosen": chosen,
         "readings": ["follow_up"],
         "reading": "follow_up",
         "resolved": "",
@@ -87,11 +92,13 @@ def opening(
         "unclear": {},
         "example": "",
         "plan": "",
+        "log_probs": {},
         "plans": [],
         "candidate": "",
         "checked": "",
         "sql": "",
         "attempts": [],
+        "judgement": None,
         "preview": None,
         "steps": [],
         "answer": "",

@@ -21,7 +21,7 @@ from app.measure import (
 from app.serve import load_test, mcp, serve, ui
 from app.shared import exit_codes
 from app.shared.extensions import load_extensions
-from app.train import data, train, train_all
+from app.train import data, train, train_all, train_confidence
 
 app = typer.Typer(
     name="sqlagent",
@@ -49,6 +49,7 @@ evaluate.app.command("gsm8k")(evaluate_text.gsm8k)
 evaluate.app.command("dialogues")(evaluate_chats.dialogues)
 data.app.command("linking")(evaluate.linking)
 train.app.command("all")(train_all.train_all)
+train.app.command("confidence")(train_confidence.confidence)
 bench.app.command("tune")(bench_tune.tune)
 bench.app.command("cost")(bench_cost.cost)
 bench.app.command("kernels")(bench_kernels.kernels)

@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
@@ -45,6 +45,14 @@ class Answer:
     continues: int | None = None  # number, from 1, of the question that this one follows up
     shown: dict[str, Any] | None = None  # what people see of the rows: headings, kinds of cells, rows
     example: str | None = None  # the question of the stored example whose SQL ran
+    confidence: float | None = None  # how often answers like this one are right; None if that is not known
+    probably_wrong: bool = False  # whether the confidence is so low that it should be said
+    doubts: list[str] = field(default_factory=list)  # what is doubtful, in sentences
+    alternatives: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # `agent.graph.doubt.judge.OtherReading`, likeliest first
+    votes: int = 0  # how many of the samples gave these rows, where alternatives were looked for
+    features: dict[str, float] = field(default_factory=dict)  # what the confidence was computed from
 
     def to_pandas(self, as_shown: bool = False) -> Any:
         """The rows as a pandas DataFrame; `as_shown`: with the headings, names and other columns that people are shown. Needs
@@ -65,10 +73,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Another try at a question: the reading that the asker wants, and the SQL that the asker has refused."""
+    """Another try at a question: the reading that the asker wants, the SQL that the asker has refused, or the SQL that the
+    asker has chosen among an answer's alternatives.
+    """
 
     reading: Reading | None = None
     refused: tuple[str, ...] = ()
+    chosen: str = ""
 
 
 class EmptyQuestion(ValueError):
@@ -104,7 +115,7 @@ class Conversation:
         if self.toolbox.trail:
             self.toolbox.trail.asked(question, self.toolbox.database.name)
         start = perf_counter()
-        first = opening(question, evidence, self._asked() + 1, again.reading, again.refused)
+        first = opening(question, evidence, self._asked() + 1, again.reading, again.refused, again.chosen)
         with self._deadline() as late:
             try:
                 stream = self._graph.stream(
@@ -202,6 +213,7 @@ class Conversation:
             continues=continued_number(state),
             shown=self.toolbox.shown.to_dict() if self.toolbox.shown else None,
             example=state.get("example") or None,
+            **(state.get("judgement") or {}),
         )
 
 

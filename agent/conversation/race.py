@@ -74,7 +74,7 @@ def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[L
 def _run(model: FastChatModel, call: Call, method: str) -> Generator[AIMessageChunk]:
     own = model.settings.options if method == model.settings.decoder else {}
     recall = cast("Recall", call.options["recall"]).copy()
-    changes = {**call.options, "decoder": method, "options": own, "recall": recall}
+    changes = {**call.options, "decoder": method, "options": own, "recall": recall, "likelihood": False}
     return cast("Generator[AIMessageChunk]", model.stream(list(call.messages), **changes))
 
 

@@ -25,7 +25,7 @@ from decoding.engine.recall import Recall
 from decoding.engine.records.metrics import measure
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
-from decoding.serving.chat_model import FastChatModel, log_likelihood, rounds_of
+from decoding.serving.chat_model import FastChatModel, log_probs_of, rounds_of
 from decoding.tokenizer.tokenizer import Tokenizer
 
 
@@ -33,8 +33,15 @@ from decoding.tokenizer.tokenizer import Tokenizer
 class Reply:
     texts: tuple[str, ...]
     step: Step
-    log_likelihoods: tuple[float, ...]  # 0 if they are not known
+    log_probs: tuple[
+        tuple[float, ...], ...
+    ]  # of each text's tokens that no grammar forced; empty if they are not known
     rounds: tuple[tuple[Round, ...], ...]  # of each text; empty if they are not known
+
+    @property
+    def log_likelihoods(self) -> tuple[float, ...]:
+        """Of each text; 0 if it is not known."""
+        return tuple(map(sum, self.log_probs))
 
 
 def ask_model(
@@ -89,9 +96,9 @@ def _answered(toolbox: Toolbox, model: BaseChatModel, name: ModelStep, calls: Se
         toolbox.remember([token for r in rounds_of(reply) for token in r.text_tokens])
     plain = _race(model, calls[0], replies) if toolbox.options.race else None
     step = model_step(name, replies, wall_ms, plain or toolbox.estimate_plain, measured=plain is not None)
-    likelihoods = tuple(map(log_likelihood, replies))
+    log_probs = tuple(map(log_probs_of, replies))
     rounds = tuple(map(rounds_of, replies))
-    return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), likelihoods, rounds)
+    return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), log_probs, rounds)
 
 
 def _replies(
@@ -111,7 +118,9 @@ def _race(model: BaseChatModel, call: Call, replies: list[AIMessage]) -> PlainTi
     """
     if not isinstance(model, FastChatModel) or len(replies) > 1:
         return None
-    again = model.invoke(list(call.messages), **{**call.options, "decoder": "plain", "options": {}})
+    again = model.invoke(
+        list(call.messages), **{**call.options, "decoder": "plain", "options": {}, "likelihood": False}
+    )
     decoding_ms = measure(rounds_of(again)[1:]).wall_ms
     return lambda rounds, prompt_tokens: measure(rounds[:1]).wall_ms + decoding_ms
 
@@ -130,6 +139,7 @@ def _call_options(
         ),
     }
     options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
+    options["likelihood"] = toolbox.options.confidence and name != "plan"  # a plan's adds nothing to that of its SQL
     if temperature is not None:
         options["temperature"] = temperature
     return options
@@ -190,7 +200,7 @@ def _samples(model: BaseChatModel, call: Call, count: int) -> list[AIMessage]:
     messages = list(call.messages)
     if not isinstance(model, FastChatModel):
         return [_message(model.invoke(messages, **call.options)) for _ in range(count)]
-    result = model.generate([messages], n=count, likelihood=True, **call.options)
+    result = model.generate([messages], n=count, **{**call.options, "likelihood": True})
     return [_message(generation.message) for generation in result.generations[0]]  # type: ignore[union-attr]
 
 
@@ -200,7 +210,7 @@ def _each(model: BaseChatModel, calls: Sequence[Call]) -> list[AIMessage]:
     more: dict[str, Any] = {"likelihood": True} if fast else {}
 
     def invoke(call: Call) -> AIMessage:
-        return _message(model.invoke(list(call.messages), **call.options, **more))
+        return _message(model.invoke(list(call.messages), **{**call.options, **more}))
 
     with ContextThreadPoolExecutor(len(calls) if fast else 1) as pool:
         return list(pool.map(invoke, calls))

@@ -38,9 +38,12 @@ _REPEATED = asdict(QueryError("other", REPEATED))
 
 def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check"]]:
     """Find the tables, columns and cell values that the question is about, or the stored example that asks the same. Needs no
-    model.
+    model. SQL that the asker has chosen is taken as it is.
     """
     start, toolbox = begin(runtime, "link"), runtime.context
+    if chosen := state["chosen"]:
+        step = tool_step("link", since(start), "the reading that was chosen")
+        return Command(update={"candidate": chosen} | recorded(state, runtime, step), goto="check")
     example = toolbox.options.knowledge.example(state["question"])
     if example and example[1] not in state["refused"]:
         known = {"example": example[0], "candidate": example[1]}
@@ -104,7 +107,8 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
     reply = ask_model(toolbox, "generate", first, beside=others)
     if not others:
         sql = toolbox.profile.read_sql(reply.texts[0])
-        return Command(update={"candidate": sql} | recorded(state, runtime, reply.step), goto="check")
+        update = {"candidate": sql} | written(state, toolbox, reply) | recorded(state, runtime, reply.step)
+        return Command(update=update, goto="check")
     if len(state["readings"]) > 1:
         return _read(state, runtime, reply)
     start = begin(runtime, "vote")
@@ -113,24 +117,32 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
     elected = candidates.index(replace(ranked[0], votes=0))
     runtime.stream_writer(Wrote("vote", reply.texts[elected], reply.rounds[elected]))  # how the elected one was decoded
     voting = tool_step("vote", since(start), f"{ranked[0].votes} of {toolbox.options.samples} agree")
-    update = {"candidate": ranked[0].sql, "plan": ranked[0].plan} | recorded(state, runtime, reply.step, voting)
+    update = {"candidate": ranked[0].sql, "plan": ranked[0].plan} | written(state, toolbox, reply)
+    update |= recorded(state, runtime, reply.step, voting)
     return Command(update=update, goto="check")
 
 
 def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"]]:
     """Choose the reading whose SQL covers the question better."""
     start, toolbox, plans = begin(runtime, "choose"), runtime.context, state["plans"]
-    written = [toolbox.profile.read_sql(text) for text in reply.texts]
-    checked = [_checked(toolbox, sql, values_of(state), asked(state)) for sql in written]
+    candidates = [toolbox.profile.read_sql(text) for text in reply.texts]
+    checked = [_checked(toolbox, sql, values_of(state), asked(state)) for sql in candidates]
     chosen = choose_reading(state, toolbox.database.schema(), checked)
     runtime.stream_writer(Wrote("choose", reply.texts[chosen], reply.rounds[chosen]))
     reading = plans[chosen]["reading"]
     choice = tool_step("choose", since(start), "by itself" if reading == "standalone" else "as a follow-up")
-    update = {"candidate": written[chosen], "plan": plans[chosen]["text"], "reading": reading}
+    update = {"candidate": candidates[chosen], "plan": plans[chosen]["text"], "reading": reading}
+    update |= written(state, toolbox, reply)
     return Command(update=update | recorded(state, runtime, reply.step, choice), goto="check")
 
 
-def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", "answer", "plan", "vary"]]:
+def written(state: State, toolbox: Toolbox, reply: Reply) -> dict[str, Any]:
+    """The update of the state that keeps the log-probabilities of the SQL in the reply."""
+    candidates = map(toolbox.profile.read_sql, reply.texts)
+    return {"log_probs": state["log_probs"] | dict(zip(candidates, map(list, reply.log_probs), strict=True))}
+
+
+def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", "doubt", "plan", "vary"]]:
     """Guard and bind the SQL without running it; repair it if a deterministic rule can. A follow-up that got the SQL of an
     earlier question is planned again as a self-contained question, and SQL that the asker has refused is varied.
     """
@@ -139,7 +151,7 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
     fixed, error = _checked(toolbox, sql, values_of(state), asked(state))
     if error is None:
         detail = "repaired" if fixed != sql else "fine"
-        if repeats_a_turn(state, fixed, toolbox.database.dialect):
+        if not state["chosen"] and repeats_a_turn(state, fixed, toolbox.database.dialect):
             step = tool_step("check", since(start), "the SQL of an earlier question")
             again = {"readings": ["standalone"], "reading": "standalone", "plan": ""}
             return Command(update=again | recorded(state, runtime, step), goto="plan")
@@ -152,10 +164,10 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
         toolbox.trail.turned_down(toolbox.database, sql, error)
     attempts = [*state["attempts"], Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)]
     update = {"attempts": attempts} | recorded(state, runtime, tool_step("check", since(start), error.message))
-    return Command(update=update, goto="refine" if _may_try_again(toolbox, attempts) else "answer")
+    return Command(update=update, goto="refine" if _may_try_again(toolbox, attempts) else "doubt")
 
 
-def execute(state: State, runtime: Tools) -> Command[Literal["answer", "refine"]]:
+def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]:
     """Run the SQL read-only, with a deadline, a memory limit and a row cap."""
     toolbox, sql = runtime.context, state["checked"]
     start = begin(runtime, "execute")
@@ -172,13 +184,13 @@ def execute(state: State, runtime: Tools) -> Command[Literal["answer", "refine"]
     update |= recorded(state, runtime, tool_step("execute", wall_ms, _outcome(result)))
     if isinstance(result, Result) and (result.rows or state["preview"] is None):
         toolbox.keep(result)
-        update |= {"sql": sql, "preview": _preview(result, toolbox.options.preview_rows)}
+        update |= {"sql": sql, "preview": preview_of(result, toolbox.options.preview_rows)}
     first_empty = toolbox.options.refine_empty and attempt["row_count"] == 0 and state["preview"] is None
     again = (failed or first_empty) and _may_try_again(toolbox, update["attempts"])
-    return Command(update=update, goto="refine" if again else "answer")
+    return Command(update=update, goto="refine" if again else "doubt")
 
 
-def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "answer"]]:
+def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "doubt"]]:
     """Show the model what went wrong and let it correct the SQL. SQL that was tried before is not tried again."""
     toolbox, attempts = runtime.context, state["attempts"]
     temperature = toolbox.options.vote_temperature if len(attempts) > 1 else None  # greedy decoding would repeat itself
@@ -187,11 +199,12 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
     reply = ask_model(toolbox, "refine", now, attempt=len(attempts), temperature=temperature, bound=not lost)
     sql = toolbox.profile.read_sql(reply.texts[0])
     if not any(same_sql(sql, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
-        return Command(update={"candidate": sql} | recorded(state, runtime, reply.step), goto="check")
+        update = {"candidate": sql} | written(state, toolbox, reply) | recorded(state, runtime, reply.step)
+        return Command(update=update, goto="check")
     again = _may_try_again(toolbox, attempts) and attempts[-1]["error"] != _REPEATED
     attempts = [*attempts, Attempt(sql=sql, repaired=False, error=_REPEATED, row_count=None)]
     update = {"attempts": attempts} | recorded(state, runtime, reply.step)
-    return Command(update=update, goto="refine" if again and _may_try_again(toolbox, attempts) else "answer")
+    return Command(update=update, goto="refine" if again and _may_try_again(toolbox, attempts) else "doubt")
 
 
 def answer(state: State, runtime: Tools) -> dict[str, Any]:
@@ -287,7 +300,8 @@ def _may_try_again(toolbox: Toolbox, attempts: list[Attempt]) -> bool:
     return len(attempts) < toolbox.options.max_attempts
 
 
-def _preview(result: Result, rows: int) -> dict[str, Any]:
+def preview_of(result: Result, rows: int) -> dict[str, Any]:
+    """What the state keeps of a result: columns, first rows, row count and truncated flag."""
     shown = [[_plain(cell) for cell in row] for row in result.rows[:rows]]
     return {
         "columns": list(result.columns), "rows": shown, "row_count": len(result.rows), "truncated": result.truncated

@@ -1,5 +1,6 @@
 """What the nodes use besides the state: database, model, options. There is one toolbox per conversation."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,14 +8,15 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
+from agent.graph.doubt.calibration import Calibration
 from agent.graph.presentation.shown import Shown
-from agent.graph.stop_signal import StopSignal
 from agent.observe.audit import Trail
 from agent.observe.node_table import NODES
 from agent.observe.step_record import PlainTime
 from agent.prompts.knowledge import Knowledge
 from agent.prompts.profiles import Profile
 from decoding.engine.recall import Recall
+from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.result import Limits, Result
 
@@ -37,6 +39,8 @@ class AgentOptions:
     values: show the cell values that the question names. hints: show the links, and cut large schemas to them.
     repair: repair SQL by rules before the model is asked again. Ablations switch these three off to measure their worth.
     deadline_s: seconds that a question may take in all; None: no limit.
+    confidence: say how sure an answer is, where the model's adapter was calibrated.
+    second_look: where an answer is probably wrong, sample other readings; answer with one that is clearly surer, offer others.
     present: make results explain themselves, with further queries where columns or names are missing.
     adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
     mends: names of `MENDS`, the rules that mend what model and grammar get wrong; each can be measured by leaving it out.
@@ -58,12 +62,37 @@ class AgentOptions:
     hints: bool = True
     repair: bool = True
     adapt: bool = True
+    confidence: bool = True
+    second_look: bool = False
     present: bool = True
     deadline_s: float | None = None
     clarify: bool = False
     mends: tuple[str, ...] = DEFAULT_MENDS
     knowledge: Knowledge = field(default_factory=Knowledge)
     node_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class StopSignal:
+    """One asker's request to stop. Nodes, the decoder and threads that wait for the model check it."""
+
+    def __init__(self) -> None:
+        self._set = threading.Event()
+
+    def stop(self) -> None:
+        """Stop the running question."""
+        self._set.set()
+
+    def clear(self) -> None:
+        """Reset the signal for the next question."""
+        self._set.clear()
+
+    def is_set(self) -> bool:
+        return self._set.is_set()
+
+    def check(self) -> None:
+        """Raise Stopped if the question was stopped."""
+        if self.is_set():
+            raise Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +112,7 @@ class Toolbox:
     limits: Limits = field(default_factory=Limits)
     recall: Recall = field(default_factory=Recall)
     estimate_plain: PlainTime | None = None
+    calibration: Calibration | None = None  # of the model's adapter
     stop: StopSignal = field(default_factory=StopSignal)  # set by the asker, checked while the answer is made
     calls: dict[str, Call] = field(default_factory=dict)  # the newest call of each step
     result: Result | None = None  # of the accepted SQL; written by the execute node

@@ -63,6 +63,16 @@ class _Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class _Other:
+    """The fields of `agent.graph.doubt.judge.OtherReading`."""
+
+    sql: str
+    words: str = ""
+    confidence: FiniteFloat = 0.0
+    votes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class _Answer:
     """The fields of `agent.conversation.conversation.Answer`; those that an older program lacked have defaults."""
 
@@ -81,6 +91,12 @@ class _Answer:
     continues: int | None = None
     shown: _Shown | None = None
     example: str | None = None
+    confidence: FiniteFloat | None = None
+    probably_wrong: bool = False
+    doubts: list[str] = field(default_factory=list)
+    alternatives: list[_Other] = field(default_factory=list)
+    votes: int = 0
+    features: dict[str, FiniteFloat] = field(default_factory=dict)
 
 
 _STEP, _ERROR, _ANSWER = TypeAdapter(_Step), TypeAdapter(_Error), TypeAdapter(_Answer)
@@ -131,5 +147,5 @@ def check_round(each: Round) -> None:
         raise ValueError("a round commits a token at least")
     if not 1 <= each.batch <= MOST_SEQUENCES:
         raise ValueError("a forward is shared by one sequence at least, and not by that many")
-    if not all(map(isfinite, (each.draft_ms, each.target_ms, each.verify_ms))):
-        raise ValueError("a time of a round is no number")
+    if not all(map(isfinite, (each.draft_ms, each.target_ms, each.verify_ms, *(each.log_probs or ())))):
+        raise ValueError("a time or a probability of a round is no number")

@@ -59,6 +59,7 @@ NODES: dict[str, Node] = {
     "execute": Node(f"{_NODES}:execute", "Running the query", execute_notes),
     "refine": Node(f"{_NODES}:refine", "Correcting the SQL", written_notes),
     "vary": Node(f"{_FOLLOW_UP_NODES}:vary", "Looking for another query", check_notes),
+    "doubt": Node("agent.graph.doubt.doubt_node:doubt", "Looking for other readings"),
     "answer": Node(f"{_NODES}:answer", "Answering"),
 }
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 HELP = """/help            this list
 /sql             the SQL of the last answer; /sql SELECT ... runs one
 /schema [TABLE]  the tables, or one of them; also: show tables, describe TABLE
+/other N         the last question again, in its other reading of that number
 /undo            forget the last question
 /like            keep the last question and its SQL as an example, in the folder of --knowledge
 /out FILE        the last answer as .csv, .parquet or .xlsx
@@ -39,6 +40,7 @@ class ChatCommands:
             "help": lambda _: print(HELP),
             "sql": self._sql,
             "schema": self._schema,
+            "other": self._other,
             "undo": self._undo,
             "like": self._like,
             "out": self._out,
@@ -86,6 +88,22 @@ class ChatCommands:
             output.print_sql(self.answer["sql"], self.answer["dialect"])
         else:
             output.report("there is no SQL yet")
+
+    def _other(self, number: str) -> None:
+        others = self.answer["alternatives"] if self.answer else []
+        if self.answer is None or not (number.isdecimal() and 1 <= int(number) <= len(others)):
+            output.report(
+                f"choose a reading from 1 to {len(others)}" if others else "there is no other reading to choose"
+            )
+            return
+        from agent.conversation.conversation import Again
+
+        again = Again(chosen=others[int(number) - 1]["sql"])
+        question = self.answer["question"]
+        self._conversation.undo()
+        answer = self._conversation.ask(question, again=again).to_dict()
+        output.print_answer(answer)
+        self.answer = answer | {"alternatives": others}
 
     def _undo(self, _: str) -> None:
         question = self._conversation.undo()

@@ -94,6 +94,9 @@ def dialogues(
     from agent.assemble import load_model
     from eval.dialogues.ask import ask_dialogues
     from eval.dialogues.read import BUNDLED, read_dialogues
+    from eval.dialogues.record import TurnRecord
+    from eval.dialogues.summary import in_short
+    from eval.predict.record import read_records
 
     with exit_codes.plain_errors():
         choice = decoding.choice()
@@ -107,4 +110,6 @@ def dialogues(
             settings=asdict(decoding) | asdict(asking) | {"profile": choice.profile_name},
             timeout_s=timeout,
         )
+        for line in in_short(read_records(out / "records.jsonl", TurnRecord), summary["headed"]):
+            output.report(line)
         output.print_json(summary)

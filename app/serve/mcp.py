@@ -110,6 +110,8 @@ def server_of(assistant: "Assistant") -> "MCPServer":
     def ask(question: str, evidence: str = "", conversation: str = "") -> dict[str, Any]:
         """Answer a question in plain words. `evidence`: what its words mean in this data. `conversation`: the one that an
         earlier answer named, so that this question may go on from it; `continues` says which question it was taken to continue.
+        `confidence` is how often answers like this one are right; where one is probably wrong, `doubts` say why, and
+        `alternatives` are other readings, whose SQL `run_sql` can run.
         """
         talk = conversations.find(conversation) if conversation else conversations.begin()
         if talk is None:
@@ -123,6 +125,7 @@ def server_of(assistant: "Assistant") -> "MCPServer":
         shown = {
             name: getattr(answer, name) for name in ("answer", "sql", "dialect", "columns", "truncated", "continues")
         }
+        shown |= {name: getattr(answer, name) for name in ("confidence", "probably_wrong", "doubts", "alternatives")}
         return shown | {"rows": plain_rows(answer.rows), "conversation": talk.thread}
 
     return server

@@ -112,6 +112,13 @@ Repair = Annotated[
 RefineEmpty = Annotated[
     bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that returns no rows.")
 ]
+SecondLook = Annotated[
+    bool | None,
+    typer.Option(
+        "--second-look/--no-second-look",
+        help="Where an answer is probably wrong, sample other readings. Default: for people, not in measurements.",
+    ),
+]
 DEFAULT_MENDS = "bridges,members,direction"
 Mends = Annotated[
     str,

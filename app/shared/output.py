@@ -87,17 +87,34 @@ def print_answer(answer: Mapping[str, Any], steps: bool = False) -> None:
     """Print the sentence, the rows, the SQL and how long it took; with `steps` a table of what each step cost."""
     out = console()
     sentence = Text(shown(answer["answer"]), style="bold")
+    if answer.get("probably_wrong"):
+        sentence = Text.assemble(("Probably wrong: ", "bold yellow"), sentence)
     if answer.get("continues"):
         sentence.append(f"  (continues question {answer['continues']})", style="not bold dim")
     if answer.get("example"):
         sentence.append(f"  (by the stored example “{shown(answer['example'])}”)", style="not bold dim")
     out.print(sentence, highlight=False)
+    for said in answer["doubts"] if answer.get("probably_wrong") else ():
+        out.print(Text(f"  {shown(said)}"), style="dim", highlight=False)
     _print_shown(answer)
     if answer["sql"]:
         print_sql(answer["sql"], answer["dialect"])
+    _print_alternatives(answer)
     if steps:
         print_steps(answer)
     out.print(Text(timing(answer)), style="dim", highlight=False)
+
+
+def _print_alternatives(answer: Mapping[str, Any]) -> None:
+    """Other readings of the question, numbered, each in words and as SQL."""
+    from tools.sql.pretty_sql import pretty_sql
+
+    for number, other in enumerate(answer.get("alternatives") or (), 1):
+        if number == 1:
+            console().print(Text("Other readings:"), style="bold", highlight=False)
+        console().print(Text(f"  {number}  {shown(other['words'])}"), highlight=False)
+        one_line = pretty_sql(other["sql"], answer["dialect"], over_lines=False)
+        console().print(Text(f"     {shown(one_line)}"), style="dim", highlight=False)
 
 
 def _print_shown(answer: Mapping[str, Any]) -> None:

@@ -62,6 +62,7 @@ def export(
 ) -> None:
     """Write the int8 adapter that is shipped, from a trained adapter or a whole trained model."""
     with exit_codes.plain_errors():
+        from agent.graph.doubt.calibration import forget_calibration
         from agent.prompts.profiles.compact import PROMPT_VERSION
         from decoding.checkpoints.adapters.adapter import About, check_base
         from decoding.checkpoints.adapters.adapter_files import read_adapter, write_adapter
@@ -74,6 +75,8 @@ def export(
             adapter = read_adapter(trained)
             check_base(adapter, base.sha256)
         size_bytes = write_adapter(adapter, out)
+        if forget_calibration(out):
+            output.report(f"deleted the confidence of another adapter in {out}; sqlagent train confidence fits it anew")
         output.print_json({"out": str(out), "rank": adapter.rank, "bytes": size_bytes})
 
 

@@ -4,7 +4,8 @@ Invariant between rounds: the target's cache holds every committed token but the
 Every round commits at least one token.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -144,7 +145,7 @@ class Decoding:
         verdict = Verdict(verdict.path[: len(committed) - 1], committed[-1])
         self._target.commit(self._sequence, verdict.path)
         self._request.method.observe(draft, scores, verdict)
-        fed, free_to_plain = len(self._pending), self._free_to_plain(draft, verdict)
+        fed, free = len(self._pending), self._free_nodes(draft, verdict)
         self._append(committed)
         forced: list[int] = []
         if finish is None:
@@ -167,8 +168,8 @@ class Decoding:
             target_ms=target_ms,
             verify_ms=1e3 * (perf_counter() - start),
             finish=finish,
-            log_prob=_log_prob(scores, draft, verdict) if self._request.likelihood else None,
-            free_to_plain=free_to_plain,
+            log_probs=_log_probs(scores, free) if self._request.likelihood else None,
+            free_to_plain=len(committed) - len(free),
         )
 
     def _choice(self, draft: Draft, scores: Scores, node: int) -> int:
@@ -241,21 +242,31 @@ class Decoding:
         self._append(forced)
         return forced, finish
 
-    def _free_to_plain(self, draft: Draft, verdict: Verdict) -> int:
-        """How many of the committed tokens belong to runs that the constraint forces."""
-        if ROOT not in self._cursors:
-            return 0
-        return sum(bool(self._cursor_at(draft, node).run) for node in (ROOT, *verdict.path))
+    def _free_nodes(self, draft: Draft, verdict: Verdict) -> dict[int, int]:
+        """Maps each node of the path (or ROOT) after which the constraint forces nothing to the token committed there."""
+        nodes = (ROOT, *verdict.path)
+        tokens = (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
+        bound = ROOT in self._cursors
+        return {
+            node: token
+            for node, token in zip(nodes, tokens, strict=True)
+            if not (bound and self._cursor_at(draft, node).run)
+        }
 
     def _append(self, tokens: list[int]) -> None:
         self._tokens += tokens
         self.room -= len(tokens)
 
 
-def _log_prob(scores: Scores, draft: Draft, verdict: Verdict) -> float:
-    """The target's log probability of what it committed."""
-    tokens = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
-    rows = scores.after([ROOT, *verdict.path]).astype(np.float64)
-    rows -= rows.max(-1, keepdims=True)
-    chosen = rows[range(len(tokens)), tokens]
-    return float((chosen - np.log(np.exp(rows).sum(-1))).sum())
+def _log_probs(scores: Scores, free: Mapping[int, int]) -> tuple[float, ...]:
+    """The target's log probabilities of the tokens in `free`: node before the token -> token."""
+    if not free:
+        return ()
+    rows = scores.after(list(free))
+    room = np.empty_like(rows[0])  # one row after the other stays in the processor's cache
+    found = []
+    for row, token in zip(rows, free.values(), strict=True):
+        np.subtract(row, row.max(), out=room)
+        chosen = float(room[token])
+        found.append(chosen - math.log(np.exp(room, out=room).sum()))
+    return tuple(found)

@@ -125,9 +125,16 @@ def rounds_of(message: BaseMessage) -> tuple[Round, ...]:
     return tuple(message.response_metadata.get("rounds", ()))
 
 
+def log_probs_of(message: BaseMessage) -> tuple[float, ...]:
+    """The log probability of each token that no constraint forced, of a message made with `likelihood=True`; empty if they
+    are not known.
+    """
+    return tuple(known for r in rounds_of(message) for known in r.log_probs or ())
+
+
 def log_likelihood(message: BaseMessage) -> float:
     """Log probability of a message that was made with `likelihood=True`; 0 if it is not known."""
-    return sum(r.log_prob or 0.0 for r in rounds_of(message))
+    return sum(log_probs_of(message))
 
 
 def _sequence(generation: Generation) -> int:

@@ -4,9 +4,10 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eval.accuracy.trust import trust
 from eval.predict.record import Record
 from eval.scoring.bird_score import r_ves
 
@@ -45,12 +46,20 @@ def summarise(
         "p95_ms": percentile([record.wall_ms for record in scored], 95),
         "continued": sum(record.continues is not None for record in records),
         "by_difficulty": {level: _level(scored, level) for level in _levels(scored, levels)},
+        "trust": _trust(scored),
         "unrunnable_gold": [
             {"id": record.id, "db_id": record.db_id, "error": record.gold_error}
             for record in records
             if not record.executed
         ],
     }
+
+
+def _trust(scored: Sequence[Record]) -> Mapping[str, Any] | None:
+    """What the confidences of the answers are worth; None if they have none."""
+    known = [record for record in scored if record.confidence is not None]
+    judged = [(record.confidence or 0.0, record.correct) for record in known]
+    return trust(judged, [record.probably_wrong for record in known])
 
 
 def wilson_95(hits: int, n: int) -> list[float] | None:

@@ -156,6 +156,8 @@ def _record(name: str, turn: Turn, given: Prediction, database: Database, timeou
         target_forwards=given.target_forwards,
         steps=given.steps,
         prediction_error=given.error,
+        confidence=given.confidence,
+        probably_wrong=given.probably_wrong,
     )
 
 

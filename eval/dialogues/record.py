@@ -13,7 +13,8 @@ class TurnRecord:
 
     `correct` is None if the turn has no gold query; `error` is why the agent's SQL returned no rows when it was scored, and
     `prediction_error` is the agent's own error. `continues` is the number of the turn that the agent continued, `expected`
-    the one that the file names; None if the question was read as, or is meant as, self-contained.
+    the one that the file names; None if the question was read as, or is meant as, self-contained. `confidence` and
+    `probably_wrong` are the answer's.
     """
 
     id: str
@@ -30,6 +31,8 @@ class TurnRecord:
     target_forwards: int
     steps: list[dict[str, Any]]
     prediction_error: str | None
+    confidence: float | None = None
+    probably_wrong: bool = False
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:

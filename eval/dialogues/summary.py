@@ -29,10 +29,37 @@ def summarise(dialogues: Sequence[Dialogue], records: Sequence[TurnRecord]) -> d
         "continued_right": share(right, len(records)),
         "continued_right_ci95": wilson_95(right, len(records)),
         "continued_wrong": confusion(records),
+        "headed": _headed(scored),
         "invalid_sql_rate": share(sum(record.error is not None for record in scored), len(scored)),
         "mean_ms": mean([record.wall_ms for record in records]),
         "p95_ms": percentile([record.wall_ms for record in records], 95),
     }
+
+
+def _headed(scored: Sequence[TurnRecord]) -> Mapping[str, int]:
+    """How many right and wrong answers there are, and how many of each were headed "Probably wrong"."""
+    right, wrong = ([one for one in scored if one.correct is kind] for kind in (True, False))
+    return {
+        "right": len(right),
+        "right_and_headed": sum(one.probably_wrong for one in right),
+        "wrong": len(wrong),
+        "wrong_and_headed": sum(one.probably_wrong for one in wrong),
+        "wrong_and_failed": sum(one.prediction_error is not None for one in wrong),
+    }
+
+
+def in_short(records: Sequence[TurnRecord], figures: Mapping[str, int]) -> list[str]:
+    """Each wrong answer in a line, and all of them in the last."""
+    wrong = [one for one in records if one.correct is False]
+    lines = [f"{_mark(one)}  {one.question}  →  {one.sql or one.prediction_error}" for one in wrong]
+    told = f"{figures['right']} right, {figures['wrong']} wrong; headed “Probably wrong”: {figures['wrong_and_headed']} wrong"
+    return [*lines, f"{told} and {figures['right_and_headed']} right; {figures['wrong_and_failed']} wrong ones gave no answer"]
+
+
+def _mark(record: TurnRecord) -> str:
+    if record.prediction_error is not None:
+        return "no answer     "
+    return "probably wrong" if record.probably_wrong else "wrong         "
 
 
 def confusion(records: Sequence[TurnRecord]) -> Mapping[str, int]:

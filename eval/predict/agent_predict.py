@@ -120,6 +120,11 @@ def predicted(ask: Callable[[], Answer]) -> Prediction:
         target_forwards=sum(step["target_forwards"] for step in answer.steps),
         steps=answer.steps,
         continues=answer.continues,
+        confidence=answer.confidence,
+        probably_wrong=answer.probably_wrong,
+        features=answer.features,
+        votes=answer.votes,
+        alternatives=answer.alternatives,
     )
 
 

@@ -17,6 +17,7 @@ class Prediction:
     `wall_ms` is the time to the SQL. `new_tokens` counts the tokens that target forwards committed, without forced ones, so
     that `new_tokens / target_forwards` is tokens per forward. `steps` are the agent's own records, as JSON values. `continues`
     is the number, from 1, of the earlier question that the answer says it continues; None if it continues none.
+    `confidence`, `probably_wrong` and `features` are the answer's, `alternatives` and `votes` too.
     """
 
     sql: str
@@ -26,6 +27,11 @@ class Prediction:
     target_forwards: int = 0
     steps: list[dict[str, Any]] = field(default_factory=list)
     continues: int | None = None
+    confidence: float | None = None
+    probably_wrong: bool = False
+    features: dict[str, float] = field(default_factory=dict)
+    votes: int = 0
+    alternatives: list[dict[str, Any]] = field(default_factory=list)
 
 
 Predict = Callable[[Example], Prediction]
@@ -60,6 +66,11 @@ class Record:
     soft_f1: float | None = None
     ves_reward: float | None = None
     continues: int | None = None
+    confidence: float | None = None
+    probably_wrong: bool = False
+    features: dict[str, float] = field(default_factory=dict)
+    votes: int = 0
+    alternatives: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -69,7 +80,9 @@ class Record:
 
 def known_fields(kind: type["Line"], values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of the fields that `kind` has; older logs may lack fields with a default. Raises KeyError."""
-    return {item.name: values[item.name] for item in fields(kind) if item.name in values or item.default is MISSING}
+    required = (item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING)
+    given = [item.name for item in fields(kind) if item.name in values]
+    return {name: values[name] for name in dict.fromkeys((*required, *given))}
 
 
 class ResumeError(Exception):

@@ -16,7 +16,8 @@ from tools.result import Limits
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One text of one of the agent's steps. `settings`: those used, with the recall as it was when decoding began."""
+    """One text of one of the agent's steps. `settings`: those used, without likelihoods, and with the
+    recall as it was when decoding began."""
 
     step: str  # "plan", "generate" or "refine"
     prompt: str
@@ -35,7 +36,7 @@ class CallRecorder(TextDecoder):
     def stream(
         self, prompt: str, settings: Sequence[Settings], cancelled: Callable[[], bool] = never
     ) -> Iterator[Piece | Generation]:
-        kept = [replace(each, recall=each.recall.copy()) for each in settings]
+        kept = [replace(each, recall=each.recall.copy(), likelihood=False) for each in settings]
         ended = 0
         for piece in super().stream(prompt, settings, cancelled):
             if isinstance(piece, Generation):

@@ -73,7 +73,8 @@ def test_ask_json_has_the_contract_fields_and_nothing_else_on_stdout(tiny: str, 
     answer = json.loads(run("ask", "How many?", "--db", singer, "--model", tiny, "--json").stdout)
     assert list(answer) == [
         "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
-        "plain_total_ms", "error", "continues", "shown", "example",
+        "plain_total_ms", "error", "continues", "shown", "example", "confidence", "probably_wrong", "doubts",
+        "alternatives", "votes", "features",
     ]  # fmt: skip
     assert answer["rows"] == [[2]]
     assert answer["dialect"] == "duckdb"

@@ -14,7 +14,7 @@ from ui.page.page import Page
 from ui.page.wiring import Controller
 from ui.session.kept import OtherData
 from ui.session.session import Busy, Session
-from ui.views.messages import AS_IT_STANDS, ASK_AFRESH, message_turn, messages, turn_messages
+from ui.views.messages import AS_IT_STANDS, ASK_AFRESH, chosen_reading, message_turn, messages, turn_messages
 
 LONGEST_QUESTION = 8000  # characters, evidence included
 PAUSE_S = 0.1  # between two updates of the chat while text is written: a page with a long conversation keeps up
@@ -29,6 +29,7 @@ class How(TypedDict, total=False):
     again: int
     ask_back: bool
     reading: Reading
+    chosen: str
 
 
 class Asking:
@@ -54,13 +55,16 @@ class Asking:
             yield from self._stream(session, asked.question, asked.evidence, again=turn)
 
     def option(self, data: gr.SelectData, request: gr.Request) -> Iterator[Updates]:
-        """An offered reply was clicked: the last question again, with that as evidence, as it stands, or by itself."""
+        """An offered reply was clicked: the last question again, with that as evidence, as it stands, by itself, or in
+        another reading."""
         session = self._controller.session(request)
         if not session.view.turns:
             return
         last, chosen = session.view.turns[-1], str(data.value)
         if chosen == AS_IT_STANDS:
             yield from self._stream(session, last.question, last.evidence, ask_back=False)
+        elif sql := chosen_reading(last.answer, chosen):
+            yield from self._stream(session, last.question, last.evidence, chosen=sql)
         elif chosen == ASK_AFRESH:
             yield from self._stream(session, last.question, last.evidence, reading="standalone")
         else:

@@ -13,8 +13,7 @@ from agent.conversation.json_values import plain_rows
 from agent.conversation.race import Lane, NoRace, race
 from agent.conversation.records import records
 from agent.graph.readings import entity_of
-from agent.graph.stop_signal import StopSignal
-from agent.graph.toolbox import Toolbox
+from agent.graph.toolbox import StopSignal, Toolbox
 from agent.observe.audit import Trail, run_sql
 from agent.observe.events import Asked, Event, Failed, Judged, Ran
 from agent.state import Reading
@@ -64,16 +63,18 @@ class Session:
 
     def ask(
         self, question: str, evidence: str = "", again: int | None = None, ask_back: bool = True,
-        reading: Reading | None = None,
+        reading: Reading | None = None, chosen: str = "",
     ) -> Iterator[Event]:  # fmt: skip
         """Answer, event by event; closing the iterator stops the answering. `again`: the turn whose question is tried once
         more, in its place of the conversation; its SQL does not come back. `reading`: as the asker wants the question read.
+        `chosen`: the SQL of the alternative that the asker took.
         `ask_back`: unless the settings forbid it.
         """
         happened: list[Event] = []
         with self._occupied():
             try:
-                for event in self._asked(question, evidence, again, ask_back and again is None, reading):
+                wanted = Again(reading=reading, chosen=chosen)
+                for event in self._asked(question, evidence, again, ask_back and again is None, wanted):
                     self._happens(event, happened)
                     if isinstance(event, Asked):  # a program that is killed has kept the question
                         self._store(happened)
@@ -104,15 +105,12 @@ class Session:
         happened.append(event)
         self.view.apply(event)
 
-    def _asked(
-        self, question: str, evidence: str, again: int | None, ask_back: bool, reading: Reading | None
-    ) -> Iterator[Event]:
+    def _asked(self, question: str, evidence: str, again: int | None, ask_back: bool, wanted: Again) -> Iterator[Event]:
         started = False
         try:
             retry = None if again is None else retry_of(self.view.turns, again)
             conversation = self._conversation(retry, ask_back)
-            wanted = retry.again if retry else Again(reading=reading)
-            for event in records(conversation, question, evidence, STORED_ROWS, wanted):
+            for event in records(conversation, question, evidence, STORED_ROWS, retry.again if retry else wanted):
                 started = True
                 yield event
             if conversation.toolbox.result is not None:

@@ -67,6 +67,7 @@ class Settings:
             constrain=self.constrain,
             clarify=self.clarify,
             seed=self.seed,
+            second_look=True,
         )
 
     def limits(self) -> Limits:

@@ -1,6 +1,7 @@
 """Turns as the chat's messages: the running one step by step, those that are over in short."""
 
 from collections.abc import Iterable, Sequence
+from textwrap import shorten
 from typing import Any
 
 from agent.conversation.savings import Savings, savings
@@ -9,12 +10,14 @@ from agent.observe.node_notes import Note
 from agent.observe.step_titles import step_title
 from tools.sql.pretty_sql import pretty_sql
 from ui.session.conversation_view import StepView, TurnView
-from ui.views.words import counted, fenced, milliseconds, plain, times
+from ui.views.words import counted, fenced, html, milliseconds, plain, times
 
 Message = dict[str, Any]
 PREVIEW_ROWS, PREVIEW_COLUMNS, PREVIEW_CHARACTERS = 5, 6, 40
 MOST_OPTIONS = 4
 ASK_AFRESH = "ask afresh"  # the reply of one whose question was taken for a follow-up
+OTHER_READING = "other reading "  # and its number from 0: the reply of one who chooses an alternative
+LONGEST_LABEL = 120
 AS_IT_STANDS = "as it stands"  # the reply of one who does not want to be asked back
 
 
@@ -110,6 +113,9 @@ def _answer(turn: TurnView, index: int) -> Message:
     continues = turn.answer.get("continues")
     if continues:
         parts.append(f'<span class="chip">continues question {int(continues)}</span>')
+    if turn.answer.get("probably_wrong"):
+        why = " ".join(turn.answer["doubts"])
+        parts.append(f'<span class="chip" title="{html(why)}">probably wrong</span>')
     parts.append(f"**{plain(turn.answer['answer'])}**")
     if error:
         parts.append(_advice(error))
@@ -119,7 +125,7 @@ def _answer(turn: TurnView, index: int) -> Message:
         parts.append(_folded("SQL", fenced(pretty_sql(turn.sql, turn.answer["dialect"]), "sql")))
     message = _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
     afresh = [{"label": f"✕ does not continue question {int(continues)}", "value": ASK_AFRESH}] if continues else []
-    if options := (_asked_back(turn) or _options(turn.answer)) + afresh:
+    if options := (_asked_back(turn) or _options(turn.answer)) + _other_readings(turn.answer) + afresh:
         message["options"] = options
     return message
 
@@ -186,3 +192,20 @@ def _options(answer: dict[str, Any]) -> list[dict[str, str]]:
         return []
     texts = [f"{asked['name']} means {name}" for name in asked["candidates"][:MOST_OPTIONS]]
     return [{"label": text, "value": text} for text in texts]
+
+
+def _other_readings(answer: dict[str, Any]) -> list[dict[str, str]]:
+    """The alternatives of a doubtful answer, as replies that can be clicked."""
+    words = [shorten(other["words"] or other["sql"], LONGEST_LABEL, placeholder=" …") for other in _others(answer)]
+    return [{"label": f"Rather: {label}", "value": f"{OTHER_READING}{place}"} for place, label in enumerate(words)]
+
+
+def chosen_reading(answer: dict[str, Any] | None, reply: str) -> str:
+    """The SQL of the alternative that a reply chooses; empty if it chooses none."""
+    number = reply.removeprefix(OTHER_READING) if reply.startswith(OTHER_READING) else ""
+    others = _others(answer or {})
+    return str(others[int(number)]["sql"]) if number.isdecimal() and int(number) < len(others) else ""
+
+
+def _others(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(answer.get("alternatives") or ())

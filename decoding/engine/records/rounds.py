@@ -26,7 +26,9 @@ class Round:
     target_ms: float  # of the shared forward, not divided by the batch
     verify_ms: float
     finish: FinishReason | None = None  # set on a sequence's last round
-    log_prob: float | None = None  # of `committed`, at temperature 1 and without constraint; None unless asked for
+    log_probs: tuple[float, ...] | None = None
+    """Natural logarithms, at temperature 1 and without constraint, for each of `committed` that the constraint did not force;
+    None unless asked for."""
     free_to_plain: int = (
         0  # of `committed`, tokens that the constraint would have added to plain decoding's text by itself
     )
@@ -40,3 +42,8 @@ class Round:
     def plain_forwards(self) -> int:
         """The forwards that plain decoding takes for the tokens that this round committed, with the same constraint."""
         return len(self.committed) - self.free_to_plain
+
+    @property
+    def log_prob(self) -> float | None:
+        """The sum of `log_probs`."""
+        return None if self.log_probs is None else sum(self.log_probs)

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 
 import agent.graph.ask_model
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.conversation.conversation import Conversation
 from agent.graph.toolbox import AgentOptions
 from decoding.engine.constraint import Mask
-from decoding.serving.chat_model import FastChatModel
+from decoding.serving.chat_model import FastChatModel, log_probs_of, rounds_of
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.database import Database
 
@@ -76,6 +76,26 @@ def test_every_method_writes_plain_decodings_text(loaded: LoadedModel, database:
     assert {name for name, text in texts.items() if text != texts["plain"]} == set()
 
 
+def test_likelihoods_depend_on_the_text_and_not_on_the_method(loaded: LoadedModel, database: Database) -> None:
+    """Guards doubt against the draft: a forced token that was drafted is no choice, and has no probability."""
+    conversation = Conversation(toolbox := loaded.toolbox(database, AgentOptions(max_attempts=1)))
+    conversation.ask("How many singers are from France, and which concerts did they sing in?")
+    call = toolbox.calls["generate"]
+    options = dict(call.options) | {"temperature": 0.0, "max_new_tokens": 80, "likelihood": True}
+    found = {
+        name: _message(loaded, call.messages, options | {"decoder": name}) for name in loaded.decoder.ready_methods()
+    }
+    plain, rounds = log_probs_of(found["plain"]), rounds_of(found["plain"])
+    assert sum(len(each.forced) for each in rounds) > 5
+    assert len(plain) == len(rounds)  # one choice in each forward, and none for what is forced
+    for message in found.values():
+        assert log_probs_of(message) == pytest.approx(plain, abs=1e-3)
+
+
 def _text(loaded: LoadedModel, messages: Sequence[BaseMessage], options: dict[str, Any]) -> str:
+    return _message(loaded, messages, options).text
+
+
+def _message(loaded: LoadedModel, messages: Sequence[BaseMessage], options: dict[str, Any]) -> AIMessage:
     model = FastChatModel(decoder=loaded.decoder, raw=True)
-    return model.invoke(list(messages), **options | {"options": {}}).text
+    return model.invoke(list(messages), **options | {"options": {}})

@@ -17,7 +17,9 @@ STEP_KEYS = {
 }  # fmt: skip
 ANSWER_KEYS = {
     "question", "sql", "dialect", "columns", "rows", "truncated", "answer", "attempts", "steps", "total_ms",
-    "plain_total_ms", "error", "continues", "shown", "example",
+    "plain_total_ms", "error", "continues", "shown", "example", "confidence", "probably_wrong", "doubts",
+    "alternatives", "votes",
+    "features",
 }  # fmt: skip
 
 

@@ -6,9 +6,13 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent.assemble import LoadedModel
+from agent.graph.doubt.calibration import Calibration
+from agent.graph.toolbox import Toolbox
 from app.ask import ask
 from app.shared import exit_codes
 from app.shared.machine_turn import MachineTurn
@@ -17,6 +21,7 @@ from tests.app.test_cli import COUNT, run, script, singer, tiny
 
 __all__ = ["script", "singer", "tiny"]
 QUESTION = "How many are from France?"
+DOUBTS_ALL = Calibration(-2.0, {}, 0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +156,26 @@ def test_a_deadline_covers_the_question_as_a_whole(talk: Talk, monkeypatch: pyte
     assert "within 0.2 s" in answer.answer
     assert not conversation.toolbox.stop.is_set()
     assert talk("plan", "SELECT 1").ask("How many?").error is None
+
+
+def test_a_doubtful_answer_is_headed_and_another_reading_can_be_taken(  # type: ignore[no-untyped-def]
+    tiny: str, singer: str, script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the heading, the numbers of the readings, and a reading that would be asked of the model again."""
+    other = "SELECT COUNT(*) FROM singer WHERE country = 'Spain'"
+    script("plan", COUNT, "plan", "p", "p", "p", other)
+    make = LoadedModel.toolbox
+
+    def doubting(*given: Any) -> Toolbox:
+        toolbox = make(*given)
+        toolbox.calibration = DOUBTS_ALL
+        return toolbox
+
+    monkeypatch.setattr(LoadedModel, "toolbox", doubting)
+    result = chat(singer, tiny, QUESTION, "/other 2", "/other 1", "/other", "/other x")
+    assert result.exit_code == 0, result.output
+    headed, _, rest = result.stdout.partition("Other readings:")
+    assert headed.startswith("Probably wrong: 2 singers")
+    assert "1  Takes the number of rows from singer. Only rows where country = 'Spain'." in rest
+    assert "\n1 singer" in rest and "Probably wrong" not in rest
+    assert result.stderr.count("choose a reading from 1 to 1") == 3

@@ -125,6 +125,8 @@ def test_a_conversation_goes_on_by_its_name(assistant: Assistant) -> None:
         async with Client(server_of(assistant)) as client:
             first = await client.call_tool("ask", {"question": "How many singers are there?"})
             assert first.structured_content and first.structured_content["continues"] is None
+            assert first.structured_content["confidence"] is None  # nobody calibrated this model
+            assert first.structured_content["alternatives"] == [] and not first.structured_content["probably_wrong"]
             name = first.structured_content["conversation"]
             then = await client.call_tool("ask", {"question": "by country", "conversation": name})
             assert then.structured_content and then.structured_content["continues"] == 1

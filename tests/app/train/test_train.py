@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.prompts.profiles.compact import PROMPT_VERSION
+from agent.graph.doubt.calibration import Calibration, read_calibration
 from app.cli import app
 from app.shared import exit_codes
 from decoding.checkpoints.adapters.adapter_files import read_adapter
@@ -50,8 +51,11 @@ def test_trains_exports_and_loads(tiny: str, data: str, tmp_path: Path) -> None:
         outcome = json.loads(result.stdout.splitlines()[-1])
         assert (outcome["steps"], outcome["finished"]) == (3, True)
         trained, shipped = out / ("model" if more else "adapter"), tmp_path / f"shipped-{name}"
+        shipped.mkdir()
+        Calibration(0.0, {}, 0.5).write(shipped)  # another adapter's: it must not speak for the new one
         result = run("export", str(trained), "--model", tiny, "--out", str(shipped), "--rank", "4")
         assert result.exit_code == exit_codes.OK, result.output
+        assert read_calibration(shipped) is None and "confidence of another adapter" in result.stderr
         assert read_adapter(shipped).about.prompt_version == PROMPT_VERSION
         load_text_decoder(tiny, dtype="fp32", adapter=shipped)
 

@@ -46,6 +46,7 @@ def test_all_figures() -> None:
         "p95_ms": 300.0,
         "continued": 1,
         "by_difficulty": {"easy": {"n": 2, "ex": 0.5, "em": 0.5}, "hard": {"n": 1, "ex": 1.0, "em": 0.0}},
+        "trust": None,
         "unrunnable_gold": [{"id": "3", "db_id": "d", "error": "timeout after 30 s"}],
     }
 

@@ -11,13 +11,17 @@ import pytest
 
 from agent.conversation.conversation import Answer, Conversation
 from agent.graph.toolbox import AgentOptions
+from decoding.checkpoints.fetch.cache_folder import cache_root
 from eval.datasets.official import DatasetError
 from eval.dialogues.ask import FirstTurns, ask_dialogues
-from eval.dialogues.read import BUNDLED, Dialogue, read_dialogues
+from eval.dialogues.read import BUNDLED, Dialogue, Turn, read_dialogues
 from eval.dialogues.record import TurnRecord
-from eval.dialogues.summary import summarise
+from eval.dialogues.summary import in_short, summarise
 from eval.predict.record import read_records
 from tests.eval.answering import AnsweringModel, Answers
+from tools.databases.open_database import open_database
+from tools.example.build import example_database
+from tools.result import Result
 
 OPTIONS = AgentOptions(max_attempts=1, refine_empty=False)
 NAMES = {"dataset": "dialogues", "model": "none", "decoder": "plain"}
@@ -242,3 +246,45 @@ def test_the_bundled_dialogues_are_whole(tmp_path: Path) -> None:
     model = AnsweringModel(lambda question: "SELECT 1")
     summary = ask_dialogues(dialogues, lambda: model, OPTIONS, tmp_path, names=NAMES, settings={}, progress=False)
     assert summary["turns"] == sum(kinds.values()) and summary["ex"] < 0.1
+
+
+def test_the_questions_of_demo_check_are_whole() -> None:
+    """Guards the file itself: sixty different questions, each by itself, none from the dialogues, and gold rows for each."""
+    asked = read_dialogues(BUNDLED.with_name("record_shop_questions.jsonl"))
+    turns = [turn for dialogue in asked for turn in dialogue.turns]
+    known = {turn.question for name in ("", "_hard") for turn in openings(f"record_shops{name}.jsonl")}
+    assert len(asked) == len(turns) == len({turn.question for turn in turns} - known) == 60
+    assert all(turn.continues is None for turn in turns)
+    database = open_database(example_database(cache_root()))
+    try:
+        for turn in turns:
+            result = database.execute(turn.sql or "")
+            assert isinstance(result, Result) and result.rows, turn.question
+    finally:
+        database.close()
+
+
+def openings(name: str) -> list[Turn]:
+    return [turn for dialogue in read_dialogues(BUNDLED.with_name(name)) for turn in dialogue.turns]
+
+
+def test_a_run_says_which_wrong_answers_were_headed() -> None:
+    def record(number: int, correct: bool | None, headed: bool, error: str | None = None) -> TurnRecord:
+        return TurnRecord(
+            id=f"d/{number}", kind="k", question=f"Question {number}?", gold="g", sql="" if error else "SELECT 1",
+            correct=correct, error=None, expected=None, continues=None, wall_ms=1.0, new_tokens=1, target_forwards=1,
+            steps=[], prediction_error=error, confidence=0.4, probably_wrong=headed,
+        )  # fmt: skip
+
+    records = [
+        record(1, True, False), record(2, True, True), record(3, False, True), record(4, False, False),
+        record(5, False, False, "no working SQL"), record(6, None, False),
+    ]  # fmt: skip
+    figures = summarise([], records)["headed"]
+    assert figures == {
+        "right": 2, "right_and_headed": 1, "wrong": 3, "wrong_and_headed": 1, "wrong_and_failed": 1
+    }  # fmt: skip
+    lines = in_short(records, figures)
+    assert lines[:2] == ["probably wrong  Question 3?  →  SELECT 1", "wrong           Question 4?  →  SELECT 1"]
+    assert lines[2] == "no answer       Question 5?  →  no working SQL"
+    assert lines[3].startswith("2 right, 3 wrong; headed “Probably wrong”: 1 wrong and 1 right")

@@ -8,7 +8,7 @@ from agent.observe.events import Answered, Asked, Event, Failed, Judged, Started
 from agent.observe.step_titles import step_title
 from tools.sql.pretty_sql import pretty_sql
 from ui.session.conversation_view import ConversationView
-from ui.views.messages import ASK_AFRESH, message_turn, messages
+from ui.views.messages import ASK_AFRESH, chosen_reading, message_turn, messages
 
 ANSWER: dict[str, Any] = {
     "question": "q", "sql": "SELECT 1", "dialect": "duckdb", "columns": ["a"], "rows": [[1]], "truncated": False,
@@ -112,3 +112,25 @@ def test_what_continues_a_question_says_so_and_can_be_asked_afresh() -> None:
         -1
     ]  # recorded before there was such a field
     assert "chip" not in alone["content"] and "options" not in alone
+
+
+def test_what_is_probably_wrong_says_so_and_offers_other_readings() -> None:
+    """Guards against a reply that chooses SQL by its own text: only the answer's own alternatives can be chosen."""
+    others = [
+        {"sql": "SELECT 2", "words": "Takes 2. " * 40, "confidence": 0.2, "votes": 1},
+        {"sql": "SELECT 3", "words": "", "confidence": 0.1, "votes": 1},
+    ]
+    doubts = ['It reads "a" as <b>.']
+    event = answered(probably_wrong=True, doubts=doubts, alternatives=others)
+    shown = messages(ConversationView([Asked("How many?"), event]).turns)[-1]
+    assert "probably wrong</span>" in shown["content"] and "<b>" not in shown["content"]
+    labels = [option["label"] for option in shown["options"]]
+    assert labels[0].startswith("Rather: Takes 2. Takes 2.") and len(labels[0]) < 140
+    assert labels[1] == "Rather: SELECT 3"
+    replies = [option["value"] for option in shown["options"]]
+    assert [chosen_reading(event.answer, reply) for reply in replies] == ["SELECT 2", "SELECT 3"]
+    for other in ("other reading 2", "other reading -1", "SELECT 2", ASK_AFRESH):
+        assert chosen_reading(event.answer, other) == ""
+    assert chosen_reading(None, replies[0]) == ""
+    sure = messages(ConversationView([Asked("How many?"), answered(confidence=0.9)]).turns)[-1]
+    assert "chip" not in sure["content"] and "options" not in sure

@@ -270,3 +270,11 @@ def test_ten_ask_at_once_and_all_are_answered(tmp_path: Path) -> None:
         thread.join(60)
     assert answers == [[[4]]] * 10
     workspace.close()
+
+
+def test_another_reading_is_a_turn_of_its_own(ada: Session) -> None:
+    ask(ada, COUNT)
+    other = "SELECT COUNT(*) FROM artists"
+    list(ada.ask(COUNT, chosen=other))
+    assert [turn.question for turn in ada.view.turns] == [COUNT, COUNT]
+    assert (ada.view.turns[-1].sql, rows(ada)) == (other, [[3]])

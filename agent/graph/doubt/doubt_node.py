@@ -1,0 +1,112 @@
+"""The node that says how sure an answer is and, where it is doubtful and the asker wants it, takes a second look: it samples
+other readings, offers them, and answers with one that is clearly surer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from langgraph.types import Command
+
+from agent.graph.ask_model import Reply, ask_model
+from agent.graph.doubt.judge import Judgement, OtherReading, judge
+from agent.graph.nodes import Tools, begin, candidates_of, preview_of, recorded, slots, written
+from agent.graph.toolbox import Toolbox
+from agent.graph.vote import Candidate, drawn_plans, fingerprint
+from agent.observe.step_record import Step
+from agent.state import Attempt, DrawnPlan, State
+from tools.result import Result
+from tools.sql.in_words import in_words
+
+SAMPLES, TEMPERATURE = 4, 0.8
+OFFERED = 2
+SURER = 0.05  # by how much another reading's confidence must be higher to be the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A query that the question may mean, as if it were the answer. votes: how many of the samples give its rows."""
+
+    state: State
+    result: Result
+    judgement: Judgement
+    votes: int
+
+    @property
+    def confidence(self) -> float:
+        return self.judgement["confidence"] or 0.0
+
+    def offered(self, dialect: str) -> OtherReading:
+        sql = self.state["sql"]
+        return OtherReading(sql=sql, words=in_words(sql, dialect), confidence=self.confidence, votes=self.votes)
+
+
+def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
+    """Judge the SQL that ran. Nothing is judged where a person wrote or chose it, or a rule that is sure changed the former."""
+    toolbox = runtime.context
+    by_the_model = bool(state["plan"]) and not (state["example"] or state["chosen"])
+    if state["preview"] is None or not by_the_model or not toolbox.options.confidence:
+        return Command(goto="answer")
+    judgement = judge(state, toolbox.database.schema(), toolbox.calibration)
+    if not (judgement["probably_wrong"] and toolbox.options.second_look):
+        return Command(update={"judgement": judgement}, goto="answer")
+    begin(runtime, "doubt")
+    readings, steps = _readings(state, judgement, toolbox)
+    update = _best(readings, toolbox) | recorded(state, runtime, *steps)
+    return Command(update=update, goto="answer")
+
+
+def _best(readings: Sequence[Reading], toolbox: Toolbox) -> dict[str, Any]:
+    """The update that makes the best of the readings the answer, and offers others. The first is the present answer."""
+    own, *others = readings
+    surest = max(readings, key=lambda one: one.confidence)
+    best = surest if surest.confidence > own.confidence + SURER else own
+    left = [own] * (best is not own) + sorted((one for one in others if one is not best), key=lambda one: -one.confidence)
+    offered = [one.offered(toolbox.database.dialect) for one in left[:OFFERED]]
+    judgement = best.judgement | {"alternatives": offered, "votes": best.votes}
+    if best is own:
+        return {"judgement": judgement}
+    toolbox.keep(best.result)
+    names = ("sql", "candidate", "plan", "log_probs", "preview", "attempts")
+    return {name: best.state[name] for name in names} | {"judgement": judgement}  # type: ignore[literal-required]
+
+
+def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
+    """The present answer, then readings from sampled plans, each with other rows; and what that cost."""
+    calls = dict(toolbox.calls)  # what the page shows and races stays the answer's own
+    plans, drawn = _sampled(state, toolbox)
+    own_votes = sum(plan["drawn"] for plan in drawn if plan["text"] == state["plan"])
+    own = Reading(state, cast("Result", toolbox.result), judgement, own_votes)
+    readings: dict[object, Reading] = {fingerprint(own.result, ordered=False): own}
+    steps, new = [plans.step], [plan for plan in drawn if plan["text"] != state["plan"]]
+    if new:
+        first, *more = (slots(state | {"plan": plan["text"]}, toolbox) for plan in new)
+        sqls = ask_model(toolbox, "generate", first, beside=more, attempt=1)
+        steps.append(sqls.step)
+        as_if = cast("State", state | written(state, toolbox, sqls))
+        for candidate, text in zip(candidates_of(state, toolbox, sqls, new), sqls.texts, strict=True):
+            if isinstance(candidate.outcome, Result):
+                known = fingerprint(candidate.outcome, ordered=False)
+                found = readings.get(known) or _reading(as_if, candidate, toolbox.profile.read_sql(text), toolbox)
+                readings[known] = replace(found, votes=found.votes + candidate.drawn)
+    toolbox.calls.update(calls)
+    return list(readings.values()), steps
+
+
+def _sampled(state: State, toolbox: Toolbox) -> tuple[Reply, list[DrawnPlan]]:
+    prompt = slots(state | {"plan": ""}, toolbox)
+    reply = ask_model(toolbox, "plan", prompt, samples=SAMPLES, temperature=TEMPERATURE, attempt=1)
+    return reply, drawn_plans(map(toolbox.profile.read_plan, reply.texts), reply.log_likelihoods, state["reading"])
+
+
+def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: Toolbox) -> Reading:
+    """The candidate as if it were the answer. `written_sql`: as the model wrote it, before repair."""
+    result, sql = cast("Result", candidate.outcome), candidate.sql
+    attempt = Attempt(sql=sql, repaired=sql != written_sql, error=None, row_count=len(result.rows))
+    as_if = state | {
+        "sql": sql,
+        "candidate": written_sql,
+        "plan": candidate.plan,
+        "preview": preview_of(result, toolbox.options.preview_rows),
+        "attempts": [*state["attempts"], attempt],
+    }
+    return Reading(as_if, result, judge(as_if, toolbox.database.schema(), toolbox.calibration), 0)

@@ -1,0 +1,173 @@
+"""How sure an answer is, and the other readings of a doubtful one, with scripted models and a calibration made for the test."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.conversation.conversation import Again, Conversation
+from agent.graph.doubt.calibration import FILE, Calibration, Weight, read_calibration
+from agent.graph.doubt.features import features_of, signs
+from agent.observe.event_json import from_json, to_json
+from agent.observe.events import Answered
+from agent.state import State, opening
+from decoding.errors import ModelUnavailable
+from tests.agent.conftest import Talk
+from tools.databases.database import Database
+
+# An answer without rows is hardly ever right here, and any other mostly.
+CALIBRATION = Calibration(2.0, {"empty": Weight(0.0, 1.0, -4.0)}, 0.5)
+ALL_WRONG = Calibration(-2.0, {"empty": Weight(0.0, 1.0, -0.1)}, 0.5)
+PLAN, NOTHING = "singer: name | SELECT _ FROM _ WHERE _", "SELECT name FROM singer WHERE country = 'Sweden'"
+FRANCE, YOUNG = "SELECT name FROM singer WHERE country = 'France'", "SELECT name FROM singer WHERE age < 40"
+COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"
+OLD = "SELECT name FROM singer WHERE age > 40"
+PLANS = [f"{PLAN} {place}" for place in "abcd"]
+QUESTION = "Which singers are from Sweden?"
+
+
+def doubtful(talk: Talk, *lines: str, calibration: Calibration = ALL_WRONG, **options: Any) -> Conversation:
+    made = talk(PLAN, *lines, **{"second_look": True, **options})
+    made.toolbox.calibration = calibration
+    return made
+
+
+def state(**changes: Any) -> State:
+    found: Any = opening("How many singers are from France?") | {"sql": FRANCE, "candidate": FRANCE, "plan": PLAN}
+    preview = {"columns": ["name"], "rows": [["Ada"]], "row_count": 1, "truncated": False}
+    return found | {"preview": preview} | changes  # type: ignore[no-any-return]
+
+
+def test_a_sure_answer_is_not_looked_at_again(talk: Talk) -> None:
+    answer = doubtful(talk, FRANCE, calibration=CALIBRATION).ask("What are the names of the singers from France?")
+    assert answer.confidence == pytest.approx(0.8808, abs=1e-4)
+    assert (answer.probably_wrong, answer.alternatives, answer.doubts) == (False, [], [])
+
+
+def test_a_doubtful_answer_says_why_and_offers_readings_with_other_rows(talk: Talk) -> None:
+    """Guards against offering the same rows in other words, SQL that fails, and votes at the wrong reading."""
+    answer = doubtful(talk, NOTHING, *PLANS, FRANCE, YOUNG, "SELECT nonsense_xyz FROM singer", OLD).ask(QUESTION)
+    assert answer.probably_wrong and answer.confidence == pytest.approx(0.1091, abs=1e-4)
+    assert "It found no rows." in answer.doubts
+    assert answer.rows == []
+    assert [other["sql"] for other in answer.alternatives] == [FRANCE, OLD]
+    assert [other["votes"] for other in answer.alternatives] == [2, 1]  # Ada and Cy are the young ones, too
+    assert answer.alternatives[0]["words"] == "Takes name from singer. Only rows where country = 'France'."
+    assert answer.votes == 0
+
+
+def test_a_reading_that_is_clearly_surer_becomes_the_answer_and_the_former_is_offered(talk: Talk) -> None:
+    """Guards against rows, SQL and preview of different queries, and against a turn that remembers the former one."""
+    conversation = doubtful(talk, NOTHING, *PLANS, FRANCE, YOUNG, OLD, OLD, calibration=CALIBRATION)
+    answer = conversation.ask(QUESTION)
+    assert (answer.sql, answer.rows) == (FRANCE, [["Ada"], ["Cy"]])
+    assert not answer.probably_wrong and answer.confidence == pytest.approx(0.8808, abs=1e-4)
+    assert [other["sql"] for other in answer.alternatives] == [NOTHING, OLD]
+    assert answer.alternatives[0]["confidence"] == pytest.approx(0.1192, abs=1e-4)
+    assert "Ada, Cy" in answer.answer
+    assert answer.attempts[-1]["sql"] == FRANCE
+    assert conversation.undo() == QUESTION
+
+
+def test_samples_of_the_answers_own_plan_vote_for_it_and_cost_no_statement(talk: Talk) -> None:
+    answer = doubtful(talk, NOTHING, PLAN, PLAN, PLANS[0], PLAN, FRANCE).ask(QUESTION)
+    assert answer.votes == 3
+    assert [other["sql"] for other in answer.alternatives] == [FRANCE]
+
+
+def test_a_second_look_leaves_the_calls_that_the_page_races(talk: Talk) -> None:
+    conversation = doubtful(talk, NOTHING, *PLANS, FRANCE, YOUNG, OLD, OLD)
+    conversation.ask(QUESTION)
+    assert PLAN in str(conversation.toolbox.calls["generate"].messages)
+    assert not any(place in str(conversation.toolbox.calls["generate"].messages) for place in PLANS)
+
+
+def test_without_a_second_look_nothing_more_is_asked(talk: Talk) -> None:
+    answer = doubtful(talk, NOTHING, second_look=False).ask(QUESTION)
+    assert answer.probably_wrong and not answer.alternatives
+    assert [step["name"] for step in answer.steps] == ["link", "plan", "generate", "check", "execute", "answer"]
+
+
+def test_without_a_calibration_only_what_is_seen_is_said(talk: Talk) -> None:
+    answer = talk(PLAN, "SELECT SUM(singer_id) FROM singer", second_look=True).ask("How many singers are there?")
+    assert answer.confidence is None and not answer.probably_wrong
+    assert answer.doubts == ["It computes the sum of a key."]
+
+
+def test_switched_off_nothing_is_judged(talk: Talk) -> None:
+    answer = doubtful(talk, NOTHING, confidence=False).ask(QUESTION)
+    assert (answer.confidence, answer.doubts, answer.features) == (None, [], {})
+
+
+def test_a_failed_answer_has_no_confidence(talk: Talk) -> None:
+    answer = doubtful(talk, "SELECT nonsense_xyz FROM singer", max_attempts=1).ask(QUESTION)
+    assert answer.error is not None and answer.confidence is None and not answer.probably_wrong
+
+
+def test_what_a_rule_changed_is_not_judged(talk: Talk) -> None:
+    """Guards a follow-up that a rule is sure of against doubts that were learned from the model's SQL."""
+    conversation = doubtful(talk, COUNT, second_look=False)
+    conversation.ask("How many singers are from France?")
+    answer = conversation.ask("And from Spain?")
+    assert answer.rows == [[1]] and answer.continues == 1
+    assert answer.confidence is None and not answer.probably_wrong
+
+
+def test_what_was_said_before_is_said(database: Database) -> None:
+    turn = {"question": "Which singers are from France?", "sql": FRANCE}
+    follow_up = state(question="Only the young ones", turns=[turn], reading="follow_up")
+    assert "unsaid_literal" not in {sign.name for sign in signs(follow_up, database.schema())}
+    alone = follow_up | {"turns": []}
+    assert "unsaid_literal" in {sign.name for sign in signs(alone, database.schema())}  # type: ignore[arg-type]
+
+
+def test_a_chosen_reading_is_run_without_the_model(talk: Talk) -> None:
+    conversation = doubtful(talk, NOTHING, *PLANS, FRANCE, FRANCE, FRANCE, FRANCE)
+    other = conversation.ask(QUESTION).alternatives[0]
+    answer = conversation.ask(QUESTION, again=Again(chosen=other["sql"]))
+    assert (answer.sql, answer.rows) == (FRANCE, [["Ada"], ["Cy"]])
+    assert answer.confidence is None  # a person chose it
+    assert not [step for step in answer.steps if step["name"] in ("plan", "generate")]
+
+
+def test_a_chosen_reading_is_judged_by_the_guard_all_the_same(talk: Talk) -> None:
+    answer = doubtful(talk, max_attempts=1).ask(QUESTION, again=Again(chosen="DELETE FROM singer"))
+    assert answer.error is not None and answer.error["kind"] == "refused"
+
+
+def test_an_answer_with_other_readings_comes_back_from_its_line(talk: Talk) -> None:
+    answer = doubtful(talk, NOTHING, *PLANS, FRANCE, YOUNG, OLD, OLD).ask(QUESTION).to_dict()
+    event = from_json(to_json(Answered(answer, 0)))
+    assert isinstance(event, Answered)
+    kept = ("confidence", "probably_wrong", "doubts", "alternatives", "votes", "features")
+    assert {name: event.answer[name] for name in kept} == {name: answer[name] for name in kept}
+
+
+def test_features_are_those_of_the_text_that_ran(database: Database) -> None:
+    """Guards against the likelihood of another text, and against an unknown one that counts as certain."""
+    schema = database.schema()
+    found = features_of(state(log_probs={FRANCE: [0.0, -2.0], YOUNG: [-9.0]}), schema, ())
+    assert found["sql_doubt"] == pytest.approx(0.6946, abs=1e-3)
+    assert features_of(state(log_probs={FRANCE: [0.0]}), schema, ())["sql_doubt"] == pytest.approx(-5.8091, abs=1e-3)
+    assert "sql_doubt" not in features_of(state(log_probs={YOUNG: [-0.1]}), schema, ())
+    assert found["uncovered"] < features_of(state(sql="SELECT title FROM concert"), schema, ())["uncovered"]
+
+
+def test_signs_count_by_strictness(database: Database) -> None:
+    schema = database.schema()
+    wrong = state(sql="SELECT AVG(singer_id) FROM singer WHERE name IN (SELECT year FROM concert)")
+    seen = signs(wrong, schema)
+    found = features_of(wrong, schema, seen)
+    assert (found["strict_signs"], found["other_signs"]) == (1.0, 1.0)
+    assert [sign.name for sign in seen] == ["unjoinable_in", "key_aggregate"]
+
+
+def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_calibration(tmp_path) is None
+    made = Calibration(0.25, {"tables": Weight(1.5, 0.5, -0.3)}, 0.4, {"n": 500})
+    made.write(tmp_path)
+    assert read_calibration(tmp_path) == made
+    (tmp_path / FILE).write_text(json.dumps({"bias": "much"}))
+    with pytest.raises(ModelUnavailable, match="is damaged"):
+        read_calibration(tmp_path)
