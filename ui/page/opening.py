@@ -14,6 +14,7 @@ from decoding.errors import ModelError
 from tools.linking.starter_questions import starters
 from tools.result import OpenError
 from ui.page import panel as panels
+from ui.page.incoming import Incoming
 from ui.page.page import Page
 from ui.page.sidebar import hint_text
 from ui.session.session import Session
@@ -31,12 +32,14 @@ class Opening:
 
     def __init__(self, workspace: Workspace, page: Page, find: Callable[[gr.Request], Session]) -> None:
         self._workspace, self._page, self._find = workspace, page, find
+        self._incoming = Incoming(page.preview, find, self.everything)
 
     @property
     def everywhere(self) -> list[Any]:
         """What a change of data or conversation updates."""
         page = self._page
-        return [page.side.schema, page.chat, page.notice, *self._troubles, page.side.conversations, *page.panel.of_a_turn]
+        data = [page.side.schema, page.side.undo, *self._troubles]
+        return [*data, page.chat, page.notice, page.side.conversations, *page.panel.of_a_turn]
 
     @property
     def _troubles(self) -> list[Any]:
@@ -54,13 +57,20 @@ class Opening:
         return {self._page.notice: gr.update(value=told if session.wants else "", visible=bool(session.wants))}
 
     def _data(self, session: Session) -> Updates:
-        return {self._page.side.schema: schema_html(session.database.schema(), session.database.name)}
+        side, database = self._page.side, session.database
+        schema = schema_html(database.schema(), database.name)
+        return {side.schema: schema, side.undo: gr.update(visible=session.data.can_undo)}
 
     def conversation(self, session: Session) -> Updates:
         """Chat, list and panel."""
         examples = [{"text": question} for question in starters(session.database.schema())]
         chat = gr.update(value=messages(session.view.turns), examples=examples)
-        return {self._page.chat: chat} | self.notice(session) | self.listed(session) | panels.show(self._page.panel, session)
+        return (
+            {self._page.chat: chat}
+            | self.notice(session)
+            | self.listed(session)
+            | panels.show(self._page.panel, session)
+        )
 
     def listed(self, session: Session, text: str = "") -> Updates:
         """The list of conversations."""
@@ -76,10 +86,17 @@ class Opening:
             return {}
         with self._own(session, paths) as files:
             try:
-                session.open_files(files)
+                if not session.data.offer(files).sheets:
+                    session.take(beside=True)
             except OpenError as error:
                 return _told(self._page.side.files_trouble, error) | {self._page.side.files: None}
-        return self.everything(session) | {self._page.side.files: None}
+        return self.everything(session) | self._incoming.shown(session) | {self._page.side.files: None}
+
+    def undo(self, request: gr.Request) -> Updates:
+        """Back to the data that were open before files were taken in."""
+        session = self._find(request)
+        session.undo()
+        return self.everything(session)
 
     @contextmanager
     def _own(self, session: Session, paths: list[str]) -> Iterator[list[Path]]:
@@ -151,7 +168,9 @@ class Opening:
     def wire(self) -> None:
         """Connect the sidebar; called inside the blocks."""
         side, everywhere = self._page.side, self.everywhere
-        _on(side.files.upload, self.files, [side.files], [*everywhere, side.files])
+        _on(side.files.upload, self.files, [side.files], [*everywhere, *self._page.preview.parts, side.files])
+        self._incoming.wire(_on, everywhere)
+        _on(side.undo.click, self.undo, [], everywhere)
         _on(side.open_url.click, self.url, [side.url], [*everywhere, side.url])
         _on(side.url.submit, self.url, [side.url], [*everywhere, side.url])
         _on(side.example.click, self.example, [], everywhere)

@@ -16,11 +16,17 @@ FILE_TYPES = [
 ]  # fmt: skip
 
 
+_FILES_HINT = (
+    "CSV, Excel, Parquet, JSON, SQLite or DuckDB, up to {} MiB. You see how they are read before they are opened."
+)
+
+
 @dataclass(slots=True, eq=False)
 class Sidebar:
     """The components; `settings` in the order of `ui.session.settings.Settings`."""
 
     schema: gr.HTML
+    undo: gr.Button
     files: gr.File
     files_trouble: gr.Markdown
     url: gr.Textbox
@@ -52,14 +58,16 @@ def build_sidebar(workspace: Workspace) -> Sidebar:
 
 def _build_data(workspace: Workspace) -> tuple[Any, ...]:
     schema = gr.HTML(elem_id="schema")
+    undo = gr.Button("Undo: back to the data before", size="sm", elem_id="undo", visible=False)
     with gr.Accordion("Open other data", open=False, elem_id="open"):
         files = gr.File(
             file_count="multiple",
             file_types=FILE_TYPES,
             height=120,
             elem_id="files",
-            label=f"Drop files here: CSV, Parquet, JSON, Excel, SQLite, DuckDB (up to {workspace.rules.upload_mb} MiB)",
+            label="Files",
         )
+        gr.Markdown(_FILES_HINT.format(workspace.rules.upload_mb), elem_classes="hint")
         files_trouble = gr.Markdown(elem_id="files-trouble", elem_classes="trouble", visible=False)
         url = gr.Textbox(
             label="Database URL",
@@ -71,7 +79,7 @@ def _build_data(workspace: Workspace) -> tuple[Any, ...]:
         url_trouble = gr.Markdown(elem_id="url-trouble", elem_classes="trouble", visible=False)
         open_url = gr.Button("Open the URL", elem_id="open-url", visible=workspace.rules.urls)
         example = gr.Button("Open the data that the server began with", elem_id="example")
-    return schema, files, files_trouble, url, url_trouble, open_url, example
+    return schema, undo, files, files_trouble, url, url_trouble, open_url, example
 
 
 def _build_chats() -> tuple[Any, ...]:

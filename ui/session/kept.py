@@ -58,6 +58,11 @@ class KeptConversation:
             self.trouble = f"a conversation cannot be stored ({error})"
             print(f"sqlagent: {self.trouble}", file=sys.stderr)
 
+    def move(self, source: str) -> None:
+        """The conversation is about other data from now on."""
+        if self.id is not None:
+            self._archive.move(self._owner, self.id, source)
+
     def events(self) -> list[Event]:
         """All that is stored of it."""
         return self._archive.events(self._owner, self.id) if self.id else []

@@ -1,6 +1,5 @@
 """One person at the chat: the open database, the conversation, and what is asked of them. No component, no HTML."""
 
-import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,10 +23,10 @@ from decoding.errors import ModelError
 from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.databases.files.export import Format, export
-from tools.databases.open_database import open_database, open_uploads
 from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
 from ui.session.kept import SHARED, KeptConversation, check_open, missing
+from ui.session.open_data import OpenData, Opened, opened_url
 from ui.session.own_files import EXPORTS, remove_files
 from ui.session.retry import Retry, remembered, retry_of
 from ui.session.services import Services
@@ -49,18 +48,27 @@ class Session:
         self.workspace, self.owner, self.folder = workspace, owner, folder
         self.used_s = monotonic()
         self.settings = workspace.default_settings()
-        self.database: Database = workspace.open_default()
-        self.source = EXAMPLE
+        self.data = OpenData(workspace.rules, folder / "data", Opened(workspace.open_default(), EXAMPLE))
         self.wants = ""  # the source of the conversation that is shown, where that is not the one that is open
         self.kept = KeptConversation(workspace.archive, owner)
         self.view = ConversationView()
         self.results: dict[int, Result] = {}  # the newest turn's result, whole
-        self._data, self._files = folder / "data", list[Path]()
+        self._former, self._moved = None, False  # the conversation before files were taken in, and whether it went on
         self._stop = StopSignal()
         self._recall = Recall()
         self._toolbox: Toolbox | None = None
         self._trail = Trail(workspace.log, owner, "ui") if workspace.log else None
         self._busy = threading.Lock()
+
+    @property
+    def database(self) -> Database:
+        """The one that is open."""
+        return self.data.now.database
+
+    @property
+    def source(self) -> str:
+        """What it was opened from."""
+        return self.data.now.source
 
     def ask(
         self, question: str, evidence: str = "", again: int | None = None, ask_back: bool = True,
@@ -179,52 +187,45 @@ class Session:
         with self._occupied():
             yield from race(self._toolbox, step, methods)
 
-    def open_files(self, paths: Sequence[Path]) -> None:
-        """Open files beside those that are open already. Raises OpenError, and then nothing has changed."""
-        copies = [self._data / path.name for path in paths]
-        total = sum(path.stat().st_size for path in [*paths, *self._files])
-        if total > self.workspace.rules.upload_mb << 20:
-            raise OpenError(f"these files are more than the {self.workspace.rules.upload_mb} MiB allowed here")
-        self._data.mkdir(exist_ok=True)
-        for path, copy in zip(paths, copies, strict=True):
-            shutil.copyfile(path, copy)
-        alone = self.wants == f"files: {', '.join(path.name for path in copies)}"
-        files = copies if alone else list(dict.fromkeys([*self._files, *copies]))
-        try:
-            names = ", ".join(path.name for path in files)
-            self._opened(open_uploads(files), f"files: {names}", files)
-        except OpenError:
-            remove_files(copy for copy in copies if copy not in self._files)
-            raise
+    def take(self, *, beside: bool) -> None:
+        """Ask the offered files from now on. `beside` the open ones, the conversation goes on. Raises OpenError."""
+        offered = self.data.offered
+        waits = offered is not None and self.wants == offered.opened.source  # for just these
+        self._moved = beside and bool(self.data.now.files) and not self.wants
+        self.stop()
+        self.data.take(beside=beside and not waits)
+        self._former = self.kept.id
+        self._opened(self._moved)
+
+    def undo(self) -> None:
+        """Go back to what was open before the newest files were taken in, and to the conversation about it."""
+        self.stop()
+        self.data.undo()
+        goes_on = self._moved and self.kept.id == self._former
+        self._opened(goes_on)
+        if self._former and not goes_on:
+            self.resume(self._former)
 
     def open_url(self, url: str) -> None:
         """Raises OpenError."""
-        if not self.workspace.rules.urls:
-            raise OpenError("this server opens no database URLs; put the data into files")
-        if "://" not in url:
-            raise OpenError(
-                "a database URL looks like postgresql://user:password@host/name; drop files instead of paths"
-            )
-        database = open_database(url, isolated=True)
-        self._opened(database, f"url: {database.name}")
+        self._open(opened_url(url, self.workspace.rules))
 
     def open_example(self) -> None:
-        self._opened(self.workspace.open_default(), EXAMPLE)
+        """Raises OpenError."""
+        self._open(Opened(self.workspace.open_default(), EXAMPLE))
 
-    def _opened(self, database: Database, source: str, files: Sequence[Path] = ()) -> None:
-        """From now on this database, which reads these files; others of this session go."""
-        try:
-            database.schema()
-        except OpenError:
-            database.close()
-            raise
+    def _open(self, opened: Opened) -> None:
         self.stop()
-        self.database.close()
-        self.database, self.source = database, source
-        remove_files(set(self._files) - set(files))
-        self._files = list(files)
+        self.data.open(opened)
+        self._opened(goes_on=False)
+
+    def _opened(self, goes_on: bool) -> None:
+        """Another database is open. The conversation goes on, if it can; otherwise a new one begins."""
         self._recall, self._toolbox = Recall(), None
-        if self.wants in (source, database.name):  # the conversation that is shown goes on
+        if goes_on:
+            self.results = {}
+            self.kept.move(self.source)
+        elif self.wants and self.wants in (self.source, self.database.name):
             self.wants, self.results = "", {}
         else:
             self.begin()
@@ -278,7 +279,7 @@ class Session:
 
     def close(self) -> None:
         self.stop()
-        self.database.close()
+        self.data.close()
 
     def _conversation(self, retry: Retry | None, ask_back: bool) -> Conversation:
         settings = replace(self.settings, clarify=self.settings.clarify and ask_back)

@@ -116,6 +116,7 @@ def test_two_people_see_their_own_data_and_files_open(browser: Any, page: Any, a
     bo = open_page(other, address)
     page.click("#open button")
     choose_file(page, "#files button", tmp_path / "shops.csv")
+    page.click("#incoming-alone")
     until(page, "#schema", "shops")
     ask(page, "How many shops?")
     ask(bo, COUNT)

@@ -12,7 +12,7 @@ import pytest
 from agent.conversation.race import NoRace
 from agent.observe.event_json import EventError
 from agent.observe.events import Event, Failed, Started, Wrote
-from tests.ui.workspaces import scripted_workspace, tiny_workspace
+from tests.ui.workspaces import bring, scripted_workspace, tiny_workspace
 from tools.result import OpenError
 from ui.session.conversation_view import ConversationView
 from ui.session.services import GuestRules
@@ -133,8 +133,8 @@ def test_files_join_as_tables_and_are_ones_own(workspace: Workspace, ada: Sessio
     (tmp_path / "shops.csv").write_text("shop_id,city\n1,Paris\n2,Rome\n")
     (tmp_path / "staff.csv").write_text("name\nEve\n")
     bo = workspace.session("two", "bo")
-    ada.open_files([tmp_path / "shops.csv"])
-    ada.open_files([tmp_path / "staff.csv"])
+    bring(ada, tmp_path / "shops.csv")
+    bring(ada, tmp_path / "staff.csv")
     assert [table.name for table in ada.database.schema().tables] == ["shops", "staff"]
     ask(ada, "How many shops?")
     assert rows(ada) == [[2]]
@@ -146,7 +146,7 @@ def test_files_join_as_tables_and_are_ones_own(workspace: Workspace, ada: Sessio
 def test_a_bad_file_changes_nothing(ada: Session, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("")
     with pytest.raises(OpenError, match="empty"):
-        ada.open_files([tmp_path / "x.csv"])
+        bring(ada, tmp_path / "x.csv")
     ask(ada, COUNT)
     assert rows(ada) == [[4]]
 
@@ -156,7 +156,7 @@ def test_too_large_files_and_urls_can_be_forbidden(tmp_path: Path) -> None:
     session = workspace.session("one", "ada")
     (tmp_path / "x.csv").write_text("a\n1\n")
     with pytest.raises(OpenError, match="0 MiB"):
-        session.open_files([tmp_path / "x.csv"])
+        bring(session, tmp_path / "x.csv")
     with pytest.raises(OpenError, match="no database URLs"):
         session.open_url("sqlite:////etc/passwd")
     workspace.close()
