@@ -12,8 +12,8 @@ from ui.page import panel as panels
 from ui.page.opening import warn_if_not_kept
 from ui.page.page import Page
 from ui.page.wiring import Controller
-from ui.session.kept import OtherData
-from ui.session.session import Busy, Session
+from ui.session.kept import Busy, OtherData
+from ui.session.session import Session
 from ui.views.messages import AS_IT_STANDS, ASK_AFRESH, message_turn, messages, turn_messages
 
 LONGEST_QUESTION = 8000  # characters, evidence included

@@ -98,6 +98,14 @@
     if (["Enter", " "].includes(event.key) && event.target.matches("[data-told]")) event.preventDefault(), tell(event.target);
   });
 
+  // Before the editor sees it: Ctrl+Enter runs its SQL.
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !event.target.closest("#sql")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    document.querySelector("#run")?.click();
+  }, { capture: true });
+
   document.addEventListener("input", (event) => {
     const box = event.target;
     if (box.matches("[data-seek]")) {

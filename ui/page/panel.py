@@ -51,6 +51,8 @@ class Panel:
     chart_note: gr.Markdown
     sql: gr.Code
     run: gr.Button
+    halt: gr.Button
+    own: gr.Button
     words: gr.Markdown
     trouble: gr.Markdown
     savings: gr.HTML
@@ -65,7 +67,7 @@ class Panel:
     @property
     def of_a_turn(self) -> list[Any]:
         """What `show` updates."""
-        rest = [self.sql, self.words, self.trouble, self.savings, self.step, self.decoding, self.race_step]
+        rest = [self.sql, self.own, self.words, self.trouble, self.savings, self.step, self.decoding, self.race_step]
         return [self.turn, self.caption, self.table, self.download, *self.of_a_chart, *rest]
 
     @property
@@ -145,10 +147,13 @@ def _build_sql() -> dict[str, Any]:
         elem_id="sql",
         max_lines=10,
     )
-    run = gr.Button("Run this SQL", variant="primary", elem_id="run")
+    with gr.Row(elem_classes="tight"):
+        run = gr.Button("Run this SQL (Ctrl+Enter)", variant="primary", elem_id="run", min_width=140)
+        halt = gr.Button("Stop", variant="stop", elem_id="halt", min_width=140, visible=False)
+        own = gr.Button("Back to the answer's own result", elem_id="own", min_width=140, visible=False)
     words = gr.Markdown(elem_id="words")
     trouble = gr.Markdown(elem_id="trouble")
-    return {"sql": sql, "run": run, "words": words, "trouble": trouble}
+    return {"sql": sql, "run": run, "halt": halt, "own": own, "words": words, "trouble": trouble}
 
 
 def _build_race() -> dict[str, Any]:
@@ -240,7 +245,8 @@ def redraw(panel: Panel, session: Session, index: int, kind: Any, x: int | None,
 def _show_sql(panel: Panel, session: Session, turn: TurnView | None) -> Updates:
     sql = (turn.ran.sql if turn.ran else turn.sql) if turn else ""
     error = turn.ran.error if turn and turn.ran else None
-    return {panel.sql: sql, panel.words: explained(session, sql), panel.trouble: told_error(error)}
+    own = gr.update(visible=bool(turn and turn.ran))
+    return {panel.sql: sql, panel.own: own, panel.words: explained(session, sql), panel.trouble: told_error(error)}
 
 
 def explained(session: Session, sql: str) -> str:

@@ -91,7 +91,7 @@ class ConversationView:
         if isinstance(event, Judged):
             turn.liked = event.liked
         else:
-            turn.ran = event
+            turn.ran = event if event.sql else None  # without SQL, back to the answer's own result
 
 
 def _apply(turn: TurnView, event: Event) -> None:

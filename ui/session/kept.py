@@ -12,6 +12,10 @@ from ui.session.conversation_view import TurnView
 SHARED = "shared file: "  # in front of the file's name, as a source
 
 
+class Busy(RuntimeError):
+    """One question at a time."""
+
+
 class OtherData(OpenError):
     """The conversation is about data that are not open."""
 

@@ -25,7 +25,7 @@ from tools.databases.database import Database
 from tools.databases.files.export import Format, export
 from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
-from ui.session.kept import SHARED, KeptConversation, check_open, missing
+from ui.session.kept import SHARED, Busy, KeptConversation, check_open, missing
 from ui.session.open_data import OpenData, Opened, opened_url
 from ui.session.own_files import EXPORTS, remove_files
 from ui.session.retry import Retry, remembered, retry_of
@@ -35,10 +35,6 @@ from ui.session.shared_file import first_turns, read_shared, write_shared
 STORED_ROWS = 200  # of a result, in the archive and in a shared file
 LONGEST_SQL = 256_000  # characters of a statement that is run by hand
 EXAMPLE = "example"
-
-
-class Busy(RuntimeError):
-    """One question at a time."""
 
 
 class Session:
@@ -53,7 +49,7 @@ class Session:
         self.kept = KeptConversation(workspace.archive, owner)
         self.view = ConversationView()
         self.results: dict[int, Result] = {}  # the newest turn's result, whole
-        self._former, self._moved = None, False  # the conversation before files were taken in, and whether it went on
+        self._former: tuple[str | None, bool] = (None, False)  # the conversation before files came; whether it went on
         self._stop = StopSignal()
         self._recall = Recall()
         self._toolbox: Toolbox | None = None
@@ -75,8 +71,7 @@ class Session:
         reading: Reading | None = None,
     ) -> Iterator[Event]:  # fmt: skip
         """Answer, event by event; closing the iterator stops the answering. `again`: the turn whose question is tried once
-        more, in its place of the conversation; its SQL does not come back. `reading`: as the asker wants the question read.
-        `ask_back`: unless the settings forbid it.
+        more, in its place; its SQL does not come back. `ask_back`: unless the settings forbid it. `reading`: as it is meant.
         """
         happened: list[Event] = []
         with self._occupied():
@@ -142,8 +137,7 @@ class Session:
         self.database.interrupt()
 
     def run_sql(self, sql: str, turn: int) -> Ran:
-        """Run SQL by hand under the same guard and limits as the model's. A statement that is too long is not kept.
-        Raises OtherData."""
+        """Run SQL by hand under the model's guard and limits; what is too long is not kept. Raises OtherData."""
         check_open(self.wants)
         if len(sql) > LONGEST_SQL:
             return Ran(turn, "", error=asdict(QueryError("refused", f"refused: more than {LONGEST_SQL:,} characters")))
@@ -158,6 +152,12 @@ class Session:
         self.view.apply(ran)
         self._store([ran])
         return ran
+
+    def show_own(self, turn: int) -> None:
+        """Back from SQL that was run by hand to what the answer itself found."""
+        self.results = {}
+        self.view.apply(Ran(turn, ""))
+        self._store([Ran(turn, "")])
 
     def judge(self, turn: int, liked: bool | None) -> None:
         judged = Judged(turn, liked)
@@ -191,20 +191,21 @@ class Session:
         """Ask the offered files from now on. `beside` the open ones, the conversation goes on. Raises OpenError."""
         offered = self.data.offered
         waits = offered is not None and self.wants == offered.opened.source  # for just these
-        self._moved = beside and bool(self.data.now.files) and not self.wants
+        goes_on = beside and bool(self.data.now.files) and not self.wants
         self.stop()
         self.data.take(beside=beside and not waits)
-        self._former = self.kept.id
-        self._opened(self._moved)
+        self._former = (self.kept.id, goes_on)
+        self._opened(goes_on)
 
     def undo(self) -> None:
         """Go back to what was open before the newest files were taken in, and to the conversation about it."""
         self.stop()
         self.data.undo()
-        goes_on = self._moved and self.kept.id == self._former
+        former, went_on = self._former
+        goes_on = went_on and self.kept.id == former
         self._opened(goes_on)
-        if self._former and not goes_on:
-            self.resume(self._former)
+        if former and not goes_on:
+            self.resume(former)
 
     def open_url(self, url: str) -> None:
         """Raises OpenError."""

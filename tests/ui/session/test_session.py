@@ -15,8 +15,9 @@ from agent.observe.events import Event, Failed, Started, Wrote
 from tests.ui.workspaces import bring, scripted_workspace, tiny_workspace
 from tools.result import OpenError
 from ui.session.conversation_view import ConversationView
+from ui.session.kept import Busy
 from ui.session.services import GuestRules
-from ui.session.session import Busy, Session
+from ui.session.session import Session
 from ui.session.workspace import Workspace
 
 COUNT, PER_COUNTRY, WRONG, MANY = "How many albums?", "Albums per country?", "Wrong?", "All numbers?"
@@ -120,6 +121,16 @@ def test_sql_by_hand_runs_under_the_same_guard(ada: Session) -> None:
         refused = ada.run_sql(hostile, 0).error
         assert refused is not None and refused["kind"] == "refused"
     assert ada.view.turns[0].ran is not None
+
+
+def test_an_answer_has_its_own_result_back(workspace: Workspace, ada: Session) -> None:
+    ask(ada, COUNT)
+    before = ada.view.turns[0].ran
+    ada.run_sql("SELECT title FROM albums", 0)
+    assert ada.view.turns[0].ran is not None
+    ada.show_own(0)
+    assert ada.view.turns[0].ran is before is None
+    assert ConversationView(workspace.archive.events("ada", ada.kept.id or "")).turns == ada.view.turns
 
 
 def test_an_export_has_all_rows(ada: Session) -> None:
