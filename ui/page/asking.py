@@ -108,7 +108,14 @@ class Asking:
     def wire(self) -> None:
         """Connect chat and question box."""
         page = self._page
-        outputs = [page.question, page.notice, page.chat, page.side.conversations, *page.panel.of_a_turn]
+        outputs = [
+            page.question,
+            page.notice,
+            page.chat,
+            page.side.conversations,
+            page.side.restore,
+            *page.panel.of_a_turn,
+        ]
         how: dict[str, Any] = {
             "outputs": outputs,
             "concurrency_limit": ASKERS,

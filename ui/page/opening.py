@@ -11,13 +11,15 @@ import gradio as gr
 from agent.conversation.archive import Entry
 from agent.observe.event_json import EventError
 from decoding.errors import ModelError
+from tools.example.build import FILE_NAME
+from tools.example.questions import STARTERS
 from tools.linking.starter_questions import starters
 from tools.result import OpenError
 from ui.page import panel as panels
 from ui.page.incoming import Incoming
 from ui.page.page import Page
 from ui.page.sidebar import hint_text
-from ui.session.session import Session
+from ui.session.session import EXAMPLE, Session
 from ui.session.settings import Settings
 from ui.session.workspace import Workspace
 from ui.views.messages import messages
@@ -39,7 +41,7 @@ class Opening:
         """What a change of data or conversation updates."""
         page = self._page
         data = [page.side.schema, page.side.undo, *self._troubles]
-        return [*data, page.chat, page.notice, page.side.conversations, *page.panel.of_a_turn]
+        return [*data, page.chat, page.notice, page.side.conversations, page.side.restore, *page.panel.of_a_turn]
 
     @property
     def _troubles(self) -> list[Any]:
@@ -63,7 +65,7 @@ class Opening:
 
     def conversation(self, session: Session) -> Updates:
         """Chat, list and panel."""
-        examples = [{"text": question} for question in starters(session.database.schema())]
+        examples = [{"text": question} for question in _first_questions(session)]
         chat = gr.update(value=messages(session.view.turns), examples=examples)
         return (
             {self._page.chat: chat}
@@ -78,7 +80,9 @@ class Opening:
         names = [entry.id for entry in entries]
         value = session.kept.id if session.kept.id in names else None
         choices = [(_label(entry), entry.id) for entry in entries]
-        return {self._page.side.conversations: gr.update(choices=choices, value=value)}
+        gone = session.kept.deleted
+        undo = gr.update(visible=gone is not None, value=f"Undo: bring back “{_short(gone.title)}”" if gone else "Undo")
+        return {self._page.side.conversations: gr.update(choices=choices, value=value), self._page.side.restore: undo}
 
     def files(self, paths: list[str] | None, request: gr.Request) -> Updates:
         session = self._find(request)
@@ -143,6 +147,13 @@ class Opening:
             session.delete(name)
         return self.conversation(session)
 
+    def restore(self, request: gr.Request) -> Updates:
+        """Bring the deleted conversation back."""
+        session = self._find(request)
+        session.restore()
+        warn_if_not_kept(session)
+        return self.everything(session)
+
     def share(self, request: gr.Request) -> Updates:
         path = self._find(request).share()
         return {self._page.side.shared: gr.update(value=str(path), visible=True)}
@@ -177,8 +188,9 @@ class Opening:
         _on(side.new.click, self.new, [], everywhere)
         _on(self._page.chat.clear, self.new, [], everywhere)
         _on(side.conversations.input, self.resume, [side.conversations], everywhere)
-        _on(side.search.change, self.search, [side.search], [side.conversations])
+        _on(side.search.change, self.search, [side.search], [side.conversations, side.restore])
         _on(side.delete.click, self.delete, [side.conversations], everywhere)
+        _on(side.restore.click, self.restore, [], everywhere)
         _on(side.share.click, self.share, [], [side.shared])
         _on(side.replay.upload, self.replay, [side.replay], everywhere)
         for part in side.settings:
@@ -204,6 +216,17 @@ def warn_if_not_kept(session: Session) -> None:
     """Say so where what just happened could not be stored."""
     if session.kept.trouble:
         gr.Warning(f"{session.kept.trouble[0].upper()}{session.kept.trouble[1:]}.")
+
+
+def _first_questions(session: Session) -> list[str]:
+    """What to begin with: written questions for the bundled data, others made from the schema."""
+    if session.source == EXAMPLE and session.database.name == Path(FILE_NAME).stem:
+        return [starter.question for starter in STARTERS]
+    return starters(session.database.schema())
+
+
+def _short(title: str) -> str:
+    return title if len(title) <= 30 else f"{title[:29]}…"
 
 
 def _label(entry: Entry) -> str:

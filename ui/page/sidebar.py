@@ -37,6 +37,7 @@ class Sidebar:
     search: gr.Textbox
     conversations: gr.Radio
     delete: gr.Button
+    restore: gr.Button
     share: gr.Button
     shared: gr.DownloadButton
     replay: gr.UploadButton
@@ -90,8 +91,9 @@ def _build_chats() -> tuple[Any, ...]:
         share = gr.Button("Save", size="sm", elem_id="share", min_width=90)
         replay = gr.UploadButton("Open", size="sm", file_types=[".jsonl"], elem_id="replay", min_width=90)
         delete = gr.Button("Delete", size="sm", variant="stop", elem_id="delete", min_width=80)
+    restore = gr.Button("Undo", size="sm", elem_id="restore", visible=False)
     shared = gr.DownloadButton("Download conversation.jsonl", visible=False, variant="primary", elem_id="shared")
-    return new, search, listed, delete, share, shared, replay
+    return new, search, listed, delete, restore, share, shared, replay
 
 
 def _build_settings(workspace: Workspace) -> tuple[Any, ...]:

@@ -83,8 +83,8 @@ class Controller:
         except OtherData as error:
             return {panel.trouble: f"⚠ {plain(str(error))}"}
         warn_if_not_kept(session)
-        updates = {panel.trouble: panels.told_error(ran.error), panel.words: panels.explained(session, sql)}
-        updates |= {panel.own: gr.update(visible=True)}
+        updates: Updates = {panel.own: gr.update(visible=True)}
+        updates |= {panel.trouble: panels.told_error(ran.error), panel.words: panels.explained(session, sql)}
         if ran.error is not None:
             return updates
         shown = panels.show_rows(panel, session, session.view.turns[index], index)
@@ -149,17 +149,7 @@ def wire(workspace: Workspace, page: Page) -> Controller:
         page.blocks.unload(c.unload)
         page.chat.like(c.judge, None, None, api_visibility="private")
         _on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)
-        run_outputs = [
-            panel.run,
-            panel.halt,
-            panel.own,
-            panel.trouble,
-            panel.words,
-            panel.caption,
-            panel.table,
-            panel.download,
-            *panel.of_a_chart,
-        ]
+        run_outputs = [panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows]
         _on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)
         panel.halt.click(c.halt, None, None, queue=False, api_visibility="private")
         _on(panel.own.click, c.show_own, [panel.turn], panel.of_a_turn)

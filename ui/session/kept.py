@@ -3,6 +3,7 @@
 import sqlite3
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from agent.conversation.archive import Archive, ArchiveFull
 from agent.observe.events import Event
@@ -38,6 +39,15 @@ def missing(source: str, turns: Sequence[TurnView], open_source: str, open_name:
     return "" if name in ("", open_name) else name
 
 
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A conversation that is no longer in the archive."""
+
+    title: str
+    source: str
+    events: list[Event]
+
+
 class KeptConversation:
     """One owner's place in the archive. `id` is None until something is stored; `trouble` says why the last events were
     not, or is empty."""
@@ -46,6 +56,27 @@ class KeptConversation:
         self._archive, self._owner = archive, owner
         self.id: str | None = None
         self.trouble = ""
+        self.deleted: Deleted | None = None
+
+    def delete(self, conversation: str) -> None:
+        """Delete one of this owner's conversations; it can be restored until the next is deleted."""
+        entry = self._archive.entry(self._owner, conversation)
+        if entry is not None:
+            self.deleted = Deleted(entry.title, entry.source, self._archive.events(self._owner, conversation))
+            self._archive.delete(self._owner, conversation)
+
+    def restore(self) -> str | None:
+        """The new id of the conversation that was deleted last; None where there is none, or `trouble` says why not."""
+        gone, shown = self.deleted, self.id
+        if gone is None:
+            return None
+        self.id = None
+        self.store(gone.events, gone.source)
+        restored, self.id = self.id, shown
+        if self.trouble:
+            return None
+        self.deleted = None
+        return restored
 
     def store(self, events: Sequence[Event], source: str) -> None:
         """Append events; the first ones begin a conversation about `source`."""

@@ -11,7 +11,6 @@ from agent.conversation.conversation import Again, Conversation
 from agent.conversation.json_values import plain_rows
 from agent.conversation.race import Lane, NoRace, race
 from agent.conversation.records import records
-from agent.graph.readings import entity_of
 from agent.graph.stop_signal import StopSignal
 from agent.graph.toolbox import Toolbox
 from agent.observe.audit import Trail, run_sql
@@ -27,8 +26,8 @@ from tools.result import OpenError, QueryError, Result
 from ui.session.conversation_view import ConversationView
 from ui.session.kept import SHARED, Busy, KeptConversation, check_open, missing
 from ui.session.open_data import OpenData, Opened, opened_url
-from ui.session.own_files import EXPORTS, remove_files
-from ui.session.retry import Retry, remembered, retry_of
+from ui.session.own_files import EXPORTS, fresh_export
+from ui.session.retry import Retry, remember, retry_of
 from ui.session.services import Services
 from ui.session.shared_file import first_turns, read_shared, write_shared
 
@@ -107,6 +106,11 @@ class Session:
         happened.append(event)
         self.view.apply(event)
 
+    def _later(self, event: Event) -> None:
+        """Something is said or done about a turn that is over."""
+        self.view.apply(event)
+        self._store([event])
+
     def _asked(
         self, question: str, evidence: str, again: int | None, ask_back: bool, reading: Reading | None
     ) -> Iterator[Event]:
@@ -149,34 +153,28 @@ class Session:
             count = len(outcome.rows)
             ran = Ran(turn, sql, outcome.columns, rows, count, outcome.truncated, outcome.wall_ms)
             self.results = {turn: outcome}
-        self.view.apply(ran)
-        self._store([ran])
+        self._later(ran)
         return ran
 
     def show_own(self, turn: int) -> None:
         """Back from SQL that was run by hand to what the answer itself found."""
         self.results = {}
-        self.view.apply(Ran(turn, ""))
-        self._store([Ran(turn, "")])
+        self._later(Ran(turn, ""))
 
     def judge(self, turn: int, liked: bool | None) -> None:
-        judged = Judged(turn, liked)
-        self.view.apply(judged)
-        self._store([judged])
+        self._later(Judged(turn, liked))
 
     def export(self, sql: str, kind: Format) -> Path:
         """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
         check_open(self.wants)
         if len(sql) > LONGEST_SQL:
             raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
-        folder = self.folder / EXPORTS
-        remove_files(folder.iterdir())
+        path = fresh_export(self.folder, f"result.{kind}")
         left = (self.workspace.rules.export_mb << 20) - self.workspace.files.exported(self.owner)
         limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
         outcome = run_sql(self._trail, self.database, sql, limits)
         if isinstance(outcome, QueryError):
             raise OpenError(outcome.message)
-        path = folder / f"result.{kind}"
         export(outcome, path, kind, left)
         return path
 
@@ -189,8 +187,7 @@ class Session:
 
     def take(self, *, beside: bool) -> None:
         """Ask the offered files from now on. `beside` the open ones, the conversation goes on. Raises OpenError."""
-        offered = self.data.offered
-        waits = offered is not None and self.wants == offered.opened.source  # for just these
+        waits = self.data.offered is not None and self.wants == self.data.offered.opened.source  # for just these
         goes_on = beside and bool(self.data.now.files) and not self.wants
         self.stop()
         self.data.take(beside=beside and not waits)
@@ -202,9 +199,8 @@ class Session:
         self.stop()
         self.data.undo()
         former, went_on = self._former
-        goes_on = went_on and self.kept.id == former
-        self._opened(goes_on)
-        if former and not goes_on:
+        self._opened(went_on and self.kept.id == former)
+        if former and self.kept.id != former:
             self.resume(former)
 
     def open_url(self, url: str) -> None:
@@ -254,14 +250,18 @@ class Session:
         check_open(self.wants)
         kept = first_turns(self.kept.events(), turns)
         self.begin()
-        for event in kept:
-            self.view.apply(event)
+        self.view = ConversationView(kept)
         self._store(kept)
 
     def delete(self, conversation: str) -> None:
-        self.workspace.archive.delete(self.owner, conversation)
+        self.kept.delete(conversation)
         if conversation == self.kept.id:
             self.begin()
+
+    def restore(self) -> None:
+        """Bring back the conversation that was deleted last, and show it."""
+        if restored := self.kept.restore():
+            self.resume(restored)
 
     def share(self) -> Path:
         """The conversation as a file of events, one a line."""
@@ -273,8 +273,7 @@ class Session:
         """Show a shared file as a new conversation of one's own. Raises EventError."""
         events = read_shared(path)
         self.begin()
-        for event in events:
-            self.view.apply(event)
+        self.view = ConversationView(events)
         self._store(events, source=f"{SHARED}{path.name}")
         self.wants = missing(SHARED, self.view.turns, self.source, self.database.name)
 
@@ -292,9 +291,7 @@ class Session:
             toolbox.options = replace(toolbox.options, knowledge=self.workspace.knowledge)
         self._toolbox = toolbox
         conversation = Conversation(toolbox)
-        for number, turn in remembered(retry.before if retry else self.view.turns):
-            answer = turn.answer or {}
-            conversation.remember(turn.question, turn.sql, number, entity_of(answer.get("rows", ()), turn.row_count))
+        remember(conversation, retry.before if retry else self.view.turns)
         return conversation
 
     def _store(self, events: Sequence[Event], source: str | None = None) -> None:

@@ -136,6 +136,20 @@ def test_a_conversation_is_there_after_a_reload(page: Any) -> None:
     until(page, "#conversations", NAMES)
 
 
+def test_a_conversation_that_was_deleted_comes_back(page: Any) -> None:
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    side_tab(page, "Chats")
+    until(page, "#conversations", NAMES)
+    page.click("#delete")
+    until(page, "#restore", NAMES)
+    assert NAMES not in page.inner_text("#conversations") + page.inner_text("#chat")
+    page.click("#restore")
+    until(page, "#conversations", NAMES)
+    until(page, "#caption", "3 rows")
+    page.wait_for_selector("#restore", state="hidden")
+
+
 def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
     side_tab(page, "Chats")
     choose_file(page, "#replay", Path(__file__).parents[1] / "recorded" / "albums.jsonl")

@@ -193,6 +193,23 @@ def test_a_conversation_is_found_after_a_restart(tmp_path: Path) -> None:
     workspace.close()
 
 
+def test_a_deleted_conversation_can_be_brought_back(workspace: Workspace, ada: Session) -> None:
+    ask(ada, COUNT)
+    before = ada.view.turns
+    assert ada.kept.id is not None
+    ada.delete(ada.kept.id)
+    assert (ada.view.turns, workspace.archive.search("ada")) == ([], [])
+    bo = workspace.session("two", "bo")
+    bo.restore()
+    assert bo.view.turns == []
+    ada.restore()
+    assert ada.view.turns == before and ada.kept.deleted is None
+    ask(ada, PER_COUNTRY)
+    assert [len(workspace.archive.search("ada")), len(ada.view.turns)] == [1, 2]
+    ada.restore()
+    assert len(workspace.archive.search("ada")) == 1
+
+
 def test_an_edited_question_goes_on_in_a_copy(workspace: Workspace, ada: Session) -> None:
     ask(ada, COUNT)
     ask(ada, WRONG)
