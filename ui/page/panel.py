@@ -50,6 +50,7 @@ class Panel:
     words: gr.Markdown
     trouble: gr.Markdown
     savings: gr.HTML
+    measure: gr.Button
     step: gr.Dropdown
     decoding: gr.HTML
     race_parts: gr.Column
@@ -65,7 +66,7 @@ class Panel:
         """What `show` updates."""
         sql = [self.sql_parts, self.sql, self.own, self.words, self.trouble]
         race = [self.race_parts, self.race_step, self.no_race]
-        return [self.turn, *self.of_rows, *sql, self.savings, self.step, self.decoding, *race]
+        return [self.turn, *self.of_rows, *sql, self.savings, self.measure, self.step, self.decoding, *race]
 
     @property
     def of_rows(self) -> list[Any]:
@@ -99,12 +100,13 @@ def build_panel() -> Panel:
             sql = _build_sql()
         with gr.Tab("Savings", id="savings"):
             savings = gr.HTML(savings_html(None, []), elem_id="savings", padding=False)
+            measure = gr.Button("Measure this", elem_id="measure", visible=False)
         with gr.Tab("Decoding", id="decoding"):
             step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="step")
             decoding = gr.HTML(decoding_html(None), elem_id="decoding", padding=False)
         with gr.Tab("Race", id="race"):
             race = _build_race()
-    views: dict[str, Any] = {"savings": savings, "step": step, "decoding": decoding}
+    views: dict[str, Any] = {"savings": savings, "measure": measure, "step": step, "decoding": decoding}
     return Panel(turn=turn, **result, **chart, **sql, **views, **race)
 
 
@@ -195,8 +197,16 @@ def show(panel: Panel, session: Session, index: int | None = None) -> Updates:
     picker = gr.update(choices=choices, value=index if turns else None, visible=bool(turns))
     updates: Updates = {panel.turn: picker}
     updates |= show_rows(panel, session, turn, index)
-    updates |= _show_sql(panel, session, turn) | {panel.savings: savings_html(turn, turns)}
+    updates |= _show_sql(panel, session, turn) | show_savings(panel, session, index)
     return updates | _show_steps(panel, turn)
+
+
+def show_savings(panel: Panel, session: Session, index: int) -> Updates:
+    """What a turn's steps saved; the newest turn's estimates can be measured."""
+    turns = session.view.turns
+    can = session.can_measure and index == len(turns) - 1
+    measure = gr.update(visible=can, value="Measure this instead of estimating it", interactive=True)
+    return {panel.savings: savings_html(turns[index] if turns else None, turns), panel.measure: measure}
 
 
 def show_rows(panel: Panel, session: Session, turn: TurnView | None, index: int) -> Updates:

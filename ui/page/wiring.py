@@ -16,7 +16,7 @@ from ui.session.session import Session
 from ui.session.workspace import Full, NotYours, Workspace
 from ui.views.decoding.decoding_html import decoding_html
 from ui.views.decoding.race_html import race_html
-from ui.views.messages import message_turn
+from ui.views.messages import message_turn, messages
 from ui.views.words import plain
 
 Updates = dict[Any, Any]
@@ -127,6 +127,21 @@ class Controller:
             return decoding_html(None)
         return decoding_html(turns[index].steps[step])
 
+    def measure(self, request: gr.Request) -> Iterator[Updates]:
+        """Decode the newest answer's steps plainly, and show the time that took beside theirs."""
+        session, panel = self.session(request), self.page.panel
+        yield {panel.measure: gr.update(value="Decoding token by token …", interactive=False)}
+        try:
+            session.measure()
+        except (NoRace, Busy, OtherData) as error:
+            gr.Warning(str(error))
+        except Stopped:
+            pass
+        warn_if_not_kept(session)
+        yield panels.show_savings(panel, session, len(session.view.turns) - 1) | {
+            self.page.chat: messages(session.view.turns)
+        }
+
     def race(self, step: str | None, first: list[str], more: list[str], request: gr.Request) -> Any:
         """Stream the race; at most three run."""
         session, methods = self.session(request), [*first, *more]
@@ -159,6 +174,7 @@ def wire(workspace: Workspace, page: Page) -> Controller:
             chosen = [panel.turn, *chart]
             _on(part.input, c.redraw, chosen, panel.of_a_chart)
         _on(panel.step.input, c.decode_view, [panel.turn, panel.step], [panel.decoding])
+        _on(panel.measure.click, c.measure, [], [panel.measure, panel.savings, page.chat])
         _on(panel.race.click, c.race, [panel.race_step, panel.race_methods, panel.race_more], [panel.race_view])
         c.opening.wire()
     return c

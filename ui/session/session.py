@@ -9,12 +9,12 @@ from time import monotonic
 
 from agent.conversation.conversation import Again, Conversation
 from agent.conversation.json_values import plain_rows
-from agent.conversation.race import Lane, NoRace, race
+from agent.conversation.race import Lane, NoRace, plain_time_ms, race
 from agent.conversation.records import records
 from agent.graph.stop_signal import StopSignal
 from agent.graph.toolbox import Toolbox
 from agent.observe.audit import Trail, run_sql
-from agent.observe.events import Asked, Event, Failed, Judged, Ran
+from agent.observe.events import Asked, Event, Failed, Judged, Measured, Ran
 from agent.state import Reading
 from decoding.engine.loop import PromptTooLong
 from decoding.engine.recall import Recall
@@ -184,6 +184,23 @@ class Session:
             raise NoRace("ask a question first: the race decodes a step of its answer again")
         with self._occupied():
             yield from race(self._toolbox, step, methods)
+
+    @property
+    def can_measure(self) -> bool:
+        """Whether steps of the newest answer are estimated, and are still at hand."""
+        turns = self.view.turns
+        return self._toolbox is not None and bool(turns) and bool(turns[-1].estimated) and not self.wants
+
+    def measure(self) -> None:
+        """Time the estimated steps of the newest answer with plain decoding. Raises NoRace, Stopped, Busy, OtherData."""
+        if self._toolbox is None:
+            raise NoRace("ask a question first: only the newest answer's steps can be measured")
+        with self._occupied():
+            last = len(self.view.turns) - 1
+            for place in self.view.turns[last].estimated:
+                step = self.view.turns[last].steps[place]
+                wall_ms = (step.record or {})["wall_ms"]
+                self._later(Measured(last, place, plain_time_ms(self._toolbox, step.name, step.rounds, wall_ms)))
 
     def take(self, *, beside: bool) -> None:
         """Ask the offered files from now on. `beside` the open ones, the conversation goes on. Raises OpenError."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.observe.event_json import EventError, from_json, to_json
-from agent.observe.events import Asked, Event, Judged, Ran
+from agent.observe.events import Asked, Event, Judged, Measured, Ran
 
 LONGEST_SHARED_MB = 32
 
@@ -34,7 +34,7 @@ def first_turns(events: Sequence[Event], turns: int) -> list[Event]:
     turn = -1
     for event in events:
         turn += isinstance(event, Asked)
-        late = isinstance(event, Judged | Ran)
-        if (event.turn if isinstance(event, Judged | Ran) else turn) < turns and (late or turn < turns):
+        late = isinstance(event, Judged | Ran | Measured)
+        if (event.turn if isinstance(event, Judged | Ran | Measured) else turn) < turns and (late or turn < turns):
             kept.append(event)
     return kept

@@ -60,6 +60,7 @@ def test_on_a_phone_the_question_box_stays_in_view(served_at: tuple[Any, str]) -
         box = page.locator("#question").bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= 390
         assert box["y"] > 700 and box["y"] + box["height"] <= 844, (place, box)
+    page.locator("#question textarea").blur()
     edge = page.locator("#question").evaluate("box => getComputedStyle(box).borderTopColor")
     assert edge == "rgb(100, 116, 139)"
     assert page.evaluate("() => getComputedStyle(document.documentElement).colorScheme") == "dark"

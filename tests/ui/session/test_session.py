@@ -253,6 +253,25 @@ def test_the_race_gives_every_lane_the_same_text(tmp_path: Path) -> None:
     workspace.close()
 
 
+def test_what_was_estimated_can_be_measured(tmp_path: Path) -> None:
+    workspace = tiny_workspace(tmp_path)
+    session = workspace.session("one", "ada")
+    with pytest.raises(NoRace):
+        session.measure()
+    ask(session, COUNT)
+    turn = session.view.turns[-1]
+    estimated = turn.estimated
+    assert session.can_measure and estimated
+    before = [(turn.steps[place].record or {})["plain_ms"] for place in estimated]
+    session.measure()
+    after = [turn.steps[place].record or {} for place in estimated]
+    assert {record["plain_ms_source"] for record in after} == {"measured"}
+    assert all(record["plain_ms"] > 0 for record in after) and [r["plain_ms"] for r in after] != before
+    assert not session.can_measure
+    assert ConversationView(workspace.archive.events("ada", session.kept.id or "")).turns == session.view.turns
+    workspace.close()
+
+
 def test_a_vote_shows_how_the_elected_candidate_was_decoded(tmp_path: Path) -> None:
     workspace = tiny_workspace(tmp_path)
     session = workspace.session("one", "ada")
