@@ -17,7 +17,7 @@ FILE_TYPES = [
 
 
 _FILES_HINT = (
-    "CSV, Excel, Parquet, JSON, SQLite or DuckDB, up to {} MiB. You see how they are read before they are opened."
+    "CSV, Excel, Parquet, JSON, SQLite or DuckDB, up to {} MiB. CSV and Excel files are shown before they are opened."
 )
 
 

@@ -3,18 +3,17 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 from agent.conversation.conversation import Again, Conversation
-from agent.conversation.json_values import plain_rows
-from agent.conversation.race import Lane, NoRace, plain_time_ms, race
+from agent.conversation.race import Lane, NoRace, race
 from agent.conversation.records import records
 from agent.graph.stop_signal import StopSignal
 from agent.graph.toolbox import Toolbox
 from agent.observe.audit import Trail, run_sql
-from agent.observe.events import Asked, Event, Failed, Judged, Measured, Ran
+from agent.observe.events import Asked, Event, Failed, Judged, Ran
 from agent.state import Reading
 from decoding.engine.loop import PromptTooLong
 from decoding.engine.recall import Recall
@@ -23,16 +22,14 @@ from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.databases.files.export import Format, export
 from tools.result import OpenError, QueryError, Result
+from ui.session.by_hand import LONGEST_SQL, STORED_ROWS, measured, ran_by_hand
 from ui.session.conversation_view import ConversationView
-from ui.session.kept import SHARED, Busy, KeptConversation, check_open, missing
+from ui.session.kept import SHARED, Busy, KeptConversation, check_open, first_turns, missing, read_shared, write_shared
 from ui.session.open_data import OpenData, Opened, opened_url
 from ui.session.own_files import EXPORTS, fresh_export
 from ui.session.retry import Retry, remember, retry_of
 from ui.session.services import Services
-from ui.session.shared_file import first_turns, read_shared, write_shared
 
-STORED_ROWS = 200  # of a result, in the archive and in a shared file
-LONGEST_SQL = 256_000  # characters of a statement that is run by hand
 EXAMPLE = "example"
 
 
@@ -127,8 +124,7 @@ class Session:
         except (Stopped, ModelError, OpenError, PromptTooLong, ValueError) as error:
             if not started:
                 yield Asked(question, evidence, self.database.name)
-            stopped = isinstance(error, Stopped)
-            yield Failed("Stopped." if stopped else f"{error}", stopped)
+            yield Failed("Stopped.", stopped=True) if isinstance(error, Stopped) else Failed(f"{error}")
 
     @property
     def is_busy(self) -> bool:
@@ -143,17 +139,10 @@ class Session:
     def run_sql(self, sql: str, turn: int) -> Ran:
         """Run SQL by hand under the model's guard and limits; what is too long is not kept. Raises OtherData."""
         check_open(self.wants)
-        if len(sql) > LONGEST_SQL:
-            return Ran(turn, "", error=asdict(QueryError("refused", f"refused: more than {LONGEST_SQL:,} characters")))
-        outcome = run_sql(self._trail, self.database, sql, self.settings.limits())
-        if isinstance(outcome, QueryError):
-            ran = Ran(turn, sql, error=asdict(outcome))
-        else:
-            rows = tuple(map(tuple, plain_rows(outcome.rows[:STORED_ROWS])))
-            count = len(outcome.rows)
-            ran = Ran(turn, sql, outcome.columns, rows, count, outcome.truncated, outcome.wall_ms)
-            self.results = {turn: outcome}
-        self._later(ran)
+        ran, result = ran_by_hand(self._trail, self.database, sql, self.settings.limits(), turn)
+        if ran.sql:
+            self.results = self.results if result is None else {turn: result}
+            self._later(ran)
         return ran
 
     def show_own(self, turn: int) -> None:
@@ -188,19 +177,15 @@ class Session:
     @property
     def can_measure(self) -> bool:
         """Whether steps of the newest answer are estimated, and are still at hand."""
-        turns = self.view.turns
-        return self._toolbox is not None and bool(turns) and bool(turns[-1].estimated) and not self.wants
+        return not self.wants and self._toolbox is not None and any(turn.estimated for turn in self.view.turns[-1:])
 
     def measure(self) -> None:
         """Time the estimated steps of the newest answer with plain decoding. Raises NoRace, Stopped, Busy, OtherData."""
         if self._toolbox is None:
             raise NoRace("ask a question first: only the newest answer's steps can be measured")
         with self._occupied():
-            last = len(self.view.turns) - 1
-            for place in self.view.turns[last].estimated:
-                step = self.view.turns[last].steps[place]
-                wall_ms = (step.record or {})["wall_ms"]
-                self._later(Measured(last, place, plain_time_ms(self._toolbox, step.name, step.rounds, wall_ms)))
+            for event in measured(self._toolbox, self.view.turns):
+                self._later(event)
 
     def take(self, *, beside: bool) -> None:
         """Ask the offered files from now on. `beside` the open ones, the conversation goes on. Raises OpenError."""
@@ -215,9 +200,8 @@ class Session:
         """Go back to what was open before the newest files were taken in, and to the conversation about it."""
         self.stop()
         self.data.undo()
-        former, went_on = self._former
-        self._opened(went_on and self.kept.id == former)
-        if former and self.kept.id != former:
+        self._opened(self._former[1] and self.kept.id == self._former[0])
+        if (former := self._former[0]) and self.kept.id != former:
             self.resume(former)
 
     def open_url(self, url: str) -> None:

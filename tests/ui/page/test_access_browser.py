@@ -23,6 +23,12 @@ NAMELESS = """() => [...document.querySelectorAll("button, input, textarea, sele
     document.getElementById(part.getAttribute("aria-labelledby") || "-")?.innerText].some(name => name?.trim()))
   .map(part => part.outerHTML.slice(0, 160))"""
 
+PALE = """() => [...document.querySelectorAll("#chat summary, #chat td, #chat strong")].flatMap(part => {
+  const around = [];
+  for (let each = part; each; each = each.parentElement) around.push(each);
+  return around.filter(each => getComputedStyle(each).opacity !== "1").map(each => each.className);
+})"""  # what is around text and lets the background through
+
 
 @pytest.fixture
 def served_at(tmp_path: Path) -> Iterator[tuple[Any, str]]:
@@ -46,6 +52,7 @@ def test_everything_that_can_be_used_has_a_name(served_at: tuple[Any, str]) -> N
         page.wait_for_timeout(300)
         found[name] = page.evaluate(NAMELESS)
     assert not any(found.values()), found
+    assert page.evaluate(PALE) == []
 
 
 def test_on_a_phone_the_question_box_stays_in_view(served_at: tuple[Any, str]) -> None:
