@@ -110,6 +110,10 @@ class Archive:
             ORDER BY changed_s DESC LIMIT ?"""
         return [Entry(*row) for row in self._do(query, owner, text, text, text, most)]
 
+    def move(self, owner: str, conversation: str, source: str) -> None:
+        """The conversation is about another source from now on. Does nothing to another owner's."""
+        self._do("UPDATE conversations SET source = ? WHERE id = ? AND owner = ?", source, conversation, owner)
+
     def delete(self, owner: str, conversation: str) -> bool:
         """Delete the conversation; returns whether there was one to delete."""
         if self.entry(owner, conversation) is None:

@@ -71,6 +71,22 @@ def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[L
                 run.close()
 
 
+def plain_time_ms(toolbox: Toolbox, step: str, rounds: Sequence[Round], wall_ms: float) -> float:
+    """The milliseconds that the newest call of `step`, which took `wall_ms` in these rounds, takes with plain decoding. It is
+    decoded again for that; the prefill and what is around the rounds count as they were. Raises NoRace and Stopped."""
+    call = toolbox.calls.get(step)
+    if not isinstance(toolbox.model, FastChatModel) or call is None:
+        raise NoRace("only steps of the newest answer can be measured, and not those of a model elsewhere")
+    with toolbox.model.reserved(1, toolbox.stop.is_set) as model:
+        try:
+            again = model.invoke(list(call.messages), **{**call.options, "decoder": "plain", "options": {}})
+        except ConstraintError as error:
+            raise NoRace("this step left the grammar, and cannot be decoded again as it was") from error
+    toolbox.stop.check()
+    around_ms = max(wall_ms - measure(rounds).wall_ms, 0.0)
+    return measure(rounds[:1]).wall_ms + measure(rounds_of(again)[1:]).wall_ms + around_ms
+
+
 def _run(model: FastChatModel, call: Call, method: str) -> Generator[AIMessageChunk]:
     own = model.settings.options if method == model.settings.decoder else {}
     recall = cast("Recall", call.options["recall"]).copy()

@@ -7,13 +7,14 @@ can be shown without further checks.
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from math import isfinite
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json as parsed
 
 from agent.observe.event_shapes import check_answer, check_error, check_round, check_rows, check_step
-from agent.observe.events import Answered, Event, Finished, Ran, Wrote
+from agent.observe.events import Answered, Event, Finished, Measured, Ran, Wrote
 
 _KINDS: dict[str, TypeAdapter[Any]] = {kind.__name__.lower(): TypeAdapter(kind) for kind in Event.__args__}
 
@@ -54,6 +55,8 @@ def _checked(event: Event) -> Event:
             return replace(event, record=check_step(event.record))
         case Answered():
             return replace(event, answer=check_answer(event.answer))
+        case Measured() if not isfinite(event.plain_ms):
+            raise ValueError("a time that is no number")
         case Ran():
             check_rows(event.columns, event.rows)
             return replace(event, error=event.error and check_error(event.error))

@@ -111,4 +111,13 @@ class Judged:
     liked: bool | None
 
 
-Event = Asked | Waiting | Started | Wrote | Finished | Noted | Unclear | Answered | Failed | Ran | Judged
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A step of a turn's answer (0 is its first) was decoded again token by token, and would have taken so long."""
+
+    turn: int
+    step: int
+    plain_ms: float
+
+
+Event = Asked | Waiting | Started | Wrote | Finished | Noted | Unclear | Answered | Failed | Ran | Judged | Measured

@@ -1,15 +1,33 @@
 """The model that comes with the project, on the bundled database: what its training promises holds."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from agent.assemble import ModelChoice, load_model
+import pytest
+
+from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.conversation.conversation import Conversation
+from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
+from tools.example.questions import STARTERS, ExampleQuestion
 from tools.linking.starter_questions import starters
+from tools.result import Result
 
 QUESTIONS = ("How many customers are there?", "Which artists come from Norway?", "What does the average record cost?")
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return load_model(ModelChoice())
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    opened = open_database(example_database(tmp_path_factory.mktemp("example")))
+    yield opened
+    opened.close()
 
 
 def test_it_knows_the_next_places_by_itself(tmp_path: Path) -> None:
@@ -41,3 +59,17 @@ def test_the_first_questions_of_the_chat_are_answered_alike_in_any_order(tmp_pat
     finally:
         database.close()
     assert len(afresh) == 10
+
+
+@pytest.mark.parametrize("starter", STARTERS, ids=lambda starter: starter.question)
+def test_the_offered_questions_are_answered_right(
+    model: LoadedModel, database: Database, starter: ExampleQuestion
+) -> None:
+    """What is shown has the cells of the rows that SQL written by hand gives."""
+    wanted = database.execute(starter.sql)
+    assert isinstance(wanted, Result)
+    answer = Conversation(model.toolbox(database)).ask(starter.question)
+    shown = [set(map(str, row)) for row in answer.shown["rows"]] if answer.shown else []
+    assert len(shown) == len(wanted.rows)
+    for row in wanted.rows:
+        assert any(set(map(str, row)) <= each for each in shown), (row, shown)

@@ -17,6 +17,14 @@ SIZES = {"desktop": {"width": 1360, "height": 860}, "phone": {"width": 390, "hei
 UNCLEAR = "How many are called Home?"
 NAMES, FOLLOW_UP = "Names of artists?", "only those from France"
 SCRIPT = {NAMES: "SELECT name, country FROM artists ORDER BY name"}
+SALES = """Sales 2023;;;;
+made by;Ann;;;
+
+item;price;sold;share;note
+pen;1.234,50 €;13.02.2023;12 %;1,5
+ink;1.000,00 €;01.03.2023;5 %;n/a
+nib;2,50 €;02.03.2023;7 %;soon
+"""
 TABS = ("Result", "Chart", "SQL", "Savings", "Decoding", "Race")
 
 
@@ -26,9 +34,23 @@ def take(page: Any, folder: Path, name: str) -> None:
     print(folder / f"{name}.png", flush=True)
 
 
+def preview(page: Any, folder: Path, name: str) -> None:
+    """A file that is not taken in."""
+    with TemporaryDirectory() as scratch:
+        file = Path(scratch) / "sales.csv"
+        file.write_text(SALES, encoding="utf-8")
+        page.click("#open > button")
+        choose_file(page, "#files button", file)
+        until(page, "#incoming-view", "As it is read")
+    take(page, folder, name)
+    page.click("#incoming-cancel")
+
+
 def desktop(page: Any, folder: Path, scheme: str) -> None:
     """Empty, asked back, then every tab of a recorded answer."""
     take(page, folder, f"desktop-{scheme}-empty")
+    page.click("#tour button")
+    preview(page, folder, f"desktop-{scheme}-preview")
     ask(page, UNCLEAR)
     until(page, "#chat", "as it stands")
     take(page, folder, f"desktop-{scheme}-clarify")
@@ -50,8 +72,11 @@ def desktop(page: Any, folder: Path, scheme: str) -> None:
 def phone(page: Any, folder: Path, scheme: str) -> None:
     """The chat, the sidebar over it, and the panel below it."""
     settle(2)
+    take(page, folder, f"phone-{scheme}-empty")
+    page.click("#tour button")
     if page.locator(".sidebar.open").count() == 0:
         page.click(".sidebar .toggle-button")
+    preview(page, folder, f"phone-{scheme}-preview")
     side_tab(page, "Chats")
     choose_file(page, "#replay", RECORDED)
     until(page, "#conversations", "per year")

@@ -19,6 +19,7 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.result import Limits
 from ui.session.services import GuestRules
+from ui.session.session import Session
 from ui.session.settings import Settings
 from ui.session.workspace import Workspace
 
@@ -82,6 +83,12 @@ def scripted_workspace(folder: Path, script: Script, pause_s: float = 0.0, rules
     loaded = ScriptedLoaded(script, pause_s)
     archive = Archive(folder / "chats.sqlite", rules.chats_mb)
     return Workspace(ModelChoice(), archive, lambda choice: loaded, music(folder / "music"), rules, {"python": "3"})
+
+
+def bring(session: Session, *files: Path) -> None:
+    """Take files in beside those that are open."""
+    session.data.offer(files)
+    session.take(beside=True)
 
 
 class Brief(Workspace):

@@ -11,6 +11,28 @@ class ExampleQuestion:
     sql: str
 
 
+STARTERS = (
+    ExampleQuestion(
+        "Which store has the most orders?",
+        "SELECT stores.name, COUNT(*) AS orders FROM orders JOIN stores ON orders.store_id = stores.store_id "
+        "GROUP BY stores.store_id, stores.name ORDER BY orders DESC LIMIT 1",
+    ),
+    ExampleQuestion(
+        "Which five albums have the most reviews?",
+        "SELECT albums.title, COUNT(*) AS reviews FROM reviews JOIN albums ON reviews.album_id = albums.album_id "
+        "GROUP BY albums.album_id, albums.title ORDER BY reviews DESC LIMIT 5",
+    ),
+    ExampleQuestion(
+        "How many customers live in each country?",
+        "SELECT country, COUNT(*) AS customers FROM customers GROUP BY country",
+    ),
+    ExampleQuestion(
+        "Which artists come from Norway?",
+        "SELECT name FROM artists WHERE country = 'Norway'",
+    ),
+)
+"""What the chat offers to begin with; the shipped model answers each of them."""
+
 EXAMPLE_QUESTIONS = (
     ExampleQuestion(
         "Which five artists sold the most copies?",

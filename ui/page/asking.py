@@ -12,8 +12,8 @@ from ui.page import panel as panels
 from ui.page.opening import warn_if_not_kept
 from ui.page.page import Page
 from ui.page.wiring import Controller
-from ui.session.kept import OtherData
-from ui.session.session import Busy, Session
+from ui.session.kept import Busy, OtherData
+from ui.session.session import Session
 from ui.views.messages import AS_IT_STANDS, ASK_AFRESH, chosen_reading, message_turn, messages, turn_messages
 
 LONGEST_QUESTION = 8000  # characters, evidence included
@@ -112,7 +112,14 @@ class Asking:
     def wire(self) -> None:
         """Connect chat and question box."""
         page = self._page
-        outputs = [page.question, page.notice, page.chat, page.side.conversations, *page.panel.of_a_turn]
+        outputs = [
+            page.question,
+            page.notice,
+            page.chat,
+            page.side.conversations,
+            page.side.restore,
+            *page.panel.of_a_turn,
+        ]
         how: dict[str, Any] = {
             "outputs": outputs,
             "concurrency_limit": ASKERS,

@@ -11,12 +11,15 @@ import gradio as gr
 from agent.conversation.archive import Entry
 from agent.observe.event_json import EventError
 from decoding.errors import ModelError
+from tools.example.build import FILE_NAME
+from tools.example.questions import STARTERS
 from tools.linking.starter_questions import starters
 from tools.result import OpenError
 from ui.page import panel as panels
+from ui.page.incoming import Incoming
 from ui.page.page import Page
 from ui.page.sidebar import hint_text
-from ui.session.session import Session
+from ui.session.session import EXAMPLE, Session
 from ui.session.settings import Settings
 from ui.session.workspace import Workspace
 from ui.views.messages import messages
@@ -31,19 +34,14 @@ class Opening:
 
     def __init__(self, workspace: Workspace, page: Page, find: Callable[[gr.Request], Session]) -> None:
         self._workspace, self._page, self._find = workspace, page, find
+        self._incoming = Incoming(page.preview, find, self.everything)
 
     @property
     def everywhere(self) -> list[Any]:
         """What a change of data or conversation updates."""
         page = self._page
-        return [
-            page.side.schema,
-            page.chat,
-            page.notice,
-            *self._troubles,
-            page.side.conversations,
-            *page.panel.of_a_turn,
-        ]
+        data = [page.side.schema, page.side.undo, *self._troubles]
+        return [*data, page.chat, page.notice, page.side.conversations, page.side.restore, *page.panel.of_a_turn]
 
     @property
     def _troubles(self) -> list[Any]:
@@ -61,11 +59,13 @@ class Opening:
         return {self._page.notice: gr.update(value=told if session.wants else "", visible=bool(session.wants))}
 
     def _data(self, session: Session) -> Updates:
-        return {self._page.side.schema: schema_html(session.database.schema(), session.database.name)}
+        side, database = self._page.side, session.database
+        schema = schema_html(database.schema(), database.name)
+        return {side.schema: schema, side.undo: gr.update(visible=session.data.can_undo)}
 
     def conversation(self, session: Session) -> Updates:
         """Chat, list and panel."""
-        examples = [{"text": question} for question in starters(session.database.schema())]
+        examples = [{"text": question} for question in _first_questions(session)]
         chat = gr.update(value=messages(session.view.turns), examples=examples)
         return (
             {self._page.chat: chat}
@@ -80,7 +80,9 @@ class Opening:
         names = [entry.id for entry in entries]
         value = session.kept.id if session.kept.id in names else None
         choices = [(_label(entry), entry.id) for entry in entries]
-        return {self._page.side.conversations: gr.update(choices=choices, value=value)}
+        gone = session.kept.deleted
+        undo = gr.update(visible=gone is not None, value=f"Undo: bring back “{_short(gone.title)}”" if gone else "Undo")
+        return {self._page.side.conversations: gr.update(choices=choices, value=value), self._page.side.restore: undo}
 
     def files(self, paths: list[str] | None, request: gr.Request) -> Updates:
         session = self._find(request)
@@ -88,10 +90,17 @@ class Opening:
             return {}
         with self._own(session, paths) as files:
             try:
-                session.open_files(files)
+                if not session.data.offer(files).sheets:
+                    session.take(beside=True)
             except OpenError as error:
                 return _told(self._page.side.files_trouble, error) | {self._page.side.files: None}
-        return self.everything(session) | {self._page.side.files: None}
+        return self.everything(session) | self._incoming.shown(session) | {self._page.side.files: None}
+
+    def undo(self, request: gr.Request) -> Updates:
+        """Back to the data that were open before files were taken in."""
+        session = self._find(request)
+        session.undo()
+        return self.everything(session)
 
     @contextmanager
     def _own(self, session: Session, paths: list[str]) -> Iterator[list[Path]]:
@@ -138,6 +147,13 @@ class Opening:
             session.delete(name)
         return self.conversation(session)
 
+    def restore(self, request: gr.Request) -> Updates:
+        """Bring the deleted conversation back."""
+        session = self._find(request)
+        session.restore()
+        warn_if_not_kept(session)
+        return self.everything(session)
+
     def share(self, request: gr.Request) -> Updates:
         path = self._find(request).share()
         return {self._page.side.shared: gr.update(value=str(path), visible=True)}
@@ -163,15 +179,18 @@ class Opening:
     def wire(self) -> None:
         """Connect the sidebar; called inside the blocks."""
         side, everywhere = self._page.side, self.everywhere
-        _on(side.files.upload, self.files, [side.files], [*everywhere, side.files])
+        _on(side.files.upload, self.files, [side.files], [*everywhere, *self._page.preview.parts, side.files])
+        self._incoming.wire(_on, everywhere)
+        _on(side.undo.click, self.undo, [], everywhere)
         _on(side.open_url.click, self.url, [side.url], [*everywhere, side.url])
         _on(side.url.submit, self.url, [side.url], [*everywhere, side.url])
         _on(side.example.click, self.example, [], everywhere)
         _on(side.new.click, self.new, [], everywhere)
         _on(self._page.chat.clear, self.new, [], everywhere)
         _on(side.conversations.input, self.resume, [side.conversations], everywhere)
-        _on(side.search.change, self.search, [side.search], [side.conversations])
+        _on(side.search.change, self.search, [side.search], [side.conversations, side.restore])
         _on(side.delete.click, self.delete, [side.conversations], everywhere)
+        _on(side.restore.click, self.restore, [], everywhere)
         _on(side.share.click, self.share, [], [side.shared])
         _on(side.replay.upload, self.replay, [side.replay], everywhere)
         for part in side.settings:
@@ -197,6 +216,17 @@ def warn_if_not_kept(session: Session) -> None:
     """Say so where what just happened could not be stored."""
     if session.kept.trouble:
         gr.Warning(f"{session.kept.trouble[0].upper()}{session.kept.trouble[1:]}.")
+
+
+def _first_questions(session: Session) -> list[str]:
+    """What to begin with: written questions for the bundled data, others made from the schema."""
+    if session.source == EXAMPLE and session.database.name == Path(FILE_NAME).stem:
+        return [starter.question for starter in STARTERS]
+    return starters(session.database.schema())
+
+
+def _short(title: str) -> str:
+    return title if len(title) <= 30 else f"{title[:29]}…"
 
 
 def _label(entry: Entry) -> str:

@@ -98,6 +98,14 @@
     if (["Enter", " "].includes(event.key) && event.target.matches("[data-told]")) event.preventDefault(), tell(event.target);
   });
 
+  // Before the editor sees it: Ctrl+Enter runs its SQL.
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !event.target.closest("#sql")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    document.querySelector("#run")?.click();
+  }, { capture: true });
+
   document.addEventListener("input", (event) => {
     const box = event.target;
     if (box.matches("[data-seek]")) {
@@ -119,4 +127,52 @@
     if (window.innerWidth < 768) setTimeout(() => toggle.click(), 50);
   });
   sidebar.observe(document, { childList: true, subtree: true, attributes: true });
+})();
+
+// The tour of the first visit: ten seconds, three places, once.
+(() => {
+  const SEEN = "sqlagent-tour";
+  const STOPS = [
+    ["#question", "Ask in plain words. The SQL is written on this machine, and your data are only read."],
+    ["#panel", "Here are the rows of an answer, its chart, its SQL, and what fast decoding saved."],
+    ["#sidebar", "Open your own files or a database under Data; earlier conversations are under Chats."],
+  ];
+  const STOP_MS = 10000 / STOPS.length;
+
+  const end = (card) => {
+    localStorage.setItem(SEEN, "yes");
+    document.querySelectorAll(".toured").forEach((part) => part.classList.remove("toured"));
+    card.remove();
+  };
+
+  const visit = (card, place) => {
+    if (!card.isConnected) return;
+    document.querySelectorAll(".toured").forEach((part) => part.classList.remove("toured"));
+    if (place >= STOPS.length) return end(card);
+    document.querySelector(STOPS[place][0])?.classList.add("toured");
+    card.querySelector("p").textContent = STOPS[place][1];
+    card.querySelector("small").textContent = `${place + 1} of ${STOPS.length}`;
+    setTimeout(() => visit(card, place + 1), STOP_MS);
+  };
+
+  const begin = () => {
+    const card = document.createElement("aside");
+    card.id = "tour";
+    card.setAttribute("role", "status");
+    card.innerHTML = '<p></p><small></small> <button type="button">Skip the tour</button>';
+    card.querySelector("button").addEventListener("click", () => end(card));
+    document.querySelector(".gradio-container").append(card);
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" || event.target.closest("#question")) end(card);
+    }, { once: true });
+    visit(card, 0);
+  };
+
+  if (localStorage.getItem(SEEN)) return;
+  const stands = new MutationObserver(() => {
+    if (!document.querySelector(".schema details")) return;
+    stands.disconnect();
+    begin();
+  });
+  stands.observe(document, { childList: true, subtree: true });
 })();

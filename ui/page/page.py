@@ -5,6 +5,7 @@ from pathlib import Path
 
 import gradio as gr
 
+from ui.page.incoming import Preview, build_preview
 from ui.page.panel import Panel, build_panel
 from ui.page.sidebar import Sidebar, build_sidebar
 from ui.session.workspace import Workspace
@@ -23,6 +24,7 @@ class Page:
     notice: gr.Markdown
     question: gr.Textbox
     panel: Panel
+    preview: Preview
 
 
 def build_page(workspace: Workspace) -> Page:
@@ -49,7 +51,8 @@ def build_page(workspace: Workspace) -> Page:
                 )
             with gr.Column(scale=5, min_width=330, elem_id="panel"):
                 panel = build_panel()
-    return Page(blocks, former, side, chat, notice, question, panel)
+        preview = build_preview()
+    return Page(blocks, former, side, chat, notice, question, panel, preview)
 
 
 def _build_chat() -> gr.Chatbot:

@@ -5,7 +5,6 @@ from typing import Any
 
 import gradio as gr
 
-from agent.conversation.json_values import plain_rows
 from agent.observe.step_titles import step_title
 from decoding.methods.registry import ready_methods
 from tools.sql.in_words import in_words
@@ -14,23 +13,15 @@ from ui.session.session import Session
 from ui.views.chart_picture import picture
 from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, suggest
 from ui.views.decoding.decoding_html import decoding_html
+from ui.views.result_rows import NO_ROWS, Rows, rows_of
 from ui.views.savings_html import savings_html
-from ui.views.words import counted, milliseconds, plain
+from ui.views.words import counted, plain
 
-SHOWN_ROWS = 2000
+NO_CHART = "**No chart yet.** Where an answer has numbers, they are drawn here."
+NO_SQL = "**No SQL yet.** The query behind an answer appears here. You can change it and run it; it only reads."
+NO_RACE = "**No race yet.** Ask a question first: then its steps can be decoded again, by methods side by side."
 FIRST_METHODS = ("plain", "prompt_lookup", "jacobi_forcing")
 Updates = dict[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What is shown of a result: at most `SHOWN_ROWS` of its `count` rows, and a sentence about them."""
-
-    columns: list[str]
-    rows: list[list[Any]]
-    count: int
-    truncated: bool
-    told: str
 
 
 @dataclass(slots=True, eq=False)
@@ -40,22 +31,30 @@ class Panel:
     turn: gr.Dropdown
     caption: gr.Markdown
     table: gr.Dataframe
+    exports: gr.Row
     export_kind: gr.Dropdown
     export: gr.Button
     download: gr.DownloadButton
+    chart_choices: gr.Row
     chart_kind: gr.Dropdown
     chart_x: gr.Dropdown
     chart_y: gr.Dropdown
     chart_every: gr.Checkbox
     plot: gr.Plot
     chart_note: gr.Markdown
+    sql_parts: gr.Column
     sql: gr.Code
     run: gr.Button
+    halt: gr.Button
+    own: gr.Button
     words: gr.Markdown
     trouble: gr.Markdown
     savings: gr.HTML
+    measure: gr.Button
     step: gr.Dropdown
     decoding: gr.HTML
+    race_parts: gr.Column
+    no_race: gr.Markdown
     race_step: gr.Dropdown
     race_methods: gr.CheckboxGroup
     race_more: gr.CheckboxGroup
@@ -65,12 +64,26 @@ class Panel:
     @property
     def of_a_turn(self) -> list[Any]:
         """What `show` updates."""
-        rest = [self.sql, self.words, self.trouble, self.savings, self.step, self.decoding, self.race_step]
-        return [self.turn, self.caption, self.table, self.download, *self.of_a_chart, *rest]
+        sql = [self.sql_parts, self.sql, self.own, self.words, self.trouble]
+        race = [self.race_parts, self.race_step, self.no_race]
+        return [self.turn, *self.of_rows, *sql, self.savings, self.measure, self.step, self.decoding, *race]
+
+    @property
+    def of_rows(self) -> list[Any]:
+        """What `show_rows` updates."""
+        return [self.caption, self.table, self.exports, self.download, *self.of_a_chart]
 
     @property
     def of_a_chart(self) -> list[Any]:
-        return [self.chart_kind, self.chart_x, self.chart_y, self.chart_every, self.plot, self.chart_note]
+        return [
+            self.chart_choices,
+            self.chart_kind,
+            self.chart_x,
+            self.chart_y,
+            self.chart_every,
+            self.plot,
+            self.chart_note,
+        ]
 
 
 def build_panel() -> Panel:
@@ -87,17 +100,18 @@ def build_panel() -> Panel:
             sql = _build_sql()
         with gr.Tab("Savings", id="savings"):
             savings = gr.HTML(savings_html(None, []), elem_id="savings", padding=False)
+            measure = gr.Button("Measure this", elem_id="measure", visible=False)
         with gr.Tab("Decoding", id="decoding"):
             step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="step")
             decoding = gr.HTML(decoding_html(None), elem_id="decoding", padding=False)
         with gr.Tab("Race", id="race"):
             race = _build_race()
-    views: dict[str, Any] = {"savings": savings, "step": step, "decoding": decoding}
+    views: dict[str, Any] = {"savings": savings, "measure": measure, "step": step, "decoding": decoding}
     return Panel(turn=turn, **result, **chart, **sql, **views, **race)
 
 
 def _build_result() -> dict[str, Any]:
-    caption = gr.Markdown("Ask a question: its rows appear here.", elem_id="caption")
+    caption = gr.Markdown(NO_ROWS, elem_id="caption")
     table = gr.Dataframe(
         interactive=False,
         show_search="filter",
@@ -109,7 +123,7 @@ def _build_result() -> dict[str, Any]:
         visible=False,
         show_row_numbers=True,
     )
-    with gr.Row(elem_classes="tight"):
+    with gr.Row(elem_classes="tight", visible=False) as exports:
         kind = gr.Dropdown(
             [("CSV", "csv"), ("Parquet", "parquet"), ("Excel", "xlsx")],
             value="csv",
@@ -121,48 +135,57 @@ def _build_result() -> dict[str, Any]:
         )
         export = gr.Button("Export all rows", elem_id="export", min_width=140)
         download = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="download", min_width=120)
-    return {"caption": caption, "table": table, "export_kind": kind, "export": export, "download": download}
+    parts = {"caption": caption, "table": table, "exports": exports, "export_kind": kind, "export": export}
+    return parts | {"download": download}
 
 
 def _build_chart() -> dict[str, Any]:
-    with gr.Row(elem_classes="tight"):
+    with gr.Row(elem_classes="tight", visible=False) as choices:
         kind = gr.Dropdown(list(KINDS), value="none", label="Kind", elem_id="chart-kind", min_width=100)
         x = gr.Dropdown([], label="Across", elem_id="chart-x", min_width=100)
         y = gr.Dropdown([], label="Up", elem_id="chart-y", min_width=100)
     plot = gr.Plot(show_label=False, container=False, elem_id="plot", visible=False)
-    note = gr.Markdown(elem_id="chart-note")
+    note = gr.Markdown(NO_CHART, elem_id="chart-note")
     every = gr.Checkbox(False, label="Show all bars", elem_id="chart-every", visible=False)
-    return {"chart_kind": kind, "chart_x": x, "chart_y": y, "chart_every": every, "plot": plot, "chart_note": note}
+    parts = {"chart_choices": choices, "chart_kind": kind, "chart_x": x, "chart_y": y, "chart_every": every}
+    return parts | {"plot": plot, "chart_note": note}
 
 
 def _build_sql() -> dict[str, Any]:
-    sql = gr.Code(
-        language="sql",
-        label="SQL: change it and run it",
-        wrap_lines=True,
-        interactive=True,
-        lines=4,
-        elem_id="sql",
-        max_lines=10,
-    )
-    run = gr.Button("Run this SQL", variant="primary", elem_id="run")
-    words = gr.Markdown(elem_id="words")
+    with gr.Column(visible=False) as parts:
+        sql = gr.Code(
+            language="sql",
+            label="SQL: change it and run it",
+            wrap_lines=True,
+            interactive=True,
+            lines=4,
+            elem_id="sql",
+            max_lines=10,
+        )
+        with gr.Row(elem_classes="tight"):
+            run = gr.Button("Run this SQL (Ctrl+Enter)", variant="primary", elem_id="run", min_width=140)
+            halt = gr.Button("Stop", variant="stop", elem_id="halt", min_width=140, visible=False)
+            own = gr.Button("Back to the answer's own result", elem_id="own", min_width=140, visible=False)
+    words = gr.Markdown(NO_SQL, elem_id="words")
     trouble = gr.Markdown(elem_id="trouble")
-    return {"sql": sql, "run": run, "words": words, "trouble": trouble}
+    return {"sql_parts": parts, "sql": sql, "run": run, "halt": halt, "own": own, "words": words, "trouble": trouble}
 
 
 def _build_race() -> dict[str, Any]:
-    gr.Markdown("Decode a step of the newest answer again with two or three methods, side by side.")
-    step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="race-step")
     ready = ready_methods()
     first = [name for name in FIRST_METHODS if name in ready]
-    methods = gr.CheckboxGroup(first, value=first, label="Methods", elem_id="race-methods")
-    with gr.Accordion("More methods", open=False):
-        others = [name for name in ready if name not in first]
-        more = gr.CheckboxGroup(others, show_label=False, container=False, elem_id="race-more")
-    race = gr.Button("Start the race", variant="primary", elem_id="race")
-    view = gr.HTML(elem_id="race-view", padding=False)
-    return {"race_step": step, "race_methods": methods, "race_more": more, "race": race, "race_view": view}
+    none = gr.Markdown(NO_RACE, elem_id="no-race")
+    with gr.Column(visible=False) as parts:
+        gr.Markdown("Decode a step of the newest answer again with two or three methods, side by side.")
+        step = gr.Dropdown(label="Step", choices=[], interactive=True, elem_id="race-step")
+        methods = gr.CheckboxGroup(first, value=first, label="Methods", elem_id="race-methods")
+        with gr.Accordion("More methods", open=False):
+            others = [name for name in ready if name not in first]
+            more = gr.CheckboxGroup(others, show_label=False, container=False, elem_id="race-more")
+        race = gr.Button("Start the race", variant="primary", elem_id="race")
+        view = gr.HTML(elem_id="race-view", padding=False)
+    chosen: dict[str, Any] = {"race_step": step, "race_methods": methods, "race_more": more}
+    return chosen | {"race_parts": parts, "no_race": none, "race": race, "race_view": view}
 
 
 def show(panel: Panel, session: Session, index: int | None = None) -> Updates:
@@ -174,39 +197,29 @@ def show(panel: Panel, session: Session, index: int | None = None) -> Updates:
     picker = gr.update(choices=choices, value=index if turns else None, visible=bool(turns))
     updates: Updates = {panel.turn: picker}
     updates |= show_rows(panel, session, turn, index)
-    updates |= _show_sql(panel, session, turn) | {panel.savings: savings_html(turn, turns)}
+    updates |= _show_sql(panel, session, turn) | show_savings(panel, session, index)
     return updates | _show_steps(panel, turn)
+
+
+def show_savings(panel: Panel, session: Session, index: int) -> Updates:
+    """What a turn's steps saved; the newest turn's estimates can be measured."""
+    turns = session.view.turns
+    can = session.can_measure and index == len(turns) - 1
+    measure = gr.update(visible=can, value="Measure this instead of estimating it", interactive=True)
+    return {panel.savings: savings_html(turns[index] if turns else None, turns), panel.measure: measure}
 
 
 def show_rows(panel: Panel, session: Session, turn: TurnView | None, index: int) -> Updates:
     """Table, caption and chart of the rows that a turn's newest SQL gave."""
-    own = _rows(session, turn, index)
+    own = rows_of(session, turn, index)
     told = own.told
     if own.count > len(own.rows):
         told += f"; the first {len(own.rows):,} are shown, an export has them all"
     table = gr.update(value={"headers": own.columns, "data": own.rows}, visible=bool(own.columns))
     chart = show_chart(panel, own, suggest(own.columns, own.rows))
-    return {panel.caption: told, panel.table: table, panel.download: gr.update(visible=False)} | chart
-
-
-def _rows(session: Session, turn: TurnView | None, index: int) -> Rows:
-    if turn is None or not turn.is_over:
-        return Rows([], [], 0, False, "Ask a question: its rows appear here.")
-    ran, answer, result = turn.ran, turn.answer or {}, session.results.get(index)
-    seen = answer.get("shown")
-    if ran is not None and ran.error is None:
-        columns, rows, count, truncated = list(ran.columns), list(map(list, ran.rows)), ran.row_count, ran.truncated
-        took = f" in {milliseconds(ran.wall_ms)}, from SQL run by hand"
-    else:
-        columns, rows = (
-            (seen["headings"], seen["rows"]) if seen else (answer.get("columns", []), answer.get("rows", []))
-        )
-        count, truncated, took = turn.row_count, answer.get("truncated", False), ""
-    if result and len(result.columns) == len(columns):  # all rows of the newest SQL; `seen` may have more columns
-        rows = plain_rows(result.rows[:SHOWN_ROWS])
-    cut = ", cut off by the row limit" if truncated else ""
-    told = f"{counted(count, 'row')}{took}{cut}" if columns else "This answer has no rows."
-    return Rows(columns, rows[:SHOWN_ROWS], count, truncated, told)
+    exports = gr.update(visible=bool(own.columns))
+    parts = {panel.caption: told, panel.table: table, panel.exports: exports}
+    return parts | {panel.download: gr.update(visible=False)} | chart
 
 
 def show_chart(panel: Panel, own: Rows, chart: Chart) -> Updates:
@@ -219,19 +232,20 @@ def show_chart(panel: Panel, own: Rows, chart: Chart) -> Updates:
     more = chart.kind == "bar" and len(own.rows) > MOST_BARS
     drawn, note = picture(chart), " ".join(filter(None, (chart.note, partial)))
     return {
+        panel.chart_choices: gr.update(visible=bool(own.columns)),
         panel.chart_kind: gr.update(choices=fitting(own.columns, own.rows), value=chart.kind),
         panel.chart_x: gr.update(choices=choices, value=x),
         panel.chart_y: gr.update(choices=choices, value=y),
         panel.chart_every: gr.update(visible=more, value=more and len(chart.frame) > MOST_BARS),
         panel.plot: gr.update(value=drawn, visible=drawn is not None),
-        panel.chart_note: f"*{note}*" if note else "",
+        panel.chart_note: f"*{note}*" if note else "" if drawn else NO_CHART,
     }
 
 
 def redraw(panel: Panel, session: Session, index: int, kind: Any, x: int | None, y: int | None, every: bool) -> Updates:
     """The chart that a person chose."""
     turn = session.view.turns[index] if 0 <= index < len(session.view.turns) else None
-    own = _rows(session, turn, index)
+    own = rows_of(session, turn, index)
     if not own.columns or (kind != "none" and (x is None or y is None)):
         return show_chart(panel, own, suggest(own.columns, own.rows))
     return show_chart(panel, own, draw(kind, own.columns, own.rows, x or 0, y or 0, every))
@@ -240,7 +254,10 @@ def redraw(panel: Panel, session: Session, index: int, kind: Any, x: int | None,
 def _show_sql(panel: Panel, session: Session, turn: TurnView | None) -> Updates:
     sql = (turn.ran.sql if turn.ran else turn.sql) if turn else ""
     error = turn.ran.error if turn and turn.ran else None
-    return {panel.sql: sql, panel.words: explained(session, sql), panel.trouble: told_error(error)}
+    own = gr.update(visible=bool(turn and turn.ran))
+    words = explained(session, sql) if sql else NO_SQL
+    parts = {panel.sql_parts: gr.update(visible=bool(sql)), panel.sql: sql, panel.own: own}
+    return parts | {panel.words: words, panel.trouble: told_error(error)}
 
 
 def explained(session: Session, sql: str) -> str:
@@ -265,5 +282,7 @@ def _show_steps(panel: Panel, turn: TurnView | None) -> Updates:
     return {
         panel.step: gr.update(choices=choices, value=index),
         panel.decoding: decoding_html(chosen),
+        panel.race_parts: gr.update(visible=bool(names)),
+        panel.no_race: gr.update(visible=not names),
         panel.race_step: gr.update(choices=names, value=names[-1][1] if names else None),
     }

@@ -27,6 +27,19 @@ _POLICY = (
     "style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; img-src 'self' data: blob:; font-src 'self' data:; "
     "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )  # nothing is ever loaded from elsewhere, whatever a question, a cell or a shared file says
+_READABLE = {  # where the theme's own colours have a contrast below 4.5 (WCAG 2, AA)
+    "body_text_color_subdued": "*neutral_500",
+    "body_text_color_subdued_dark": "*neutral_400",
+    "button_primary_background_fill": "*primary_700",
+    "button_primary_background_fill_dark": "*primary_700",
+    "button_primary_background_fill_hover": "*primary_800",
+    "button_primary_background_fill_hover_dark": "*primary_800",
+    "input_placeholder_color": "*neutral_500",
+    "input_placeholder_color_dark": "*neutral_300",
+    "checkbox_label_background_fill_selected": "*primary_700",
+    "checkbox_label_background_fill_selected_dark": "*primary_700",
+    "color_accent": "*primary_700",
+}
 SPARE_THREADS = 32  # for clicks, while each question that waits for the model holds a thread
 
 
@@ -83,7 +96,7 @@ def _mounted(page: Page, workspace: Workspace, serving: Serving) -> FastAPI:
         run_history=False,
         show_error=False,
         enable_monitoring=False,
-        theme=_theme(),
+        theme=theme(),
         css_paths=[FOLDER / "style.css"],
         head=_head(),
     )
@@ -112,9 +125,9 @@ def _signed_in(app: FastAPI) -> Callable[[Cookies], str | None]:
     return user
 
 
-def _theme() -> gr.themes.Base:
+def theme() -> gr.themes.Base:
     """Fonts of the system alone: by plain name, a theme fetches none."""
-    theme = gr.themes.Soft(
+    soft = gr.themes.Soft(
         primary_hue="teal",
         secondary_hue="teal",
         neutral_hue="slate",
@@ -124,7 +137,7 @@ def _theme() -> gr.themes.Base:
     quiet = {"background_fill": "transparent", "text_color": "*body_text_color_subdued", "text_weight": "500"}
     labels = {f"block_{part}_{name}": value for part in ("title", "label") for name, value in quiet.items()}
     dark = {f"{name}_dark": value for name, value in labels.items() if not name.endswith("weight")}
-    return theme.set(**labels, **dark, block_title_padding="0", block_label_padding="4px 8px")
+    return soft.set(**labels, **dark, **_READABLE, block_title_padding="0", block_label_padding="4px 8px")
 
 
 def _head() -> str:

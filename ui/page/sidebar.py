@@ -16,11 +16,17 @@ FILE_TYPES = [
 ]  # fmt: skip
 
 
+_FILES_HINT = (
+    "CSV, Excel, Parquet, JSON, SQLite or DuckDB, up to {} MiB. CSV and Excel files are shown before they are opened."
+)
+
+
 @dataclass(slots=True, eq=False)
 class Sidebar:
     """The components; `settings` in the order of `ui.session.settings.Settings`."""
 
     schema: gr.HTML
+    undo: gr.Button
     files: gr.File
     files_trouble: gr.Markdown
     url: gr.Textbox
@@ -31,6 +37,7 @@ class Sidebar:
     search: gr.Textbox
     conversations: gr.Radio
     delete: gr.Button
+    restore: gr.Button
     share: gr.Button
     shared: gr.DownloadButton
     replay: gr.UploadButton
@@ -52,14 +59,16 @@ def build_sidebar(workspace: Workspace) -> Sidebar:
 
 def _build_data(workspace: Workspace) -> tuple[Any, ...]:
     schema = gr.HTML(elem_id="schema")
+    undo = gr.Button("Undo: back to the data before", size="sm", elem_id="undo", visible=False)
     with gr.Accordion("Open other data", open=False, elem_id="open"):
         files = gr.File(
             file_count="multiple",
             file_types=FILE_TYPES,
             height=120,
             elem_id="files",
-            label=f"Drop files here: CSV, Parquet, JSON, Excel, SQLite, DuckDB (up to {workspace.rules.upload_mb} MiB)",
+            label="Files",
         )
+        gr.Markdown(_FILES_HINT.format(workspace.rules.upload_mb), elem_classes="hint")
         files_trouble = gr.Markdown(elem_id="files-trouble", elem_classes="trouble", visible=False)
         url = gr.Textbox(
             label="Database URL",
@@ -71,7 +80,7 @@ def _build_data(workspace: Workspace) -> tuple[Any, ...]:
         url_trouble = gr.Markdown(elem_id="url-trouble", elem_classes="trouble", visible=False)
         open_url = gr.Button("Open the URL", elem_id="open-url", visible=workspace.rules.urls)
         example = gr.Button("Open the data that the server began with", elem_id="example")
-    return schema, files, files_trouble, url, url_trouble, open_url, example
+    return schema, undo, files, files_trouble, url, url_trouble, open_url, example
 
 
 def _build_chats() -> tuple[Any, ...]:
@@ -82,8 +91,9 @@ def _build_chats() -> tuple[Any, ...]:
         share = gr.Button("Save", size="sm", elem_id="share", min_width=90)
         replay = gr.UploadButton("Open", size="sm", file_types=[".jsonl"], elem_id="replay", min_width=90)
         delete = gr.Button("Delete", size="sm", variant="stop", elem_id="delete", min_width=80)
+    restore = gr.Button("Undo", size="sm", elem_id="restore", visible=False)
     shared = gr.DownloadButton("Download conversation.jsonl", visible=False, variant="primary", elem_id="shared")
-    return new, search, listed, delete, share, shared, replay
+    return new, search, listed, delete, restore, share, shared, replay
 
 
 def _build_settings(workspace: Workspace) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """What the components do: every handler finds its session, calls it, and returns updates. Asking is in `ui.page.asking`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
@@ -11,12 +11,12 @@ from tools.result import OpenError
 from ui.page import panel as panels
 from ui.page.opening import Opening, warn_if_not_kept
 from ui.page.page import Page
-from ui.session.kept import OtherData
-from ui.session.session import Busy, Session
+from ui.session.kept import Busy, OtherData
+from ui.session.session import Session
 from ui.session.workspace import Full, NotYours, Workspace
 from ui.views.decoding.decoding_html import decoding_html
 from ui.views.decoding.race_html import race_html
-from ui.views.messages import message_turn
+from ui.views.messages import message_turn, messages
 from ui.views.words import plain
 
 Updates = dict[Any, Any]
@@ -67,21 +67,43 @@ class Controller:
     def choose(self, index: int | None, request: gr.Request) -> Updates:
         return panels.show(self.page.panel, self.session(request), index)
 
-    def run_sql(self, sql: str, index: int | None, request: gr.Request) -> Updates:
-        """Run what stands in the editor; it belongs to the chosen answer."""
+    def run_sql(self, sql: str, index: int | None, request: gr.Request) -> Iterator[Updates]:
+        """Run what stands in the editor; it belongs to the chosen answer. Until its rows are here it can be stopped."""
         session, panel = self.session(request), self.page.panel
         if index is None or not session.view.turns:
-            return {panel.trouble: "Ask a question first: this SQL is kept with its answer."}
+            yield {panel.trouble: "Ask a question first: this SQL is kept with its answer."}
+            return
+        yield self._running(True) | {panel.trouble: '<span class="spinner"></span> Running …'}
+        yield self._running(False) | self._ran(session, sql, index)
+
+    def _ran(self, session: Session, sql: str, index: int) -> Updates:
+        panel = self.page.panel
         try:
             ran = session.run_sql(sql, index)
         except OtherData as error:
             return {panel.trouble: f"⚠ {plain(str(error))}"}
         warn_if_not_kept(session)
-        updates = {panel.trouble: panels.told_error(ran.error), panel.words: panels.explained(session, sql)}
+        updates: Updates = {panel.own: gr.update(visible=True)}
+        updates |= {panel.trouble: panels.told_error(ran.error), panel.words: panels.explained(session, sql)}
         if ran.error is not None:
             return updates
         shown = panels.show_rows(panel, session, session.view.turns[index], index)
         return updates | shown | {panel.trouble: f"✓ {shown[panel.caption]}. The Result and Chart tabs show them."}
+
+    def _running(self, runs: bool) -> Updates:
+        return {self.page.panel.run: gr.update(visible=not runs), self.page.panel.halt: gr.update(visible=runs)}
+
+    def halt(self, request: gr.Request) -> None:
+        """Stop the SQL that runs by hand; its error says so."""
+        self.session(request).database.interrupt()
+
+    def show_own(self, index: int | None, request: gr.Request) -> Updates:
+        """The answer's own SQL and rows again."""
+        session = self.session(request)
+        if index is not None and index < len(session.view.turns):
+            session.show_own(index)
+            warn_if_not_kept(session)
+        return panels.show(self.page.panel, session, index)
 
     def export(self, sql: str, kind: Any, request: gr.Request) -> Updates:
         """The whole result of the SQL, not what is displayed of it."""
@@ -105,6 +127,21 @@ class Controller:
             return decoding_html(None)
         return decoding_html(turns[index].steps[step])
 
+    def measure(self, request: gr.Request) -> Iterator[Updates]:
+        """Decode the newest answer's steps plainly, and show the time that took beside theirs."""
+        session, panel = self.session(request), self.page.panel
+        yield {panel.measure: gr.update(value="Decoding token by token …", interactive=False)}
+        try:
+            session.measure()
+        except (NoRace, Busy, OtherData) as error:
+            gr.Warning(str(error))
+        except Stopped:
+            pass
+        warn_if_not_kept(session)
+        yield panels.show_savings(panel, session, len(session.view.turns) - 1) | {
+            self.page.chat: messages(session.view.turns)
+        }
+
     def race(self, step: str | None, first: list[str], more: list[str], request: gr.Request) -> Any:
         """Stream the race; at most three run."""
         session, methods = self.session(request), [*first, *more]
@@ -127,14 +164,17 @@ def wire(workspace: Workspace, page: Page) -> Controller:
         page.blocks.unload(c.unload)
         page.chat.like(c.judge, None, None, api_visibility="private")
         _on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)
-        run_outputs = [panel.trouble, panel.words, panel.caption, panel.table, panel.download, *panel.of_a_chart]
+        run_outputs = [panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows]
         _on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)
+        panel.halt.click(c.halt, None, None, queue=False, api_visibility="private")
+        _on(panel.own.click, c.show_own, [panel.turn], panel.of_a_turn)
         _on(panel.export.click, c.export, [panel.sql, panel.export_kind], [panel.download])
         chart: list[Any] = [panel.chart_kind, panel.chart_x, panel.chart_y, panel.chart_every]
         for part in chart:
             chosen = [panel.turn, *chart]
             _on(part.input, c.redraw, chosen, panel.of_a_chart)
         _on(panel.step.input, c.decode_view, [panel.turn, panel.step], [panel.decoding])
+        _on(panel.measure.click, c.measure, [], [panel.measure, panel.savings, page.chat])
         _on(panel.race.click, c.race, [panel.race_step, panel.race_methods, panel.race_more], [panel.race_view])
         c.opening.wire()
     return c

@@ -11,6 +11,7 @@ from agent.observe.events import (
     Failed,
     Finished,
     Judged,
+    Measured,
     Noted,
     Ran,
     Started,
@@ -63,6 +64,13 @@ class TurnView:
         return str(self.answer["sql"] or (tried[-1]["sql"] if tried else ""))
 
     @property
+    def estimated(self) -> list[int]:
+        """The steps, by their places, whose time with plain decoding is estimated and could be measured: each name's last."""
+        last = {step.name: place for place, step in enumerate(self.steps)}
+        records = {place: self.steps[place].record or {} for place in sorted(last.values()) if self.steps[place].rounds}
+        return [place for place, record in records.items() if record.get("plain_ms_source") == "estimated"]
+
+    @property
     def records(self) -> list[dict[str, Any]]:
         return [step.record for step in self.steps if step.record]
 
@@ -79,19 +87,27 @@ class ConversationView:
         """Events that belong to no turn, as a damaged file may have them, change nothing."""
         if isinstance(event, Asked):
             self.turns.append(TurnView(event.question, event.evidence, event.database))
-        elif isinstance(event, Judged | Ran):
+        elif isinstance(event, Judged | Ran | Measured):
             self._afterwards(event)
         elif self.turns:
             _apply(self.turns[-1], event)
 
-    def _afterwards(self, event: Judged | Ran) -> None:
+    def _afterwards(self, event: Judged | Ran | Measured) -> None:
         if not 0 <= event.turn < len(self.turns):
             return
         turn = self.turns[event.turn]
         if isinstance(event, Judged):
             turn.liked = event.liked
+        elif isinstance(event, Measured):
+            _measured(turn, event)
         else:
-            turn.ran = event
+            turn.ran = event if event.sql else None  # without SQL, back to the answer's own result
+
+
+def _measured(turn: TurnView, event: Measured) -> None:
+    record = turn.steps[event.step].record if 0 <= event.step < len(turn.steps) else None
+    if record is not None:
+        record |= {"plain_ms": event.plain_ms, "plain_ms_source": "measured"}
 
 
 def _apply(turn: TurnView, event: Event) -> None:

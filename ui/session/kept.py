@@ -1,15 +1,24 @@
-"""The conversation of one session as the archive has it. Where it cannot be stored it goes on, and is not kept."""
+"""The conversation of one session as the archive has it, and as a file that people hand to each other: events, one a line.
+Where it cannot be stored it goes on, and is not kept."""
 
 import sqlite3
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from agent.conversation.archive import Archive, ArchiveFull
-from agent.observe.events import Event
+from agent.observe.event_json import EventError, from_json, to_json
+from agent.observe.events import Asked, Event, Judged, Measured, Ran
 from tools.result import OpenError
 from ui.session.conversation_view import TurnView
 
+LONGEST_SHARED_MB = 32
 SHARED = "shared file: "  # in front of the file's name, as a source
+
+
+class Busy(RuntimeError):
+    """One question at a time."""
 
 
 class OtherData(OpenError):
@@ -34,6 +43,15 @@ def missing(source: str, turns: Sequence[TurnView], open_source: str, open_name:
     return "" if name in ("", open_name) else name
 
 
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A conversation that is no longer in the archive."""
+
+    title: str
+    source: str
+    events: list[Event]
+
+
 class KeptConversation:
     """One owner's place in the archive. `id` is None until something is stored; `trouble` says why the last events were
     not, or is empty."""
@@ -42,6 +60,27 @@ class KeptConversation:
         self._archive, self._owner = archive, owner
         self.id: str | None = None
         self.trouble = ""
+        self.deleted: Deleted | None = None
+
+    def delete(self, conversation: str) -> None:
+        """Delete one of this owner's conversations; it can be restored until the next is deleted."""
+        entry = self._archive.entry(self._owner, conversation)
+        if entry is not None:
+            self.deleted = Deleted(entry.title, entry.source, self._archive.events(self._owner, conversation))
+            self._archive.delete(self._owner, conversation)
+
+    def restore(self) -> str | None:
+        """The new id of the conversation that was deleted last; None where there is none, or `trouble` says why not."""
+        gone, shown = self.deleted, self.id
+        if gone is None:
+            return None
+        self.id = None
+        self.store(gone.events, gone.source)
+        restored, self.id = self.id, shown
+        if self.trouble:
+            return None
+        self.deleted = None
+        return restored
 
     def store(self, events: Sequence[Event], source: str) -> None:
         """Append events; the first ones begin a conversation about `source`."""
@@ -58,6 +97,42 @@ class KeptConversation:
             self.trouble = f"a conversation cannot be stored ({error})"
             print(f"sqlagent: {self.trouble}", file=sys.stderr)
 
+    def move(self, source: str) -> None:
+        """The conversation is about other data from now on."""
+        if self.id is not None:
+            self._archive.move(self._owner, self.id, source)
+
     def events(self) -> list[Event]:
         """All that is stored of it."""
         return self._archive.events(self._owner, self.id) if self.id else []
+
+
+def write_shared(events: Sequence[Event], path: Path) -> None:
+    """Write events to a new file."""
+    path.write_text("".join(to_json(event) + "\n" for event in events), encoding="utf-8")
+
+
+def read_shared(path: Path) -> list[Event]:
+    """The events of a file. Raises EventError where it is too long, holds no conversation, or a line is no event."""
+    try:
+        if path.stat().st_size > LONGEST_SHARED_MB << 20:
+            raise EventError(f"{path.name} is longer than the {LONGEST_SHARED_MB} MiB that a conversation may have")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise EventError(f"cannot read {path.name}: it is not a text file") from error
+    events = [from_json(line) for line in lines if line.strip()]
+    if not any(isinstance(event, Asked) for event in events):
+        raise EventError(f"{path.name} holds no conversation")
+    return events
+
+
+def first_turns(events: Sequence[Event], turns: int) -> list[Event]:
+    """The events of the first turns, with what was later said of them."""
+    kept: list[Event] = []
+    turn = -1
+    for event in events:
+        turn += isinstance(event, Asked)
+        late = isinstance(event, Judged | Ran | Measured)
+        if (event.turn if isinstance(event, Judged | Ran | Measured) else turn) < turns and (late or turn < turns):
+            kept.append(event)
+    return kept

@@ -82,6 +82,12 @@ class OwnFiles:
         return self._root / hashlib.sha256(owner.encode()).hexdigest()[:32]
 
 
+def fresh_export(folder: Path, name: str) -> Path:
+    """Where a session's next export goes, in the place of the last ones."""
+    remove_files((folder / EXPORTS).iterdir())
+    return folder / EXPORTS / name
+
+
 def remove_files(files: Iterable[Path]) -> None:
     """Remove files, of which some may be gone already."""
     for file in files:

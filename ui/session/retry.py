@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.conversation.conversation import Again
+from agent.conversation.conversation import Again, Conversation
 from agent.follow_ups.follow_up import without_reset
+from agent.graph.readings import entity_of
 from agent.state import Reading
 from ui.session.conversation_view import TurnView
 
@@ -18,6 +19,13 @@ class Retry:
     before: Sequence[TurnView]
     again: Again
     sampled: bool
+
+
+def remember(conversation: Conversation, turns: Sequence[TurnView]) -> None:
+    """Tell a conversation that begins what was asked before."""
+    for number, turn in remembered(turns):
+        answer = turn.answer or {}
+        conversation.remember(turn.question, turn.sql, number, entity_of(answer.get("rows", ()), turn.row_count))
 
 
 def remembered(turns: Sequence[TurnView]) -> list[tuple[int, TurnView]]:

@@ -1,18 +1,15 @@
 """One person at the chat: the open database, the conversation, and what is asked of them. No component, no HTML."""
 
-import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 from agent.conversation.conversation import Again, Conversation
-from agent.conversation.json_values import plain_rows
 from agent.conversation.race import Lane, NoRace, race
 from agent.conversation.records import records
-from agent.graph.readings import entity_of
 from agent.graph.toolbox import StopSignal, Toolbox
 from agent.observe.audit import Trail, run_sql
 from agent.observe.events import Asked, Event, Failed, Judged, Ran
@@ -23,22 +20,16 @@ from decoding.errors import ModelError
 from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.databases.files.export import Format, export
-from tools.databases.open_database import open_database, open_uploads
 from tools.result import OpenError, QueryError, Result
+from ui.session.by_hand import LONGEST_SQL, STORED_ROWS, measured, ran_by_hand
 from ui.session.conversation_view import ConversationView
-from ui.session.kept import SHARED, KeptConversation, check_open, missing
-from ui.session.own_files import EXPORTS, remove_files
-from ui.session.retry import Retry, remembered, retry_of
+from ui.session.kept import SHARED, Busy, KeptConversation, check_open, first_turns, missing, read_shared, write_shared
+from ui.session.open_data import OpenData, Opened, opened_url
+from ui.session.own_files import EXPORTS, fresh_export
+from ui.session.retry import Retry, remember, retry_of
 from ui.session.services import Services
-from ui.session.shared_file import first_turns, read_shared, write_shared
 
-STORED_ROWS = 200  # of a result, in the archive and in a shared file
-LONGEST_SQL = 256_000  # characters of a statement that is run by hand
 EXAMPLE = "example"
-
-
-class Busy(RuntimeError):
-    """One question at a time."""
 
 
 class Session:
@@ -48,27 +39,35 @@ class Session:
         self.workspace, self.owner, self.folder = workspace, owner, folder
         self.used_s = monotonic()
         self.settings = workspace.default_settings()
-        self.database: Database = workspace.open_default()
-        self.source = EXAMPLE
+        self.data = OpenData(workspace.rules, folder / "data", Opened(workspace.open_default(), EXAMPLE))
         self.wants = ""  # the source of the conversation that is shown, where that is not the one that is open
         self.kept = KeptConversation(workspace.archive, owner)
         self.view = ConversationView()
         self.results: dict[int, Result] = {}  # the newest turn's result, whole
-        self._data, self._files = folder / "data", list[Path]()
+        self._former: tuple[str | None, bool] = (None, False)  # the conversation before files came; whether it went on
         self._stop = StopSignal()
         self._recall = Recall()
         self._toolbox: Toolbox | None = None
         self._trail = Trail(workspace.log, owner, "ui") if workspace.log else None
         self._busy = threading.Lock()
 
+    @property
+    def database(self) -> Database:
+        """The one that is open."""
+        return self.data.now.database
+
+    @property
+    def source(self) -> str:
+        """What it was opened from."""
+        return self.data.now.source
+
     def ask(
         self, question: str, evidence: str = "", again: int | None = None, ask_back: bool = True,
         reading: Reading | None = None, chosen: str = "",
     ) -> Iterator[Event]:  # fmt: skip
         """Answer, event by event; closing the iterator stops the answering. `again`: the turn whose question is tried once
-        more, in its place of the conversation; its SQL does not come back. `reading`: as the asker wants the question read.
+        more, in its place; its SQL does not come back. `ask_back`: unless the settings forbid it. `reading`: as it is meant.
         `chosen`: the SQL of the alternative that the asker took.
-        `ask_back`: unless the settings forbid it.
         """
         happened: list[Event] = []
         with self._occupied():
@@ -105,6 +104,11 @@ class Session:
         happened.append(event)
         self.view.apply(event)
 
+    def _later(self, event: Event) -> None:
+        """Something is said or done about a turn that is over."""
+        self.view.apply(event)
+        self._store([event])
+
     def _asked(self, question: str, evidence: str, again: int | None, ask_back: bool, wanted: Again) -> Iterator[Event]:
         started = False
         try:
@@ -118,8 +122,7 @@ class Session:
         except (Stopped, ModelError, OpenError, PromptTooLong, ValueError) as error:
             if not started:
                 yield Asked(question, evidence, self.database.name)
-            stopped = isinstance(error, Stopped)
-            yield Failed("Stopped." if stopped else f"{error}", stopped)
+            yield Failed("Stopped.", stopped=True) if isinstance(error, Stopped) else Failed(f"{error}")
 
     @property
     def is_busy(self) -> bool:
@@ -132,41 +135,33 @@ class Session:
         self.database.interrupt()
 
     def run_sql(self, sql: str, turn: int) -> Ran:
-        """Run SQL by hand under the same guard and limits as the model's. A statement that is too long is not kept.
-        Raises OtherData."""
+        """Run SQL by hand under the model's guard and limits; what is too long is not kept. Raises OtherData."""
         check_open(self.wants)
-        if len(sql) > LONGEST_SQL:
-            return Ran(turn, "", error=asdict(QueryError("refused", f"refused: more than {LONGEST_SQL:,} characters")))
-        outcome = run_sql(self._trail, self.database, sql, self.settings.limits())
-        if isinstance(outcome, QueryError):
-            ran = Ran(turn, sql, error=asdict(outcome))
-        else:
-            rows = tuple(map(tuple, plain_rows(outcome.rows[:STORED_ROWS])))
-            count = len(outcome.rows)
-            ran = Ran(turn, sql, outcome.columns, rows, count, outcome.truncated, outcome.wall_ms)
-            self.results = {turn: outcome}
-        self.view.apply(ran)
-        self._store([ran])
+        ran, result = ran_by_hand(self._trail, self.database, sql, self.settings.limits(), turn)
+        if ran.sql:
+            self.results = self.results if result is None else {turn: result}
+            self._later(ran)
         return ran
 
+    def show_own(self, turn: int) -> None:
+        """Back from SQL that was run by hand to what the answer itself found."""
+        self.results = {}
+        self._later(Ran(turn, ""))
+
     def judge(self, turn: int, liked: bool | None) -> None:
-        judged = Judged(turn, liked)
-        self.view.apply(judged)
-        self._store([judged])
+        self._later(Judged(turn, liked))
 
     def export(self, sql: str, kind: Format) -> Path:
         """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
         check_open(self.wants)
         if len(sql) > LONGEST_SQL:
             raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
-        folder = self.folder / EXPORTS
-        remove_files(folder.iterdir())
+        path = fresh_export(self.folder, f"result.{kind}")
         left = (self.workspace.rules.export_mb << 20) - self.workspace.files.exported(self.owner)
         limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
         outcome = run_sql(self._trail, self.database, sql, limits)
         if isinstance(outcome, QueryError):
             raise OpenError(outcome.message)
-        path = folder / f"result.{kind}"
         export(outcome, path, kind, left)
         return path
 
@@ -177,52 +172,56 @@ class Session:
         with self._occupied():
             yield from race(self._toolbox, step, methods)
 
-    def open_files(self, paths: Sequence[Path]) -> None:
-        """Open files beside those that are open already. Raises OpenError, and then nothing has changed."""
-        copies = [self._data / path.name for path in paths]
-        total = sum(path.stat().st_size for path in [*paths, *self._files])
-        if total > self.workspace.rules.upload_mb << 20:
-            raise OpenError(f"these files are more than the {self.workspace.rules.upload_mb} MiB allowed here")
-        self._data.mkdir(exist_ok=True)
-        for path, copy in zip(paths, copies, strict=True):
-            shutil.copyfile(path, copy)
-        alone = self.wants == f"files: {', '.join(path.name for path in copies)}"
-        files = copies if alone else list(dict.fromkeys([*self._files, *copies]))
-        try:
-            names = ", ".join(path.name for path in files)
-            self._opened(open_uploads(files), f"files: {names}", files)
-        except OpenError:
-            remove_files(copy for copy in copies if copy not in self._files)
-            raise
+    @property
+    def can_measure(self) -> bool:
+        """Whether steps of the newest answer are estimated, and are still at hand."""
+        return not self.wants and self._toolbox is not None and any(turn.estimated for turn in self.view.turns[-1:])
+
+    def measure(self) -> None:
+        """Time the estimated steps of the newest answer with plain decoding. Raises NoRace, Stopped, Busy, OtherData."""
+        if self._toolbox is None:
+            raise NoRace("ask a question first: only the newest answer's steps can be measured")
+        with self._occupied():
+            for event in measured(self._toolbox, self.view.turns):
+                self._later(event)
+
+    def take(self, *, beside: bool) -> None:
+        """Ask the offered files from now on. `beside` the open ones, the conversation goes on. Raises OpenError."""
+        waits = self.data.offered is not None and self.wants == self.data.offered.opened.source  # for just these
+        goes_on = beside and bool(self.data.now.files) and not self.wants
+        self.stop()
+        self.data.take(beside=beside and not waits)
+        self._former = (self.kept.id, goes_on)
+        self._opened(goes_on)
+
+    def undo(self) -> None:
+        """Go back to what was open before the newest files were taken in, and to the conversation about it."""
+        self.stop()
+        self.data.undo()
+        self._opened(self._former[1] and self.kept.id == self._former[0])
+        if (former := self._former[0]) and self.kept.id != former:
+            self.resume(former)
 
     def open_url(self, url: str) -> None:
         """Raises OpenError."""
-        if not self.workspace.rules.urls:
-            raise OpenError("this server opens no database URLs; put the data into files")
-        if "://" not in url:
-            raise OpenError(
-                "a database URL looks like postgresql://user:password@host/name; drop files instead of paths"
-            )
-        database = open_database(url, isolated=True)
-        self._opened(database, f"url: {database.name}")
+        self._open(opened_url(url, self.workspace.rules))
 
     def open_example(self) -> None:
-        self._opened(self.workspace.open_default(), EXAMPLE)
+        """Raises OpenError."""
+        self._open(Opened(self.workspace.open_default(), EXAMPLE))
 
-    def _opened(self, database: Database, source: str, files: Sequence[Path] = ()) -> None:
-        """From now on this database, which reads these files; others of this session go."""
-        try:
-            database.schema()
-        except OpenError:
-            database.close()
-            raise
+    def _open(self, opened: Opened) -> None:
         self.stop()
-        self.database.close()
-        self.database, self.source = database, source
-        remove_files(set(self._files) - set(files))
-        self._files = list(files)
+        self.data.open(opened)
+        self._opened(goes_on=False)
+
+    def _opened(self, goes_on: bool) -> None:
+        """Another database is open. The conversation goes on, if it can; otherwise a new one begins."""
         self._recall, self._toolbox = Recall(), None
-        if self.wants in (source, database.name):  # the conversation that is shown goes on
+        if goes_on:
+            self.results = {}
+            self.kept.move(self.source)
+        elif self.wants and self.wants in (self.source, self.database.name):
             self.wants, self.results = "", {}
         else:
             self.begin()
@@ -250,14 +249,18 @@ class Session:
         check_open(self.wants)
         kept = first_turns(self.kept.events(), turns)
         self.begin()
-        for event in kept:
-            self.view.apply(event)
+        self.view = ConversationView(kept)
         self._store(kept)
 
     def delete(self, conversation: str) -> None:
-        self.workspace.archive.delete(self.owner, conversation)
+        self.kept.delete(conversation)
         if conversation == self.kept.id:
             self.begin()
+
+    def restore(self) -> None:
+        """Bring back the conversation that was deleted last, and show it."""
+        if restored := self.kept.restore():
+            self.resume(restored)
 
     def share(self) -> Path:
         """The conversation as a file of events, one a line."""
@@ -269,14 +272,13 @@ class Session:
         """Show a shared file as a new conversation of one's own. Raises EventError."""
         events = read_shared(path)
         self.begin()
-        for event in events:
-            self.view.apply(event)
+        self.view = ConversationView(events)
         self._store(events, source=f"{SHARED}{path.name}")
         self.wants = missing(SHARED, self.view.turns, self.source, self.database.name)
 
     def close(self) -> None:
         self.stop()
-        self.database.close()
+        self.data.close()
 
     def _conversation(self, retry: Retry | None, ask_back: bool) -> Conversation:
         settings = replace(self.settings, clarify=self.settings.clarify and ask_back)
@@ -288,9 +290,7 @@ class Session:
             toolbox.options = replace(toolbox.options, knowledge=self.workspace.knowledge)
         self._toolbox = toolbox
         conversation = Conversation(toolbox)
-        for number, turn in remembered(retry.before if retry else self.view.turns):
-            answer = turn.answer or {}
-            conversation.remember(turn.question, turn.sql, number, entity_of(answer.get("rows", ()), turn.row_count))
+        remember(conversation, retry.before if retry else self.view.turns)
         return conversation
 
     def _store(self, events: Sequence[Event], source: str | None = None) -> None:

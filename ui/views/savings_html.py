@@ -23,9 +23,7 @@ _SOURCES = {
 def savings_html(turn: TurnView | None, turns: Sequence[TurnView]) -> str:
     """One answer's steps, and the conversation's total below."""
     if turn is None or not turn.records:
-        return (
-            '<p class="hint">Ask a question: here you will see what each step took, and what fast decoding saved.</p>'
-        )
+        return '<p class="none"><b>Nothing saved yet.</b> What each step took, beside what it takes token by token.</p>'
     decoded = [step for step in turn.records if step["decoder"]]
     total = savings(turn.records)
     longest = max((max(step["wall_ms"], step["plain_ms"] or 0.0) for step in decoded), default=1.0) or 1.0

@@ -7,7 +7,7 @@ import pytest
 
 from agent.conversation.records import records
 from agent.observe.event_json import EventError, from_json, to_json
-from agent.observe.events import Answered, Asked, Failed, Finished, Judged, Noted, Ran, Wrote
+from agent.observe.events import Answered, Asked, Failed, Finished, Judged, Measured, Noted, Ran, Wrote
 from agent.observe.node_notes import Note
 from decoding.engine.records.rounds import Round
 from tests.agent.conftest import Talk
@@ -23,6 +23,7 @@ ROUND = Round(0, 0, 1, 7, (5, 6), (-1, 0), (0,), (5, 9), (4,), 0.1, 2.5, 0.2, "s
         Wrote("generate", "SELECT", (ROUND,), {5: "SEL", 6: "x", 9: "ECT", 4: " "}),
         Noted("link", (Note("tables", "singer"), Note("SQL", "SELECT 1", "sql"))),
         Ran(2, "SELECT 1", ("a", "b"), ((1, "x"), (None, "ü")), 2, True, 1.5),
+        Measured(1, 0, 2.5),
         Ran(0, "SELEC", error={"kind": "syntax", "message": "no", "name": None, "position": 3, "candidates": ["x"]}),
         Judged(1, None),
         Failed("Stopped.", True),

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from agent.prompts.profiles.compact import PROMPT_VERSION
 from agent.graph.doubt.calibration import Calibration, read_calibration
+from agent.prompts.profiles.compact import PROMPT_VERSION
 from app.cli import app
 from app.shared import exit_codes
 from decoding.checkpoints.adapters.adapter_files import read_adapter

@@ -116,6 +116,7 @@ def test_two_people_see_their_own_data_and_files_open(browser: Any, page: Any, a
     bo = open_page(other, address)
     page.click("#open button")
     choose_file(page, "#files button", tmp_path / "shops.csv")
+    page.click("#incoming-alone")
     until(page, "#schema", "shops")
     ask(page, "How many shops?")
     ask(bo, COUNT)
@@ -133,6 +134,20 @@ def test_a_conversation_is_there_after_a_reload(page: Any) -> None:
     until(page, "#caption", "3 rows")
     side_tab(page, "Chats")
     until(page, "#conversations", NAMES)
+
+
+def test_a_conversation_that_was_deleted_comes_back(page: Any) -> None:
+    ask(page, NAMES)
+    until(page, "#caption", "3 rows")
+    side_tab(page, "Chats")
+    until(page, "#conversations", NAMES)
+    page.click("#delete")
+    until(page, "#restore", NAMES)
+    assert NAMES not in page.inner_text("#conversations") + page.inner_text("#chat")
+    page.click("#restore")
+    until(page, "#conversations", NAMES)
+    until(page, "#caption", "3 rows")
+    page.wait_for_selector("#restore", state="hidden")
 
 
 def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
@@ -158,6 +173,11 @@ def test_methods_race_on_the_newest_step(browser: Any, tmp_path: Path) -> None:
         page = open_page(browser.new_context(), address)
         ask(page, COUNT)
         until(page, "#chat", "than token by token")
+        tab(page, "Savings")
+        until(page, "#savings", "estimated")
+        page.click("#measure")
+        until(page, "#savings", "also decoded token by token, and timed")
+        page.wait_for_selector("#measure", state="hidden")
         tab(page, "Race")
         page.click("#race")
         until(page, "#race-view .verdict", "identical text")

@@ -46,6 +46,7 @@ def test_a_conversation_keeps_to_its_data(page: Any, tmp_path: Path) -> None:
     (tmp_path / "albums.csv").write_text("album_id,title\n1,One\n2,Two\n")
     page.click("#open > button")
     choose_file(page, "#files button", tmp_path / "albums.csv")
+    page.click("#incoming-alone")
     until(page, "#schema", "2 rows")
     ask(page, COUNT)
     until(page, "#chat", "2")
@@ -58,3 +59,33 @@ def test_a_conversation_keeps_to_its_data(page: Any, tmp_path: Path) -> None:
     ask(page, "How many now?")
     page.wait_for_function("() => document.querySelector('#question textarea').value === 'How many now?'")
     assert "How many now?" not in page.inner_text("#chat")
+
+
+def test_a_file_is_shown_before_it_is_taken_in_and_taking_it_is_undone(page: Any, tmp_path: Path) -> None:
+    """The whole way: titles, another row of names, what is not a number, beside what is open, and back."""
+    (tmp_path / "albums.csv").write_text("album_id,title\n1,One\n2,Two\n")
+    (tmp_path / "rents.csv").write_text(
+        "Rents;;\nshop;rent;since\n1;1.200,50 €;13.02.2023\n2;900,00 €;soon\n3;3 €;1.1.2024\n"
+    )
+    page.click("#open > button")
+    choose_file(page, "#files button", tmp_path / "albums.csv")
+    page.click("#incoming-alone")
+    until(page, "#schema", "2 rows")
+    ask(page, COUNT)
+    until(page, "#chat", "2 albums.")
+    choose_file(page, "#files button", tmp_path / "rents.csv")
+    until(page, "#incoming-view", "1 of 3 values is no date")
+    until(page, "#incoming-view", "in €")
+    assert page.locator("#incoming-view .names").inner_text().split() == ["2", "shop", "rent", "since"]
+    page.click("#incoming-header input")
+    page.click("#incoming-header [role=option]:has-text('row 1')")
+    page.wait_for_function("() => document.querySelector('#incoming-view .names')?.innerText.includes('Rents')")
+    page.click("#incoming-header input")
+    page.click("#incoming-header [role=option]:has-text('row 2')")
+    page.wait_for_function("() => document.querySelector('#incoming-view .names')?.innerText.includes('shop')")
+    page.click("#incoming-beside")
+    until(page, "#schema", "rents")
+    assert COUNT in page.inner_text("#chat") and "albums" in page.inner_text("#schema")
+    page.click("#undo")
+    page.wait_for_function("() => !document.querySelector('#schema').innerText.includes('rents')")
+    assert COUNT in page.inner_text("#chat")

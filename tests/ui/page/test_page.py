@@ -42,9 +42,17 @@ class Site:
     def ask(self, request: Any, question: str) -> list[dict[Any, Any]]:
         return list(self.asking.ask(question, request))
 
+    def run(self, sql: str, turn: int, request: Any) -> dict[Any, Any]:
+        """What the page shows once the SQL has run."""
+        running, done = self.controller.run_sql(sql, turn, request)
+        panel = self.page.panel
+        assert running[panel.halt]["visible"] and not done[panel.halt]["visible"]
+        assert set(done) <= {panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows}
+        return done
+
     def outputs(self) -> list[Any]:
         page: Page = self.page
-        return [page.question, page.chat, page.side.conversations, *page.panel.of_a_turn]
+        return [page.question, page.chat, page.side.conversations, page.side.restore, *page.panel.of_a_turn]
 
 
 def asked_by(session: str, owner: str) -> Any:
@@ -75,10 +83,10 @@ def test_sql_by_hand_changes_the_rows_or_says_why_not(site: Site) -> None:
     visitor = site.visitor("a")
     site.ask(visitor, NAMES)
     panel = site.page.panel
-    ran = site.controller.run_sql("SELECT title, album_id * 2 AS doubled FROM albums", 0, visitor)
+    ran = site.run("SELECT title, album_id * 2 AS doubled FROM albums", 0, visitor)
     assert "4 rows" in ran[panel.trouble] and "4 rows" in ran[panel.caption]
     assert ran[panel.plot]["visible"] and ran[panel.plot]["value"].to_dict()["mark"]["type"] == "bar"
-    refused = site.controller.run_sql("DROP TABLE albums", 0, visitor)
+    refused = site.run("DROP TABLE albums", 0, visitor)
     assert "refused" in refused[panel.trouble]
     assert panel.table not in refused
 
@@ -88,7 +96,7 @@ def test_what_is_too_long_is_neither_asked_nor_kept(site: Site) -> None:
     with pytest.raises(gr.Error, match="characters"):
         site.ask(visitor, "x" * 10_000)
     site.ask(visitor, NAMES)
-    refused = site.controller.run_sql("SELECT '" + "x" * 300_000 + "'", 0, visitor)
+    refused = site.run("SELECT '" + "x" * 300_000 + "'", 0, visitor)
     assert "256,000 characters" in refused[site.page.panel.trouble]
     with pytest.raises(gr.Error, match="256,000"):
         site.controller.export("SELECT '" + "x" * 300_000 + "'", "csv", visitor)

@@ -12,11 +12,12 @@ import pytest
 from agent.conversation.race import NoRace
 from agent.observe.event_json import EventError
 from agent.observe.events import Event, Failed, Started, Wrote
-from tests.ui.workspaces import scripted_workspace, tiny_workspace
+from tests.ui.workspaces import bring, scripted_workspace, tiny_workspace
 from tools.result import OpenError
 from ui.session.conversation_view import ConversationView
+from ui.session.kept import Busy
 from ui.session.services import GuestRules
-from ui.session.session import Busy, Session
+from ui.session.session import Session
 from ui.session.workspace import Workspace
 
 COUNT, PER_COUNTRY, WRONG, MANY = "How many albums?", "Albums per country?", "Wrong?", "All numbers?"
@@ -122,6 +123,16 @@ def test_sql_by_hand_runs_under_the_same_guard(ada: Session) -> None:
     assert ada.view.turns[0].ran is not None
 
 
+def test_an_answer_has_its_own_result_back(workspace: Workspace, ada: Session) -> None:
+    ask(ada, COUNT)
+    before = ada.view.turns[0].ran
+    ada.run_sql("SELECT title FROM albums", 0)
+    assert ada.view.turns[0].ran is not None
+    ada.show_own(0)
+    assert ada.view.turns[0].ran is before is None
+    assert ConversationView(workspace.archive.events("ada", ada.kept.id or "")).turns == ada.view.turns
+
+
 def test_an_export_has_all_rows(ada: Session) -> None:
     ask(ada, MANY)
     assert len(rows(ada)) == 200
@@ -133,8 +144,8 @@ def test_files_join_as_tables_and_are_ones_own(workspace: Workspace, ada: Sessio
     (tmp_path / "shops.csv").write_text("shop_id,city\n1,Paris\n2,Rome\n")
     (tmp_path / "staff.csv").write_text("name\nEve\n")
     bo = workspace.session("two", "bo")
-    ada.open_files([tmp_path / "shops.csv"])
-    ada.open_files([tmp_path / "staff.csv"])
+    bring(ada, tmp_path / "shops.csv")
+    bring(ada, tmp_path / "staff.csv")
     assert [table.name for table in ada.database.schema().tables] == ["shops", "staff"]
     ask(ada, "How many shops?")
     assert rows(ada) == [[2]]
@@ -146,7 +157,7 @@ def test_files_join_as_tables_and_are_ones_own(workspace: Workspace, ada: Sessio
 def test_a_bad_file_changes_nothing(ada: Session, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("")
     with pytest.raises(OpenError, match="empty"):
-        ada.open_files([tmp_path / "x.csv"])
+        bring(ada, tmp_path / "x.csv")
     ask(ada, COUNT)
     assert rows(ada) == [[4]]
 
@@ -156,7 +167,7 @@ def test_too_large_files_and_urls_can_be_forbidden(tmp_path: Path) -> None:
     session = workspace.session("one", "ada")
     (tmp_path / "x.csv").write_text("a\n1\n")
     with pytest.raises(OpenError, match="0 MiB"):
-        session.open_files([tmp_path / "x.csv"])
+        bring(session, tmp_path / "x.csv")
     with pytest.raises(OpenError, match="no database URLs"):
         session.open_url("sqlite:////etc/passwd")
     workspace.close()
@@ -180,6 +191,23 @@ def test_a_conversation_is_found_after_a_restart(tmp_path: Path) -> None:
     assert COUNT in _prompt(again)
     assert len(workspace.archive.search("ada")) == 1
     workspace.close()
+
+
+def test_a_deleted_conversation_can_be_brought_back(workspace: Workspace, ada: Session) -> None:
+    ask(ada, COUNT)
+    before = ada.view.turns
+    assert ada.kept.id is not None
+    ada.delete(ada.kept.id)
+    assert (ada.view.turns, workspace.archive.search("ada")) == ([], [])
+    bo = workspace.session("two", "bo")
+    bo.restore()
+    assert bo.view.turns == []
+    ada.restore()
+    assert ada.view.turns == before and ada.kept.deleted is None
+    ask(ada, PER_COUNTRY)
+    assert [len(workspace.archive.search("ada")), len(ada.view.turns)] == [1, 2]
+    ada.restore()
+    assert len(workspace.archive.search("ada")) == 1
 
 
 def test_an_edited_question_goes_on_in_a_copy(workspace: Workspace, ada: Session) -> None:
@@ -222,6 +250,25 @@ def test_the_race_gives_every_lane_the_same_text(tmp_path: Path) -> None:
     assert all(lane.done and lane.text == plain.text for lane in lanes)
     assert plain.metrics.tokens_per_forward == 1.0
     assert all(lane.rounds for lane in lanes)
+    workspace.close()
+
+
+def test_what_was_estimated_can_be_measured(tmp_path: Path) -> None:
+    workspace = tiny_workspace(tmp_path)
+    session = workspace.session("one", "ada")
+    with pytest.raises(NoRace):
+        session.measure()
+    ask(session, COUNT)
+    turn = session.view.turns[-1]
+    estimated = turn.estimated
+    assert session.can_measure and estimated
+    before = [(turn.steps[place].record or {})["plain_ms"] for place in estimated]
+    session.measure()
+    after = [turn.steps[place].record or {} for place in estimated]
+    assert {record["plain_ms_source"] for record in after} == {"measured"}
+    assert all(record["plain_ms"] > 0 for record in after) and [r["plain_ms"] for r in after] != before
+    assert not session.can_measure
+    assert ConversationView(workspace.archive.events("ada", session.kept.id or "")).turns == session.view.turns
     workspace.close()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import ModelError
-from tests.ui.workspaces import scripted_workspace
+from tests.ui.workspaces import bring, scripted_workspace
 from tools.databases.files.export import ExportError
 from tools.result import OpenError
 from ui.session import workspace as workspaces
@@ -136,10 +136,10 @@ def test_files_that_are_no_longer_open_are_gone(workspace: Workspace, tmp_path: 
     session = workspace.session("one", "ada")
     (tmp_path / "good.csv").write_text("a\n1\n")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
-    session.open_files([tmp_path / "good.csv"])
+    bring(session, tmp_path / "good.csv")
     before = workspace.files.used("ada")
     with pytest.raises(OpenError):
-        session.open_files([tmp_path / "bad.parquet"])
+        bring(session, tmp_path / "bad.parquet")
     assert workspace.files.used("ada") == before > 0
     session.open_example()
     assert workspace.files.used("ada") == 0

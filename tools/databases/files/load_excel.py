@@ -1,4 +1,6 @@
-"""Copies every sheet of a workbook into a DuckDB table of its own. The first row that is not blank names the columns."""
+"""Copies every sheet of a workbook into a DuckDB table of its own. The first row that is neither blank nor a title names the
+columns.
+"""
 
 import datetime
 from collections.abc import Sequence
@@ -11,15 +13,18 @@ from python_calamine import CalamineError, CalamineWorkbook
 from tools.databases.files.dimensions import check_columns, check_workbook
 from tools.databases.files.file_kinds import stem
 from tools.databases.files.insert_columns import create_table, insert_columns
+from tools.databases.files.sheets import DETECT, DETECTED, Headers, Sheet, find_header, sheet_of
 from tools.databases.files.table_names import TableNames, distinct
+from tools.databases.reading.written_values import convert_text_columns
 from tools.result import OpenError
-from tools.schema import Table
 
 BATCH = 8192
 EXACT_INTEGER = 2**53
 
 
-def load_excel(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+def load_excel(
+    connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, headers: Headers = DETECTED
+) -> list[Sheet]:
     """One table per sheet that holds anything; a workbook with one sheet is called by its file. Raises OpenError."""
     check_workbook(path)
     try:
@@ -30,16 +35,24 @@ def load_excel(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNa
     filled = {name: kept for name, rows in sheets.items() if (kept := [row for row in rows if any(map(_given, row))])}
     if not filled:
         raise OpenError(f"{path} has no sheet with anything in it")
-    for sheet, rows in filled.items():
-        wanted = stem(path) if len(filled) == 1 else sheet
-        _load_sheet(connection, path, names.take(wanted, f"{stem(path)}_{sheet}"), rows)
-    return {}
+    loaded = []
+    for name, rows in filled.items():
+        table = names.take(stem(path) if len(filled) == 1 else name, f"{stem(path)}_{name}")
+        chosen = headers.get((path.name, name), DETECT)
+        header = find_header(rows) if chosen in (DETECT, None) else min(chosen or 0, len(rows) - 1)
+        is_named = any(isinstance(cell, str) and cell.strip() for cell in rows[header]) and chosen is not None
+        _load_sheet(connection, path, table, rows[header:], is_named)
+        found = convert_text_columns(connection, table)
+        loaded.append(sheet_of(connection, table, path, name, rows, header, found))
+    return loaded
 
 
-def _load_sheet(connection: duckdb.DuckDBPyConnection, path: Path, table: str, rows: list[list[Any]]) -> None:
-    has_header = any(isinstance(cell, str) and cell.strip() for cell in rows[0])
-    header = [_shown(cell) for cell in rows[0]] if has_header else [""] * len(rows[0])
-    columns = [list(column) for column in zip(*rows[has_header:], strict=True)] or [[] for _ in header]
+def _load_sheet(
+    connection: duckdb.DuckDBPyConnection, path: Path, table: str, rows: list[list[Any]], is_named: bool
+) -> None:
+    """Rows from the one on that names the columns, where one does."""
+    header = [_shown(cell) for cell in rows[0]] if is_named else [""] * len(rows[0])
+    columns = [list(column) for column in zip(*rows[is_named:], strict=True)] or [[] for _ in header]
     used = [index for index, column in enumerate(columns) if header[index].strip() or any(map(_given, column))]
     columns = [[cell if _given(cell) else None for cell in columns[index]] for index in used]
     check_columns(path, len(used))

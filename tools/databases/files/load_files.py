@@ -6,7 +6,8 @@ this user, never beside a source.
 
 import re
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +19,16 @@ from tools.databases.files.dimensions import check_csv
 from tools.databases.files.file_kinds import FileKind, leave_out, stem
 from tools.databases.files.load_excel import load_excel
 from tools.databases.files.load_sqlite import VIEW_DEADLINE_S, load_sqlite
+from tools.databases.files.sheets import DETECT, DETECTED, FirstRows, Headers, Sheet, find_header, first_rows, sheet_of
 from tools.databases.files.table_names import TableNames
+from tools.databases.reading.written_values import Finding, NumberForm, convert_text_columns
 from tools.processes.temporary_folders import new_folder, remove_folder, spill_folder
 from tools.processes.watchdog import Watchdog
 from tools.result import OpenError
 from tools.schema import Table
 
 Loader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames], dict[str, Table]]
+SheetLoader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames, Headers], list[Sheet]]
 
 _CSV_ATTEMPTS = (
     "",
@@ -42,29 +46,38 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Tables that were copied, first come first, what their sources said of them (name -> table), and the files that could not
-    be read, with the reason."""
+    """Tables that were copied, first come first, what their sources said of them (name -> table), the files that could not be
+    read, with the reason, and how the tables of CSV files and workbooks were read."""
 
     names: tuple[str, ...]
     notes: dict[str, Table]
     left_out: tuple[tuple[Path, str], ...] = ()
+    sheets: tuple[Sheet, ...] = ()
 
 
 Copier = Callable[[Sequence[tuple[Path, FileKind]], Path, Collection[Path]], Copied]
 
 
 def copy_files(
-    files: Sequence[tuple[Path, FileKind]], copy: Path, optional: Collection[Path] = (), memory_mb: int | None = None
+    files: Sequence[tuple[Path, FileKind]],
+    copy: Path,
+    optional: Collection[Path] = (),
+    memory_mb: int | None = None,
+    headers: Headers = DETECTED,
 ) -> Copied:
     """Copy all tables of `files` into a new DuckDB file. `optional`: those that are left out if they cannot be read, as long as
-    there is another. Raises OpenError, naming the file at fault.
+    there is another. `headers`: the rows that name columns, where somebody chose them. Raises OpenError, naming the file at
+    fault.
     """
-    names, notes, left_out = TableNames(), dict[str, Table](), list[tuple[Path, str]]()
+    names, notes, left_out, sheets = TableNames(), dict[str, Table](), list[tuple[Path, str]](), list[Sheet]()
     try:
         with duckdb.connect(str(copy), config=_loading_config(memory_mb)) as connection:
             for file, kind in files:
                 try:
-                    notes |= LOADERS[kind](connection, file, names)
+                    if kind in SHEET_LOADERS:
+                        sheets += SHEET_LOADERS[kind](connection, file, names, headers)
+                    else:
+                        notes |= LOADERS[kind](connection, file, names)
                 except OpenError as error:
                     if file not in optional or len(left_out) + 1 == len(files):
                         raise
@@ -73,7 +86,7 @@ def copy_files(
     except duckdb.Error as error:  # the copy itself: no room for it, most likely
         reason = str(error).strip().splitlines()[0]
         raise OpenError(f"cannot write to {copy.parent}, where temporary files go: {reason}") from error
-    return Copied(tuple(name for name in names.in_order if name in there), notes, tuple(left_out))
+    return Copied(tuple(name for name in names.in_order if name in there), notes, tuple(left_out), tuple(sheets))
 
 
 def load_files(
@@ -106,25 +119,69 @@ def _loading_config(memory_mb: int | None) -> dict[str, str | bool | int | float
     }
 
 
-def load_csv(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
-    """One table from CSV, TSV or a gzipped one. Raises OpenError."""
+def load_csv(
+    connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, headers: Headers = DETECTED
+) -> list[Sheet]:
+    """One table from CSV, TSV or a gzipped one; rows of titles above the columns' names are left out. Raises OpenError."""
     check_csv(path)
+    first, table = first_rows(path), names.take(stem(path))
+    chosen = headers.get((path.name, ""), DETECT)
+    header = find_header(first.rows) if chosen in (DETECT, None) else min(chosen or 0, len(first.rows) - 1)
+    attempts = [_csv_options(path, first, header, chosen) + attempt for attempt in _csv_attempts(path)]
+    decimal = "," if first.separator == ";" else "."
+    with _reading(path):
+        _load_by("read_csv", attempts, connection, path, table)
+        found = convert_text_columns(connection, table, decimal)
+        if any(each.settles and isinstance(each.form, NumberForm) and each.form.decimal == "," for each in found):
+            as_text = _doubles_as_text(connection, table, found)
+            _load_by("read_csv", [attempt + as_text for attempt in attempts], connection, path, table)
+            found = convert_text_columns(connection, table, ",")
+        return [sheet_of(connection, table, path, "", first.rows, header, found)]
+
+
+def _csv_options(path: Path, first: FirstRows, header: int, chosen: int | None) -> str:
+    """How DuckDB reads the file from the row on that names its columns."""
     tabs = path.name.removesuffix(".gz").lower().endswith((".tsv", ".tab"))
-    fixed = ", skip = 0, delim = '\t'" if tabs else ", skip = 0"
+    skip = first.lines_before[header] if header > 0 else 0
+    named = "" if chosen == DETECT else f", header = {str(chosen is not None).lower()}"
+    return f", skip = {skip}{named}" + (", delim = '\t'" if tabs else "")
+
+
+def _csv_attempts(path: Path) -> Sequence[str]:
     with path.open("rb") as file:
-        wide = file.read(2) in _UTF_16
-    attempts = (", encoding = 'utf-16'",) if wide else _CSV_ATTEMPTS
-    return _load_by("read_csv", [fixed + attempt for attempt in attempts], connection, path, names)
+        return (", encoding = 'utf-16'",) if file.read(2) in _UTF_16 else _CSV_ATTEMPTS
+
+
+def _doubles_as_text(connection: duckdb.DuckDBPyConnection, table: str, found: Sequence[Finding]) -> str:
+    """With decimal commas 1.234 is a whole number, which DuckDB takes for a fraction: such columns are read as text first."""
+    converted = {each.column for each in found if each.form}
+    described = connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
+    doubles = [name for name, type_, *_ in described if type_ == "DOUBLE" and name not in converted]
+    types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in doubles)
+    return f", types = {{{types}}}" if types else ""
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Errors of the engine about this file as OpenError."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise OpenError(f"{path} takes too much memory to load; load a part of it") from error
+    except duckdb.Error as error:
+        raise OpenError(f"cannot read {path}: {str(error).strip().splitlines()[0]}") from error
 
 
 def load_json(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
     """One table from a JSON array of objects or from one object a line. Raises OpenError."""
-    return _load_by("read_json", _JSON_ATTEMPTS, connection, path, names)
+    _load_by("read_json", _JSON_ATTEMPTS, connection, path, names.take(stem(path)))
+    return {}
 
 
 def load_parquet(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
     """One table from a Parquet file. Raises OpenError."""
-    return _load_by("read_parquet", ("",), connection, path, names)
+    _load_by("read_parquet", ("",), connection, path, names.take(stem(path)))
+    return {}
 
 
 def load_duckdb(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
@@ -161,20 +218,20 @@ def _copied_table(connection: duckdb.DuckDBPyConnection, origin: str, name: str,
     return True
 
 
+SHEET_LOADERS: dict[FileKind, SheetLoader] = {"csv": load_csv, "excel": load_excel}
 LOADERS: dict[FileKind, Loader] = {
-    "csv": load_csv,
     "json": load_json,
     "parquet": load_parquet,
-    "excel": load_excel,
     "sqlite": load_sqlite,
     "duckdb": load_duckdb,
 }
 
 
 def _load_by(
-    reader: str, attempts: Sequence[str], connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames
-) -> dict[str, Table]:
-    table, source = names.take(stem(path)), _literal(_without_wildcards(str(path)))
+    reader: str, attempts: Sequence[str], connection: duckdb.DuckDBPyConnection, path: Path, table: str
+) -> None:
+    """Make the table anew by the first attempt that reads the file. Raises OpenError."""
+    source = _literal(_without_wildcards(str(path)))
     errors = []
     for options in attempts:
         try:
@@ -185,7 +242,7 @@ def _load_by(
             errors.append(str(error).strip().splitlines()[0])
             continue
         if not _is_unsplit(connection, table):
-            return {}
+            return
         errors.append("its rows do not have the same number of columns")
     raise OpenError(f"cannot read {path}: {errors[0]}")
 

@@ -1,10 +1,12 @@
 """Opens files and folders of files with DuckDB."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from tools.databases.duckdb.duckdb_database import DuckDBDatabase
-from tools.databases.files.file_kinds import files_of, is_url, name_of, names_a_file, path_of
-from tools.databases.files.load_files import Copier, copy_files, load_files
+from tools.databases.files.file_kinds import FileKind, files_of, is_url, name_of, names_a_file, path_of
+from tools.databases.files.load_files import Copied, Copier, copy_files, load_files
+from tools.databases.files.sheets import DETECTED, Headers, Sheet
 from tools.result import OpenError
 
 
@@ -15,11 +17,20 @@ def open_files_apart(sources: Sequence[str]) -> DuckDBDatabase:
     return open_files(sources, copy_apart)
 
 
-def copy_apart_all(sources: Sequence[str]) -> DuckDBDatabase:
-    """As `open_files_apart`, with DuckDB files copied too, so that nothing of a stranger's file is read in this process."""
+def copy_apart_all(sources: Sequence[str], headers: Headers = DETECTED) -> tuple[DuckDBDatabase, tuple[Sheet, ...]]:
+    """As `open_files_apart`, with DuckDB files copied too, so that nothing of a stranger's file is read in this process; and
+    how the tables of CSV files and workbooks were read."""
     from tools.databases.isolated.copy_apart import copy_apart
 
-    return open_files(sources, copy_apart, as_it_is=False)
+    sheets: tuple[Sheet, ...] = ()
+
+    def copy(files: Sequence[tuple[Path, FileKind]], to: Path, optional: Collection[Path] = ()) -> Copied:
+        nonlocal sheets
+        copied = copy_apart(files, to, optional, headers)
+        sheets = copied.sheets
+        return copied
+
+    return open_files(sources, copy, as_it_is=False), sheets
 
 
 def open_files(sources: Sequence[str], copy: Copier = copy_files, as_it_is: bool = True) -> DuckDBDatabase:

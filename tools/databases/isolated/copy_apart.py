@@ -3,6 +3,7 @@ hours, costs one line."""
 
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from tools.databases.files.file_kinds import FileKind
 from tools.databases.files.load_files import Copied
+from tools.databases.files.sheets import DETECTED, Headers
 from tools.databases.isolated.loading_process import COPIED, Loading
 from tools.databases.isolated.query_worker import KEPT
 from tools.processes.child_process import ChildProcess
@@ -29,9 +31,11 @@ LONGEST_ANSWER = 64 << 20  # bytes
 _turns = BoundedSemaphore(AT_ONCE)
 
 
-def copy_apart(files: Sequence[tuple[Path, FileKind]], copy: Path, optional: Collection[Path] = ()) -> Copied:
+def copy_apart(
+    files: Sequence[tuple[Path, FileKind]], copy: Path, optional: Collection[Path] = (), headers: Headers = DETECTED
+) -> Copied:
     """As `tools.databases.files.load_files.copy_files`. Raises OpenError."""
-    loading = _loading(files, copy, optional)
+    loading = replace(_loading(files, copy, optional), headers=dict(headers))
     what = str(files[0][0]) if len(files) == 1 else f"these {len(files)} files"
     with _turns:
         answer = _answer(loading, what)

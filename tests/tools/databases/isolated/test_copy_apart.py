@@ -155,7 +155,7 @@ def test_nothing_of_an_uploaded_duckdb_file_is_read_in_this_process(
     opened: list[str] = []
     connect = duckdb.connect
     monkeypatch.setattr(duckdb, "connect", lambda file, **rest: (opened.append(file), connect(file, **rest))[1])
-    with closing(open_uploads([path])) as database:
+    with closing(open_uploads([path])[0]) as database:
         assert opened and str(path) not in opened
         tables = {table.name: table for table in database.schema().tables}
         assert tables["item"].comment == "what is sold" and tables["item"].columns[0].primary_key

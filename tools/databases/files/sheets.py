@@ -1,0 +1,159 @@
+"""A table of a CSV file or workbook as it stands in the file: its first rows, which of them names the columns, and what became
+of every column. A loader makes one for each table it loads; the page shows it before the table is used.
+"""
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import duckdb
+
+from tools.databases.duckdb.duckdb_schema import quoted
+from tools.databases.reading.written_values import Finding
+
+Headers = Mapping[tuple[str, str], int | None]
+"""Which row names the columns, where a person chose: (file's name, sheet's name) -> place among the rows that are not blank,
+from 0; None where no row does. A CSV file's sheet has no name."""
+DETECT = -1
+DETECTED: Headers = MappingProxyType({})
+
+FIRST_ROWS, FIRST_COLUMNS, LONGEST_CELL = 40, 60, 80
+READ_ROWS = 5
+_HEAD = 256 << 10  # bytes of a CSV file in which its first rows are looked for
+
+
+@dataclass(frozen=True, slots=True)
+class SheetColumn:
+    """`note`: what is worth knowing of how its values were read, or why it is text; may be empty."""
+
+    name: str
+    type: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """`first`: rows of the file that are not blank; `header`: the place of the one that names the columns, None where none
+    does. `rows`: the first ones of the table, as text. Cells are cut to 80 characters."""
+
+    file: str
+    name: str
+    table: str
+    first: tuple[tuple[str, ...], ...]
+    header: int | None
+    columns: tuple[SheetColumn, ...]
+    rows: tuple[tuple[str, ...], ...]
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """Rows of a CSV file that are not blank, and the lines before each."""
+
+    rows: list[list[str]]
+    lines_before: list[int]
+    separator: str
+
+
+def find_header(rows: Sequence[Sequence[Any]]) -> int:
+    """The place of the row that names the columns, or of the first row of data: titles above it fill fewer cells.
+
+    >>> find_header([["Sales 2023", ""], ["item", "price"], ["pen", "3"]])
+    1
+    >>> find_header([["item", "price", "sold"], ["pen", "3", ""]])
+    0
+    """
+    widths = [sum(map(_filled, row)) for row in rows[:FIRST_ROWS]]
+    typical = sorted(widths)[3 * len(widths) // 4] if widths else 0
+    full = next((place for place, width in enumerate(widths) if width >= max(2, 0.75 * typical)), 0)
+    if full == 0:
+        return 0
+    is_narrow = all(2 * width < typical for width in widths[:full])
+    return full if is_narrow or _names_numbers(rows[full], rows[full + 1 : FIRST_ROWS]) else 0
+
+
+def _names_numbers(row: Sequence[Any], below: Iterable[Sequence[Any]]) -> bool:
+    """Whether a row of words stands above numbers."""
+    return not any(map(_is_number, row)) and any(_is_number(cell) for each in below for cell in each)
+
+
+def _filled(cell: object) -> bool:
+    return cell is not None and str(cell).strip() != ""
+
+
+def _is_number(cell: object) -> bool:
+    return any(sign.isdigit() for sign in str(cell)) and not any(sign.isalpha() for sign in str(cell))
+
+
+def first_rows(path: Path) -> FirstRows:
+    """Of a CSV file; the separator is the one that splits most rows alike. Damaged files have none: their reader says so."""
+    lines = _head(path).splitlines(keepends=True)
+    return max((_split(lines, separator) for separator in ",;\t|"), key=_evenness)
+
+
+def _head(path: Path) -> str:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(_HEAD)
+    except (OSError, EOFError):
+        return ""
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return head.decode("utf-16", errors="ignore")
+    if len(head) == _HEAD:
+        head = head[: head.rfind(b"\n") + 1]
+    try:
+        return head.decode("utf-8-sig")
+    except UnicodeError:
+        return head.decode("latin-1")
+
+
+def _split(lines: Sequence[str], separator: str) -> FirstRows:
+    reader = csv.reader(io.StringIO("".join(lines), newline=""), delimiter=separator)
+    found, before, line = list[list[str]](), list[int](), 0
+    try:
+        for row in reader:
+            if any(map(_filled, row)):
+                found.append(row)
+                before.append(line)
+            line = reader.line_num
+            if len(found) == FIRST_ROWS:
+                break
+    except csv.Error:  # a cell that is too long, say
+        pass
+    return FirstRows(found, before, separator)
+
+
+def _evenness(first: FirstRows) -> tuple[int, int]:
+    """How many rows have the most common number of cells, if that is more than one; and that number."""
+    widths = [len(row) for row in first.rows if len(row) > 1]
+    common = max(widths, key=widths.count, default=0)
+    return widths.count(common), common
+
+
+def sheet_of(
+    connection: duckdb.DuckDBPyConnection, table: str, path: Path, name: str, first: Sequence[Sequence[Any]], header: int,
+    found: Sequence[Finding],
+) -> Sheet:  # fmt: skip
+    """A loaded table as it is shown. `header`: the place of the row that may name its columns. Raises duckdb.Error."""
+    notes = {each.column: each.note for each in found}
+    described = connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
+    columns = tuple(SheetColumn(each[0], each[1], notes.get(each[0], "")) for each in described[:FIRST_COLUMNS])
+    listed = ", ".join(f"CAST({quoted(column.name)} AS VARCHAR)" for column in columns)
+    rows = connection.execute(f"SELECT {listed} FROM {quoted(table)} LIMIT {READ_ROWS}").fetchall()
+    (count,) = connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone() or (0,)
+    named = header < len(first) and any(_text(first[header][0]) == column.name[:LONGEST_CELL] for column in columns[:1])
+    return Sheet(path.name, name, table, _texts(first), header if named else None, columns, _texts(rows), count)
+
+
+def _texts(rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(map(_text, row[:FIRST_COLUMNS])) for row in rows[:FIRST_ROWS])
+
+
+def _text(cell: object) -> str:
+    whole = isinstance(cell, float) and cell.is_integer()
+    return "" if cell is None else str(int(cell) if whole else cell).strip()[:LONGEST_CELL]  # type: ignore[call-overload]

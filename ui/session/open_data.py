@@ -1,0 +1,148 @@
+"""What is open in one session, the files that wait to be taken in, and what was open before them."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from tools.databases.database import Database
+from tools.databases.files.sheets import DETECTED, Headers, Sheet
+from tools.databases.open_database import open_database, open_uploads
+from tools.result import OpenError
+from ui.session.own_files import remove_files
+from ui.session.services import GuestRules
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A database and what it was opened from. `files`: this session's copies that it was loaded from; `headers`: the rows that
+    name columns in them, where the person chose."""
+
+    database: Database
+    source: str
+    files: tuple[Path, ...] = ()
+    headers: Headers = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Files that were brought and loaded, and are not asked yet; `sheets`: those of CSV files and workbooks."""
+
+    opened: Opened
+    sheets: tuple[Sheet, ...]
+
+
+class OpenData:
+    """Owner of the open database and of the files in `folder`. Opening changes nothing where it raises OpenError."""
+
+    def __init__(self, rules: GuestRules, folder: Path, now: Opened) -> None:
+        self.now = now
+        self.offered: Offer | None = None
+        self._before: Opened | None = None
+        self._rules, self._folder, self._numbers = rules, folder, count()
+
+    @property
+    def can_undo(self) -> bool:
+        return self._before is not None
+
+    def offer(self, paths: Sequence[Path]) -> Offer:
+        """Copy and load files, in the place of those that were offered before. Raises OpenError."""
+        self.decline()
+        total = sum(path.stat().st_size for path in [*paths, *self.now.files])
+        if total > self._rules.upload_mb << 20:
+            raise OpenError(f"these files are more than the {self._rules.upload_mb} MiB allowed here")
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir(parents=True)
+        copies = [Path(shutil.copyfile(path, folder / path.name)) for path in paths]
+        try:
+            self.offered = _loaded(copies, DETECTED)
+        except OpenError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return self.offered
+
+    def name_columns(self, sheet: int, row: int | None) -> None:
+        """Load the offered files anew: this row of that sheet names the columns, or none does. Raises OpenError."""
+        if self.offered is None:
+            return
+        before, chosen = self.offered, self.offered.sheets[sheet]
+        headers = {**before.opened.headers, (chosen.file, chosen.name): row}
+        self.offered = _loaded(before.opened.files, headers)
+        before.opened.database.close()
+
+    def decline(self) -> None:
+        """Forget the offered files."""
+        if self.offered is not None:
+            self.offered.opened.database.close()
+            remove_files(self.offered.opened.files)
+            self.offered = None
+
+    def take(self, *, beside: bool) -> None:
+        """Use the offered files, `beside` those that are open or alone. Raises OpenError."""
+        if self.offered is None:
+            raise OpenError("these files are gone: drop them again")
+        opened = self._together(self.offered.opened) if beside and self.now.files else self.offered.opened
+        self.offered = None
+        self._forget(self._before, opened)
+        self._before, self.now = self.now, opened
+
+    def _together(self, offered: Opened) -> Opened:
+        """The open files and the offered ones, which replace those of the same name."""
+        names = {file.name for file in offered.files}
+        kept = [file for file in self.now.files if file.name not in names]
+        headers = {place: row for place, row in self.now.headers.items() if place[0] not in names}
+        opened = _loaded([*kept, *offered.files], {**headers, **offered.headers}).opened
+        offered.database.close()
+        return opened
+
+    def open(self, opened: Opened) -> None:
+        """Use another database; there is no way back to the files of the last. Raises OpenError."""
+        try:
+            opened.database.schema()
+        except OpenError:
+            opened.database.close()
+            raise
+        self._forget(self._before, opened)
+        self._forget(self.now, opened)
+        self.now, self._before = opened, None
+
+    def undo(self) -> None:
+        """Go back to what was open before files were taken in."""
+        if self._before is not None:
+            self._forget(self.now, self._before)
+            self.now, self._before = self._before, None
+
+    def close(self) -> None:
+        self.decline()
+        self._forget(self._before, self.now)
+        self.now.database.close()
+
+    def _forget(self, opened: Opened | None, kept: Opened) -> None:
+        """Close a database, and remove those of its files that `kept` or what is open now does not need."""
+        if opened is not None and opened is not kept:
+            opened.database.close()
+            needed = {*kept.files, *(self.now.files if opened is not self.now else ())}
+            remove_files(set(opened.files) - needed)
+
+
+def _loaded(files: Sequence[Path], headers: Headers) -> Offer:
+    """Raises OpenError."""
+    database, sheets = open_uploads(files, headers)
+    try:
+        database.schema()
+    except OpenError:
+        database.close()
+        raise
+    names = ", ".join(file.name for file in files)
+    return Offer(Opened(database, f"files: {names}", tuple(files), headers), sheets)
+
+
+def opened_url(url: str, rules: GuestRules) -> Opened:
+    """The database at a URL. Raises OpenError."""
+    if not rules.urls:
+        raise OpenError("this server opens no database URLs; put the data into files")
+    if "://" not in url:
+        raise OpenError("a database URL looks like postgresql://user:password@host/name; drop files instead of paths")
+    database = open_database(url, isolated=True)
+    return Opened(database, f"url: {database.name}")
