@@ -53,7 +53,10 @@ def in_short(records: Sequence[TurnRecord], figures: Mapping[str, int]) -> list[
     wrong = [one for one in records if one.correct is False]
     lines = [f"{_mark(one)}  {one.question}  →  {one.sql or one.prediction_error}" for one in wrong]
     told = f"{figures['right']} right, {figures['wrong']} wrong; headed “Probably wrong”: {figures['wrong_and_headed']} wrong"
-    return [*lines, f"{told} and {figures['right_and_headed']} right; {figures['wrong_and_failed']} wrong ones gave no answer"]
+    return [
+        *lines,
+        f"{told} and {figures['right_and_headed']} right; {figures['wrong_and_failed']} wrong ones gave no answer",
+    ]
 
 
 def _mark(record: TurnRecord) -> str:

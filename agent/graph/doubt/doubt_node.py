@@ -60,7 +60,9 @@ def _best(readings: Sequence[Reading], toolbox: Toolbox) -> dict[str, Any]:
     own, *others = readings
     surest = max(readings, key=lambda one: one.confidence)
     best = surest if surest.confidence > own.confidence + SURER else own
-    left = [own] * (best is not own) + sorted((one for one in others if one is not best), key=lambda one: -one.confidence)
+    left = [own] * (best is not own) + sorted(
+        (one for one in others if one is not best), key=lambda one: -one.confidence
+    )
     offered = [one.offered(toolbox.database.dialect) for one in left[:OFFERED]]
     judgement = best.judgement | {"alternatives": offered, "votes": best.votes}
     if best is own:

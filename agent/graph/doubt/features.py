@@ -23,7 +23,9 @@ def signs(state: State, schema: Schema) -> tuple[Sign, ...]:
     """The signs of doubt in the SQL that ran; none if it cannot be read."""
     trees = parse_or_nothing(state["sql"], schema.dialect)
     values = [ValueMatch(**value) for value in state["values"]]
-    said = " ".join((*(question for question, _ in history(state)), asked(state)))  # a follow-up leaves out what was said
+    said = " ".join(
+        (*(question for question, _ in history(state)), asked(state))
+    )  # a follow-up leaves out what was said
     return signs_of_doubt(trees[0], schema, said, values, _links(state)) if len(trees) == 1 else ()
 
 
