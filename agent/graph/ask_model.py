@@ -177,7 +177,16 @@ def _constraint(
 def _said(slots: Slots, mends: Sequence[str]) -> Said:
     turns = (part for turn in slots.history for part in turn)
     around = (slots.evidence, *slots.knowledge, *turns)
-    return Said(slots.question, slots.values, around, elsewhere="columns" in mends, like_columns="members" in mends)
+    return Said(
+        slots.question,
+        slots.values,
+        around,
+        elsewhere="columns" in mends,
+        like_columns="members" in mends,
+        no_amounts="keys" in mends,
+        dated="dates" in mends,
+        plan=slots.plan,
+    )
 
 
 def _stream(toolbox: Toolbox, model: BaseChatModel, call: Call, name: str) -> AIMessage:

@@ -265,8 +265,7 @@ def _checked(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch], question:
         return sql, QueryError("syntax", "the model wrote no SQL")
     if not toolbox.options.repair:
         return sql, toolbox.database.explain(sql, toolbox.limits)
-    words = question if "direction" in toolbox.options.mends else ""
-    return repair_query(sql, toolbox.database, values, toolbox.limits, words)
+    return repair_query(sql, toolbox.database, values, toolbox.limits, question, toolbox.options.mends)
 
 
 def _outcome(result: Result | QueryError) -> str:

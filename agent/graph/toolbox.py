@@ -22,8 +22,10 @@ from tools.result import Limits, Result
 
 # columns: a plan's column goes to the table that owns it. bridges: the tables between a plan's tables are added.
 # members: IN compares columns that hold the same values. direction: ORDER BY follows the question's words.
-MENDS = ("columns", "bridges", "members", "direction")
-DEFAULT_MENDS = ("bridges", "members", "direction")  # columns: 1 answer won, 3 lost of 200
+# keys: identifiers are not added up, measured or tested unless that is asked for. dates: a date column is compared with
+# dates, and by its year with a year. units: a number that is said in minutes is converted for a column of seconds.
+MENDS = ("columns", "bridges", "members", "direction", "keys", "dates", "units")
+DEFAULT_MENDS = ("bridges", "members", "direction", "keys", "dates", "units")  # columns: 1 answer won, 3 lost of 200
 
 
 @dataclass(frozen=True, slots=True)

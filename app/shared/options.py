@@ -119,11 +119,12 @@ SecondLook = Annotated[
         help="Where an answer is probably wrong, sample other readings. Default: for people, not in measurements.",
     ),
 ]
-DEFAULT_MENDS = "bridges,members,direction"
+DEFAULT_MENDS = "bridges,members,direction,keys,dates,units"
 Mends = Annotated[
     str,
     typer.Option(
-        "--mends", help="Rules that mend the model's plans and SQL, of columns,bridges,members,direction; or none."
+        "--mends",
+        help="Rules that mend the model's plans and SQL, of columns,bridges,members,direction,keys,dates,units; or none.",
     ),
 ]
 KnowledgeFolder = Annotated[

@@ -1,31 +1,46 @@
 """Repairs a query by rules before the model is asked again. It does not guess, and keeps only repairs that run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from tools.databases.database import Database
 from tools.linking.match_values import ValueMatch
+from tools.repair.compare_years import compare_years
+from tools.repair.convert_units import convert_units
 from tools.repair.move_literals import move_literals
 from tools.repair.repair_names import repair
 from tools.repair.separate_values import separate_values
 from tools.repair.set_direction import set_direction
 from tools.result import Limits, QueryError
+from tools.schema import Schema
+
+_BY_QUESTION = {"direction": set_direction, "units": convert_units}
 
 
 def repair_query(
-    sql: str, database: Database, values: Sequence[ValueMatch], limits: Limits, question: str = ""
+    sql: str,
+    database: Database,
+    values: Sequence[ValueMatch],
+    limits: Limits,
+    question: str = "",
+    mends: Collection[str] = (),
 ) -> tuple[str, QueryError | None]:
     """The query, and the error that is left, if any. Names are repaired by rules, misplaced literals are moved, and two values
-    for one column are separated. Given the question, the order is set to what it says.
+    for one column are separated. `mends`, each by what the `question` says: `direction` of the order, `units` of numbers, and
+    `dates` that are compared with years.
     """
+    schema = database.schema()
     error = database.explain(sql, limits)
     if error is not None and error.kind == "refused":
         return sql, error
-    schema = database.schema()
+    if "dates" in mends and (dated := _running(database, compare_years(sql, schema), limits)):
+        sql, error = dated, None
     fixed = sql if error is None else _running(database, repair(sql, error, schema), limits)
     if fixed is None:
         return sql, error
-    for better in (partial(move_literals, values=values), separate_values, partial(set_direction, question=question)):
+    rules: list[Callable[[str, Schema], str | None]] = [partial(move_literals, values=values), separate_values]
+    rules += [partial(rule, question=question) for name, rule in _BY_QUESTION.items() if name in mends]
+    for better in rules:
         fixed = _running(database, better(fixed, schema), limits) or fixed
     return fixed, None
 

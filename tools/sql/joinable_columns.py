@@ -16,6 +16,7 @@ from tools.sql.join_graph import edges
 from tools.sql.scope import is_number, type_kind
 
 _KEY = re.compile(r".(id|code|key|no|num|number)$")
+_IDENTIFIER = re.compile(r"(^|_|[a-z])id$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +35,30 @@ class Joinable:
         others = (self.pairs[table, other] for other in self.neighbours.get(table, ()))
         return frozenset({column, *(there for pairs in others for here, there in pairs if here == column)})
 
+    def adjoins(self, here: frozenset[str], table: str) -> bool:
+        """Whether FROM may continue from the tables `here` to this one: they join directly, or nothing connects them."""
+        return any(self.between(one, table) for one in here) or not self._connected.get(table, frozenset()) & here
+
     def near(self, here: frozenset[str], table: str) -> bool:
-        """Whether FROM may continue from the tables `here` to this one: they join directly, or no third table connects them."""
+        """Whether a plan may have this table after the tables `here`, which need not be in one FROM: they join directly, or no
+        third table connects them.
+        """
         if any(self.between(one, table) for one in here):
             return True
         return not any(self.between(one, bridge) for bridge in self.neighbours.get(table, ()) for one in here)
+
+    @cached_property
+    def _connected(self) -> Mapping[str, frozenset[str]]:
+        """For each table, all that it is connected with by joins, itself included."""
+        found: dict[str, frozenset[str]] = {}
+        for start in self.neighbours:
+            if start not in found:
+                group, edge = {start}, {start}
+                while edge:
+                    edge = {other for one in edge for other in self.neighbours[one]} - group
+                    group |= edge
+                found |= dict.fromkeys(group, frozenset(group))
+        return found
 
     @cached_property
     def neighbours(self) -> dict[str, frozenset[str]]:
@@ -61,6 +81,29 @@ def joinable(schema: Schema) -> Joinable:
     return Joinable({key: frozenset(found) for key, found in pairs.items() if found})
 
 
+def identifiers(schema: Schema) -> frozenset[ColumnRef]:
+    """Keys whose values mean nothing: a table's only primary key, or a foreign key, whose name or target's name ends with id.
+
+    >>> singer = Table("singer", (Column("Singer_ID", "INTEGER", primary_key=True), Column("age", "INTEGER")))
+    >>> identifiers(Schema((singer,), "sqlite"))
+    frozenset({('singer', 'singer_id')})
+    """
+    own = {
+        (table.name.lower(), keys[0].name.lower())
+        for table in schema.tables
+        if len(keys := [column for column in table.columns if column.primary_key]) == 1
+        and _IDENTIFIER.search(keys[0].name.lower())
+    }
+    refers = {here for here, there in _declared(schema) if _IDENTIFIER.search(here[1]) or there in own}
+    return frozenset(own | refers)
+
+
+def _declared(schema: Schema) -> Iterator[tuple[ColumnRef, ColumnRef]]:
+    for edge in edges(schema):
+        for here, there in zip(edge.columns, edge.ref_columns, strict=True):
+            yield (edge.table.lower(), here.lower()), (edge.ref_table.lower(), there.lower())
+
+
 def _groups(schema: Schema) -> Iterator[frozenset[ColumnRef]]:
     """Columns that hold the same key, because one refers to another or both to a third."""
     group_of: dict[ColumnRef, set[ColumnRef]] = {}
@@ -71,9 +114,7 @@ def _groups(schema: Schema) -> Iterator[frozenset[ColumnRef]]:
 
 
 def _references(schema: Schema) -> Iterator[tuple[ColumnRef, ColumnRef]]:
-    for edge in edges(schema):
-        for here, there in zip(edge.columns, edge.ref_columns, strict=True):
-            yield (edge.table.lower(), here.lower()), (edge.ref_table.lower(), there.lower())
+    yield from _declared(schema)
     for table in schema.tables:
         for column in table.columns:
             for owner in schema.tables:

@@ -129,6 +129,12 @@ def silent(scope: Scope) -> Scope | None:
     return replace(scope, about=None) if scope.about else scope
 
 
+def measured(scope: Scope) -> Scope | None:
+    """Require that the column before has an order that means something."""
+    facts = scope.catalog.facts
+    return scope if facts is None or facts.may_measure(scope.about) else None
+
+
 def unbound(scope: Scope) -> Scope | None:
     """Allow a join without a condition only if no condition is known."""
     return None if join_ends(scope) else scope
@@ -186,12 +192,12 @@ def _expanded(scope: Scope) -> Iterable[Output]:
 
 def where(scope: Scope) -> Scope | None:
     """Begin WHERE, which takes no aggregates and no alias of one."""
-    return replace(scope, aliases=_aliases(scope, "plain"), joints=0)
+    return replace(scope, aliases=_aliases(scope, "plain"), joints=0, testing=True)
 
 
 def group(scope: Scope) -> Scope | None:
     """Begin the keys of GROUP BY."""
-    return replace(scope, aggregates=False, aliases=_aliases(scope, "plain"), joints=0)
+    return replace(scope, aggregates=False, aliases=_aliases(scope, "plain"), joints=0, testing=False)
 
 
 def grouped(scope: Scope) -> Scope | None:
@@ -201,13 +207,13 @@ def grouped(scope: Scope) -> Scope | None:
 
 def having(scope: Scope) -> Scope | None:
     """Begin HAVING, which takes aggregates and their aliases."""
-    return replace(scope, aggregates=True, aliases=_aliases(scope, "plain", "aggregate"), joints=0)
+    return replace(scope, aggregates=True, aliases=_aliases(scope, "plain", "aggregate"), joints=0, testing=True)
 
 
 def order(scope: Scope) -> Scope | None:
     """Begin ORDER BY, which takes aggregates only if the query aggregates."""
     aliases = _aliases(scope, "plain", "aggregate", "window")
-    return replace(scope, aggregates=scope.grouped, windows=True, aliases=aliases, joints=0)
+    return replace(scope, aggregates=scope.grouped, windows=True, aliases=aliases, joints=0, testing=False)
 
 
 def enter(scope: Scope) -> Scope | None:
@@ -232,7 +238,7 @@ def _aliases(scope: Scope, *natures: Nature) -> frozenset[str]:
 
 _VERBS: tuple[Callable[[Scope], Scope | None], ...] = (
     one_column, member_query, any_query, from_query, cte_query, deeper, close, bind_cte, arm, compound, alike, item, another,
-    listed, name_column, star, no_from, join, about, silent, unbound, comma, sharing, on, further, joined, where, group,
-    grouped, having, order, enter, leave,
+    listed, name_column, star, no_from, join, about, silent, measured, unbound, comma, sharing, on, further, joined, where,
+    group, grouped, having, order, enter, leave,
 )  # fmt: skip
 ACTIONS: dict[str, Symbol] = {verb.__name__: Action(verb) for verb in _VERBS}

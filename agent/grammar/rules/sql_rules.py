@@ -39,10 +39,10 @@ tail = more?
 more = {further} calc operand {silent} tail | compared joint? | joint
 compared = compare arith | IS NOT? NULL | negatable | NOT negatable
 joint = {further} (AND | OR) expr
-negatable = BETWEEN arith AND arith | IN members | matching
+negatable = {measured} BETWEEN arith AND arith | IN members | matching
 arith = (column | <told>) ({further} calc operand)*
 text = (column | <pattern>) ({further} calc operand)*
-compare = '=' | '!=' | '<>' | '<' | '<=' | '>' | '>='
+compare = '=' | '!=' | '<>' | {measured} ('<' | '<=' | '>' | '>=')
 members = {member_query} '(' query ')' {close} | '(' arith (',' arith)* ')'
 operand = column {about} | other {silent}
 column = <column> | <qualifier> | <new_qualifier>

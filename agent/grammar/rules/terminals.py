@@ -95,7 +95,7 @@ def _plain(keys: Callable[[Scope], frozenset[str]]) -> Callable[[Scope], WordSet
 
 def _columns(scope: Scope) -> frozenset[str]:
     aliases = frozenset() if scope.within else scope.aliases
-    return visible.summable(scope, visible.own_columns(scope) | aliases | visible.outer_columns(scope))
+    return visible.useful(scope, visible.own_columns(scope) | aliases | visible.outer_columns(scope))
 
 
 def _accept_column(scope: Scope, key: str) -> Step | None:
@@ -104,7 +104,7 @@ def _accept_column(scope: Scope, key: str) -> Step | None:
 
 
 def _accept_qualifier(scope: Scope, key: str) -> Step | None:
-    return (Fixed("."), _qualified(key, visible.summed_columns)), scope
+    return (Fixed("."), _qualified(key, visible.useful_columns)), scope
 
 
 def _accept_entry_qualifier(scope: Scope, key: str) -> Step | None:
@@ -239,7 +239,8 @@ def _enter(within: bool, adding: bool = False) -> Action:
     """Enters the arguments of a function; those of an aggregate take no aggregates."""
 
     def apply(scope: Scope) -> Scope | None:
-        deeper = replace(scope, parentheses=scope.parentheses + 1, windows=False, adding=adding, joints=0)
+        inner = replace(scope, parentheses=scope.parentheses + 1, windows=False, testing=False, joints=0)
+        deeper = replace(inner, adding=adding)
         return replace(deeper, aggregates=False, within=True) if within else deeper
 
     return Action(apply)
@@ -247,7 +248,7 @@ def _enter(within: bool, adding: bool = False) -> Action:
 
 def _leave(before: Scope) -> Action:
     """Restores what was allowed at `before`."""
-    names = ("within", "aggregates", "windows", "parentheses", "adding", "joints")
+    names = ("within", "aggregates", "windows", "parentheses", "adding", "testing", "joints")
     return Action(lambda scope: replace(scope, **{name: getattr(before, name) for name in names}))
 
 

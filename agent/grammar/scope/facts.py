@@ -14,9 +14,9 @@ from string import ascii_lowercase, digits
 
 from agent.grammar.word_sets import WordSet, lowered
 from tools.linking.match_values import ValueMatch
-from tools.linking.word_forms import NUMBER_WORDS, STOP_WORDS, Word, name_words, split, stem
+from tools.linking.word_forms import NUMBER_WORDS, STOP_WORDS, Word, name_stems, name_words, split, stem
 from tools.schema import Column, ColumnRef, Schema
-from tools.sql.joinable_columns import Joinable, joinable
+from tools.sql.joinable_columns import Joinable, identifiers, joinable
 from tools.sql.scope import is_number, type_kind
 
 LONGEST_PHRASE = 6  # words; runs of capitalised words and texts in quotes may be longer
@@ -29,6 +29,9 @@ _VALUE_OF = {word: str(number) for number, word in enumerate(NUMBER_WORDS)} | {
 _EVERYDAY = frozenset({"0", "1"})  # numbers that a question may imply without naming them
 _CODES = (*ascii_lowercase, *digits, "yes", "no", "true", "false", "null")
 _PAIRS = tuple(map("".join, product(ascii_lowercase, repeat=2)))  # two-letter codes, such as fl for Florida
+_IDENTIFYING = frozenset({"id", "identifier", "identification", "key"})
+_NUMBERED = re.compile(r"(\w+) (?:no\.? |number |#)?\d")  # student 1004
+_NESTED = re.compile(r"\bIN\b|\(\s*SELECT\b", re.IGNORECASE)
 # Questions that ask for a part of a value. There, a phrase that matches a whole value may be meant for another column.
 _ABOUT_PARTS = re.compile(r"\b(?:contain|substring|start|begin|letter|ends? with|includ|prefix|like)", re.IGNORECASE)
 
@@ -39,6 +42,9 @@ class Said:
 
     `elsewhere`: a plan may name a column under a table that joins with its owner (`agent.prompts.mend_plan` moves it).
     `like_columns`: IN takes sub-queries over columns that hold the same values only, if there is one.
+    `no_amounts`: identifiers are not added up, nor, unless the question names them, measured by `<` or tested at all where
+    the `plan` has no sub-query.
+    `dated`: a date column takes texts only if the question has digits.
     """
 
     question: str
@@ -46,6 +52,9 @@ class Said:
     around: tuple[str, ...] = ()
     elsewhere: bool = False
     like_columns: bool = False
+    no_amounts: bool = False
+    dated: bool = False
+    plan: str = ""
 
     def numbers(self) -> frozenset[str]:
         """The numbers that were said, as SQL writes them: 1,000 is 1000, two is 2."""
@@ -104,6 +113,7 @@ class Facts:
     joins: Joinable
     columns: Mapping[ColumnRef, Column]
     said: Said
+    identifiers: frozenset[ColumnRef] = frozenset()
     _sets: dict[tuple[str, ColumnRef], WordSet | None] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -113,8 +123,33 @@ class Facts:
         return tuple(places for places in found if places)
 
     def may_sum(self, place: ColumnRef) -> bool:
-        """Whether adding up this column makes sense, which it does not for words."""
+        """Whether adding up this column makes sense, which it does not for words, dates and identifiers."""
+        if self.said.no_amounts and (place in self.identifiers or type_kind(self.columns[place].type) == "time"):
+            return False
         return _holds(self.columns[place]) != "words"
+
+    def may_measure(self, place: ColumnRef | None) -> bool:
+        """Whether `<` and BETWEEN make sense for this column: identifiers mean nothing but the rows that they name."""
+        return place not in self._silent_identifiers
+
+    def may_test(self, place: ColumnRef) -> bool:
+        """Whether a condition may begin with this column."""
+        return place not in self._silent_identifiers or _NESTED.search(self.said.plan) is not None
+
+    @cached_property
+    def _silent_identifiers(self) -> frozenset[ColumnRef]:
+        """The identifiers that the question does not name, as "id", by their own words, or as "store 1"."""
+        question = self.said.question
+        stems = frozenset(stem(word.key) for word in split(question))
+        if not self.said.no_amounts or stems & _IDENTIFYING:
+            return frozenset()
+        numbered = frozenset(stem(found.lower()) for found in _NUMBERED.findall(question))
+        return frozenset(
+            (table, column)
+            for table, column in self.identifiers
+            if not (name_stems(column) - name_stems(table)) & stems
+            and not (name_stems(table) | name_stems(column)) & numbered
+        )
 
     def strings(self, place: ColumnRef) -> WordSet | None:
         """The text literals, quotes included, that this column may be compared with; None for any."""
@@ -138,9 +173,12 @@ class Facts:
     def _strings(self, place: ColumnRef) -> frozenset[str] | None:
         column, holds = self.columns[place], _holds(self.columns[place])
         if holds == "anything":
-            return None
+            undated = self.said.dated and type_kind(column.type) == "time" and not self._said_numbers
+            return frozenset(map(_quote, self._found)) if undated else None
         if holds != "words":
-            return frozenset(map(_quote, {*self._found, *self._said_numbers})) or None
+            return frozenset(map(_quote, {*self._found, *self._said_numbers})) or (
+                frozenset() if self.said.dated else None
+            )
         codes = _PAIRS if all(len(sample) == 2 for sample in column.samples) else _CODES
         return frozenset(map(_quote, {*column.samples, *self._found, *self._plausible, *codes}))
 
@@ -193,10 +231,11 @@ def _schema_words(names: frozenset[str]) -> frozenset[str]:
 def facts_of(schema: Schema, said: Said) -> Facts:
     """The facts that follow from a schema and from what was said."""
     columns = {(table.name.lower(), column.name.lower()): column for table in schema.tables for column in table.columns}
-    return Facts(_joinable(schema), columns, said)
+    return Facts(_joinable(schema), columns, said, _identifiers(schema))
 
 
 _joinable = lru_cache(maxsize=16)(joinable)
+_identifiers = lru_cache(maxsize=16)(identifiers)
 
 
 @lru_cache(maxsize=4096)

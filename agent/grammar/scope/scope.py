@@ -91,6 +91,7 @@ class Scope:
     outside: tuple[int, ...] = ()  # the joints of each enclosing level of parentheses
     planned: frozenset[ColumnRef] = frozenset()  # columns that a plan names
     adding: bool = False  # directly inside SUM or AVG
+    testing: bool = False  # in WHERE or HAVING, outside of functions
     nature: Nature = "plain"  # of the item being read
     aggregates: bool = True  # whether aggregate functions may stand here
     windows: bool = True

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from agent.grammar.scope.scope import LONG_FROM, Catalog, FromItem, Owed, Relation, Scope
+from tools.schema import ColumnRef
 
 _NEW = "\0"  # stands for a name that nobody uses
 _NOTHING: frozenset[str] = frozenset()
@@ -100,7 +101,7 @@ def _joins_on(scope: Scope, relation: Relation) -> bool:
     known = bool(here) and all(map(scope.catalog.has, [relation, *here]))
     if facts is None or not known or scope.comma or scope.exact is not None:
         return True
-    return facts.joins.near(frozenset(one.key for one in here), relation.key)
+    return facts.joins.adjoins(frozenset(one.key for one in here), relation.key)
 
 
 End = tuple[str, str]  # an alias and a column of it
@@ -130,18 +131,30 @@ def entry_columns(scope: Scope, qualifier: str = "") -> frozenset[str]:
     return (alike or found) - twice or found
 
 
-def summed_columns(scope: Scope, qualifier: str) -> frozenset[str]:
-    """The columns of `qualifier` that are `summable`."""
-    return summable(scope, columns_of(scope, qualifier), qualifier)
+def useful_columns(scope: Scope, qualifier: str) -> frozenset[str]:
+    """The columns of `qualifier` that are `useful`."""
+    return useful(scope, columns_of(scope, qualifier), qualifier)
 
 
-def summable(scope: Scope, found: frozenset[str], qualifier: str = "") -> frozenset[str]:
-    """The columns of `found` that are allowed here: inside SUM and AVG, only those that can be added up."""
+def useful(scope: Scope, found: frozenset[str], qualifier: str = "") -> frozenset[str]:
+    """The columns of `found` that make sense here, or all if none does: inside SUM and AVG, only those that can be added up;
+    in WHERE and HAVING, only those that may be tested.
+    """
     facts = scope.catalog.facts
-    if facts is None or not scope.adding:
+    if facts is None or not (scope.adding or scope.testing):
         return found
-    places = {column: scope.origin(qualifier, column) for column in found}
-    return frozenset(column for column, place in places.items() if place is None or facts.may_sum(place)) or found
+    makes_sense = facts.may_sum if scope.adding else facts.may_test
+    places = {column: _meanings(scope, qualifier, column) for column in found}
+    return frozenset(column for column, refs in places.items() if not refs or any(map(makes_sense, refs))) or found
+
+
+def _meanings(scope: Scope, qualifier: str, column: str) -> list[ColumnRef]:
+    """The columns that a name may mean; none if one of them is not a table's. Before FROM, a bare name may have many."""
+    place = scope.origin(qualifier, column)
+    if place is not None or qualifier or scope.phase != "items":
+        return [place] if place else []
+    owners = [relation for relation in scope.relations if column in relation.columns]
+    return [(owner.key, column) for owner in owners] if all(map(scope.catalog.has, owners)) else []
 
 
 def fitting(scope: Scope) -> Iterator[Relation]:

@@ -87,6 +87,7 @@ BAD = {
     "select name from hero join publisher on hero.name = publisher.id": "a join on nonsense",
     "select name from hero join publisher on height > 190 and publisher_id = publisher.id": "a join without its columns",
     "select name from hero join power on hero.id = power.id": "a table that another one connects",
+    "select title from publisher join power on publisher.id = power.id": "tables that two others connect",
     "select name from hero where name = 'London'": "an invented literal",
     "select name from hero where height = 'Bo'": "text beside a number",
     "select name from hero where height = 7": "an invented number",
@@ -215,3 +216,55 @@ def test_members_come_from_tables_that_hold_them() -> None:
         catalog = catalog_of(SCHEMA, "sqlite", facts_of(SCHEMA, Said("Which heroes?", like_columns=bound)))
         assert accepted(sql.format("publisher.id", "publisher"), catalog)
         assert accepted(sql.format("note.line", "note"), catalog) is not bound
+
+
+ABOUT_HEROES = "How tall are heroes on average, and which are over 190 cm?"
+
+
+@pytest.mark.parametrize(
+    ("question", "sql", "bound"),
+    [
+        (ABOUT_HEROES, "select avg(id) from hero", True),
+        (ABOUT_HEROES, "select sum(publisher_id) from hero", True),
+        (ABOUT_HEROES, "select sum(day) from note", True),
+        (ABOUT_HEROES, "select count(id), max(id) from hero", False),
+        (ABOUT_HEROES, "select name from hero where id > 190", True),
+        (ABOUT_HEROES, "select name from hero where id between 190 and 190", True),
+        (ABOUT_HEROES, "select name from hero where id = 190", True),
+        (ABOUT_HEROES, "select name from hero group by id having count(id) > 190 order by id", False),
+        (ABOUT_HEROES, "select name from hero join publisher on publisher_id = publisher.id where height > 190", False),
+        ("Which heroes have an id over 190?", "select name from hero where id > 190", False),
+        ("Who is hero 190?", "select name from hero where id = 190", False),
+        ("Which heroes have publisher 190?", "select name from hero where publisher_id = 190", False),
+    ],
+)
+def test_identifiers_are_no_amounts(question: str, sql: str, bound: bool) -> None:
+    for no_amounts in (True, False):
+        catalog = catalog_of(SCHEMA, "sqlite", facts_of(SCHEMA, Said(question, no_amounts=no_amounts)))
+        assert accepted(sql, catalog) is not (bound and no_amounts)
+
+
+def test_identifiers_are_tested_where_the_plan_nests() -> None:
+    sql = "select name from hero where id in (select hero_id from hero_power)"
+    for plan in (
+        "hero: name | SELECT _ FROM _ WHERE _ > _",
+        "hero: name | SELECT _ FROM _ WHERE _ IN (SELECT _ FROM _)",
+    ):
+        said = Said("Which heroes have a power?", no_amounts=True, plan=plan)
+        assert accepted(sql, catalog_of(SCHEMA, "sqlite", facts_of(SCHEMA, said))) is ("IN (SELECT" in plan)
+
+
+@pytest.mark.parametrize(
+    ("question", "sql", "bound"),
+    [
+        ("What is the last line?", "select line from note where day = 'last'", True),
+        ("What is the last line?", "select line from note where day = (select max(day) from note)", False),
+        ("What is the last line?", "select line from note where day = current_date", False),
+        ("Which heroes are tallest?", "select name from hero where height = '1999-08-01'", True),
+        ("Which lines are of 1 May 2020?", "select line from note where day = '2020-05-01'", False),
+    ],
+)
+def test_a_date_is_compared_with_a_date(question: str, sql: str, bound: bool) -> None:
+    for dated in (True, False):
+        catalog = catalog_of(SCHEMA, "sqlite", facts_of(SCHEMA, Said(question, dated=dated)))
+        assert accepted(sql, catalog) is not (bound and dated)

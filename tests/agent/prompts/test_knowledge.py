@@ -10,7 +10,7 @@ from agent.graph.toolbox import Toolbox
 from agent.observe.events import Answered, Asked, Event, Judged
 from agent.prompts.knowledge import Knowledge, KnowledgeError, read_knowledge
 from tests.agent.conftest import Talk
-from tests.ui.workspaces import scripted_workspace
+from tests.ui.workspaces import bring, scripted_workspace
 
 TERMS = """# Words of the house
 
@@ -100,7 +100,7 @@ def test_the_web_chat_takes_it_for_its_own_database_alone(folder: Path, tmp_path
     session = workspace.session("one", "ada")
     for source, known in (("example", "star: a singer with a concert"), (str(elsewhere), "")):
         if source != "example":
-            session.open_files([elsewhere])
+            bring(session, elsewhere)
         list(session.ask("How many stars are there?"))
         assert session._toolbox is not None
         lines = _prompt(session._toolbox).splitlines()
