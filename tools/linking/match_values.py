@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tools.databases.database import Database
 from tools.linking.demonyms import places
+from tools.linking.genders import gender_codes, other_codes
 from tools.linking.value_index import Cell, ValueIndex, key_of, look_up, value_index
 from tools.linking.word_forms import STOP_WORDS, Word, name_words, split, stem
 
@@ -66,7 +67,7 @@ def match_values(database: Database, question: str, limit: int = 8) -> tuple[Val
     index = value_index(database)
     phrases = _phrases(question)
     hits: list[Hit] = []
-    for tier in (_exact, _place_meant, _beginning, _containing, _misspelt):
+    for tier in (_exact, _place_meant, _gender_meant, _beginning, _containing, _misspelt):
         for phrase in phrases:
             if not any(phrase.overlaps(hit.phrase) for hit in hits):
                 hits += tier(index, phrase)
@@ -161,6 +162,18 @@ def _place_meant(index: ValueIndex, phrase: Phrase) -> list[Hit]:
         if cells:
             return [Hit(phrase, cell, 0.9) for cell in cells]
     return []
+
+
+def _gender_meant(index: ValueIndex, phrase: Phrase) -> list[Hit]:
+    """Codes of the gender that a word names, in columns that have a code of the other gender as well."""
+    word = " ".join(phrase.keys)
+    others = {(cell.table, cell.column) for cell in _cells_of(index, other_codes(word))}
+    return [Hit(phrase, cell, 0.9) for cell in _cells_of(index, gender_codes(word)) if (cell.table, cell.column) in others]
+
+
+def _cells_of(index: ValueIndex, words: Sequence[str]) -> list[Cell]:
+    """The cells that are one of these words."""
+    return [cell for word in words for cell in index.by_key.get(key_of((word,)), []) if cell.words == (word,)]
 
 
 def _is_telling(index: ValueIndex, phrase: Phrase) -> bool:

@@ -97,6 +97,27 @@ def test_odd_names_in_sqlite(towns: Database, question: str, column: str, value:
 
 
 @pytest.mark.parametrize(
+    ("codes", "question", "found"),
+    [
+        (("F", "M"), "How many female students are there?", {"F"}),
+        (("F", "M"), "Compare men and women", {"F", "M"}),
+        (("female", "male", "other"), "Names of the women", {"female"}),
+        (("W", "M"), "Names of the women", {"W"}),
+        (("F", "G"), "Names of the women", set()),  # grades, perhaps
+        (("F", "M"), "Which students are mentioned?", set()),
+    ],
+)
+def test_a_gender_is_found_by_its_code(tmp_path: Path, codes: tuple[str, ...], question: str, found: set[str]) -> None:
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as made:
+        made.execute("CREATE TABLE student (name TEXT, sex TEXT)")
+        made.executemany("INSERT INTO student VALUES (?, ?)", [(f"Ada {code}x", code) for code in codes])
+        made.commit()
+    with closing(open_database([tmp_path / "a.sqlite"], engine="sqlite")) as database:
+        matches = match_values(database, question)
+    assert {match.value for match in matches if match.column == "sex"} == found
+
+
+@pytest.mark.parametrize(
     "question",
     [
         "What is the total number of all of them?",
