@@ -42,16 +42,24 @@ class Stage:
         return [word.format(**places) for word in self.command.split()]
 
 
-_EXPORT = Stage("export", "train export {out}/jacobi/adapter --model {model} --out {out}/shipped", "shipped")
+RESPONSES = Stage(
+    "responses",
+    "train head collect --data {out}/data/train.jsonl --model {model} --adapter {out}/shipped --samples 0 --limit 7200 "
+    "--dtype int8 --out {out}/responses",
+    "responses/responses.jsonl",
+)
+_MASKS = Stage(
+    "masks",
+    "train masks --data {out}/responses/responses.jsonl --model {model} --adapter {out}/shipped --out {out}/masks "
+    "--into {out}/shipped --lr 2e-3 --warmup 0.03 --chains 128 --accumulate 1 --epochs 1 --minutes 40 --resume",
+    "shipped/masks.safetensors",
+    processes=2,
+)
 
 
-def _jacobi(length: str, processes: int = 1) -> Stage:
-    command = (
-        "train jacobi --sweeps 0 --first-guess mask --block-size 4 --window 2 --draws 4 --consistency-warmup 0.02 "
-        "--data {out}/data/train.jsonl --model {model} "
-        f"--init-adapter {{out}}/sft/adapter --out {{out}}/jacobi --lr 1e-3 --warmup 0.04 --accumulate 1 {length} --resume"
-    )
-    return Stage("jacobi", command, "jacobi/adapter", processes)
+def export_of(stage: str) -> Stage:
+    """The stage that writes the adapter of another stage as it is shipped."""
+    return Stage("export", f"train export {{out}}/{stage}/adapter --model {{model}} --out {{out}}/shipped", "shipped")
 
 
 BACKBONE = "jetspec"  # trained first and longest; the other block heads start from it
@@ -82,32 +90,34 @@ def _head_stages(kind: str) -> tuple[Stage, ...]:
     )
 
 
-# Jacobi Forcing makes its noise while training: it also learns the data's answers, and continues from the fine-tuned adapter.
-# Heads are a separate recipe, run in the folder of a finished one, because their target is frozen.
+# What the target adds at mask tokens is trained once the target is frozen, on its own answers, like the heads. Heads are a
+# separate recipe, run in the folder of a finished one.
 RECIPES: dict[str, tuple[Stage, ...]] = {
-    # For two CPU cores: training takes 150 and 90 minutes, everything else a few.
+    # For two CPU cores: fine-tuning takes 240 minutes, masks 40, everything else a few.
     "cpu": (
         Stage(
             "data",
-            "data build --data {data} --out {out}/data --model {model} --variants 0.5 --per-schema 12 --originals 0.25 "
-            "--spider-syn 0.2 --bird 0.08 --refine 0.06 --follow-ups 0.08 --seed 0",
+            "data build --data {data} --out {out}/data --model {model} --variants 1.5 --per-schema 12 --originals 0.5 "
+            "--spider-syn 0.5 --bird 0.4 --queries 0.35 --refine 0.02 --follow-ups 0.12 --wikisql 0.8 --seed 0",
             "data/manifest.json",
         ),
         Stage(
             "sft",
             "train sft --data {out}/data/train.jsonl --model {model} --out {out}/sft --lr 1e-3 --warmup 0.04 "
-            "--pack-tokens 1024 --accumulate 1 --epochs 1 --minutes 150 --resume",
+            "--pack-tokens 1024 --accumulate 1 --epochs 1 --minutes 240 --resume",
             "sft/adapter",
             processes=2,
         ),
-        _jacobi("--pack-tokens 1024 --epochs 1 --minutes 90", processes=2),
-        _EXPORT,
+        export_of("sft"),
+        RESPONSES,
+        _MASKS,
     ),
-    # All data, with three passes over new schemas.
+    # All data, with three passes over new schemas, and Jacobi Forcing, which makes its noise while training: it also learns
+    # the data's answers, and continues from the fine-tuned adapter.
     "gpu": (
         Stage(
             "data",
-            "data build --data {data} --out {out}/data --model {model} --variants 3 --originals 1 --seed 0",
+            "data build --data {data} --out {out}/data --model {model} --variants 3 --originals 1 --wikisql 1 --seed 0",
             "data/manifest.json",
         ),
         Stage(
@@ -116,16 +126,19 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
             "--lr 1e-3 --warmup 0.04 --pack-tokens 8192 --accumulate 1 --epochs 2 --resume",
             "sft/adapter",
         ),
-        _jacobi("--pack-tokens 8192 --epochs 2"),
-        _EXPORT,
+        Stage(
+            "jacobi",
+            "train jacobi --sweeps 0 --first-guess mask --block-size 4 --window 2 --draws 4 --consistency-warmup 0.02 "
+            "--data {out}/data/train.jsonl --model {model} --init-adapter {out}/sft/adapter --out {out}/jacobi "
+            "--lr 1e-3 --warmup 0.04 --accumulate 1 --pack-tokens 8192 --epochs 2 --resume",
+            "jacobi/adapter",
+        ),
+        export_of("jacobi"),
+        RESPONSES,
+        _MASKS,
     ),
     "heads": (
-        Stage(
-            "responses",
-            "train head collect --data {out}/data/train.jsonl --model {model} --adapter {out}/shipped --samples 1 --limit 3000 "
-            "--out {out}/responses",
-            "responses/responses.jsonl",
-        ),
+        RESPONSES,
         Stage(
             "features",
             "train head features --data {out}/responses/responses.jsonl --model {model} --adapter {out}/shipped "
@@ -142,7 +155,7 @@ class StageError(Exception):
 
 
 def train_all(
-    data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/ and bird/.")],
+    data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/, bird/ and wikisql/.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for every stage's results; a run there goes on.")],
     recipe: Annotated[str, typer.Option("--recipe", help="What to run: cpu, gpu, or heads after one of them.")] = "cpu",
     model: options.Model = "embedded",

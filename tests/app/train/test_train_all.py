@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from app.train.train_all import RECIPES, Stage, StageError, run_stages
+from app.train.train_all import RECIPES, Stage, StageError, export_of, run_stages
 from decoding.checkpoints.adapters.adapter_files import read_adapter
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.eval.databases import build
@@ -35,7 +35,7 @@ TINY = (
         "--out {out}/jacobi --pack-tokens 2048 --dtype fp32 --rank 2 --steps 2 --resume",
         "jacobi/adapter",
     ),
-    RECIPES["cpu"][-1],
+    export_of("jacobi"),
 )
 QUESTIONS = (("library", "Which authors are there?", "SELECT name FROM author"),
              ("gauge", "How many readings?", "SELECT count(*) FROM reading"))  # fmt: skip
@@ -110,6 +110,15 @@ def test_a_stage_that_fails_is_named_and_not_done(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"data ended too soon \(exit code 2\)"):
         run_stages((Stage("data", "data nonsense", "data/manifest.json"),), {}, tmp_path)
     assert not json.loads((tmp_path / "stages.json").read_text())["data"]["finished"]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_stage_of_a_recipe_is_a_command_with_these_options(recipe: str) -> None:
+    for stage in RECIPES[recipe]:
+        words = stage.arguments({"data": "d", "out": "o", "model": "embedded"})
+        result = CliRunner().invoke(app, [*words, "--help"])  # unknown options come before help
+        assert result.exit_code == exit_codes.OK, (stage.name, result.output)
+    assert CliRunner().invoke(app, [*words, "--nonsense", "--help"]).exit_code == exit_codes.USAGE
 
 
 def test_an_unknown_recipe_is_told_the_known_ones(tmp_path: Path) -> None:
