@@ -168,7 +168,9 @@ def _gender_meant(index: ValueIndex, phrase: Phrase) -> list[Hit]:
     """Codes of the gender that a word names, in columns that have a code of the other gender as well."""
     word = " ".join(phrase.keys)
     others = {(cell.table, cell.column) for cell in _cells_of(index, other_codes(word))}
-    return [Hit(phrase, cell, 0.9) for cell in _cells_of(index, gender_codes(word)) if (cell.table, cell.column) in others]
+    return [
+        Hit(phrase, cell, 0.9) for cell in _cells_of(index, gender_codes(word)) if (cell.table, cell.column) in others
+    ]
 
 
 def _cells_of(index: ValueIndex, words: Sequence[str]) -> list[Cell]:

@@ -5,11 +5,11 @@ from functools import partial
 
 from tools.databases.database import Database
 from tools.linking.match_values import ValueMatch
-from tools.repair.compare_years import compare_years
-from tools.repair.convert_units import convert_units
-from tools.repair.move_literals import move_literals
+from tools.repair.literals.compare_years import compare_years
+from tools.repair.literals.convert_units import convert_units
+from tools.repair.literals.move_literals import move_literals
+from tools.repair.literals.separate_values import separate_values
 from tools.repair.repair_names import repair
-from tools.repair.separate_values import separate_values
 from tools.repair.set_direction import set_direction
 from tools.result import Limits, QueryError
 from tools.schema import Schema

@@ -2,7 +2,7 @@
 
 A small model invents literals; people hardly ever do. Of the text literals with which Spider's gold queries compare a
 column, 99 % are a value found in the question or another part of it. A known value is allowed at the wrong column too:
-`tools.repair.move_literals` moves it, whereas a model that may not write it there would write another value instead.
+`tools.repair.literals.move_literals` moves it, whereas a model that may not write it there would write another value instead.
 """
 
 import re
@@ -123,10 +123,8 @@ class Facts:
         return tuple(places for places in found if places)
 
     def may_sum(self, place: ColumnRef) -> bool:
-        """Whether adding up this column makes sense, which it does not for words, dates and identifiers."""
-        if self.said.no_amounts and (place in self.identifiers or type_kind(self.columns[place].type) == "time"):
-            return False
-        return _holds(self.columns[place]) != "words"
+        """Whether adding up this column makes sense, which it does not for words and identifiers."""
+        return _holds(self.columns[place]) != "words" and not (self.said.no_amounts and place in self.identifiers)
 
     def may_measure(self, place: ColumnRef | None) -> bool:
         """Whether `<` and BETWEEN make sense for this column: identifiers mean nothing but the rows that they name."""
@@ -204,8 +202,8 @@ class Facts:
 
     @cached_property
     def _found(self) -> frozenset[str]:
-        """Values of any column. `tools.repair.move_literals` can move them, whereas nothing could recover them if the model had
-        to write something else.
+        """Values of any column. `tools.repair.literals.move_literals` can move them, whereas nothing could recover them if the
+        model had to write something else.
         """
         return frozenset(match.value for match in self.said.values)
 

@@ -226,7 +226,6 @@ ABOUT_HEROES = "How tall are heroes on average, and which are over 190 cm?"
     [
         (ABOUT_HEROES, "select avg(id) from hero", True),
         (ABOUT_HEROES, "select sum(publisher_id) from hero", True),
-        (ABOUT_HEROES, "select sum(day) from note", True),
         (ABOUT_HEROES, "select count(id), max(id) from hero", False),
         (ABOUT_HEROES, "select name from hero where id > 190", True),
         (ABOUT_HEROES, "select name from hero where id between 190 and 190", True),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.repair.convert_units import convert_units
+from tools.repair.literals.convert_units import convert_units
 from tools.schema import Column, Schema, Table
 
 TRACK = Table(

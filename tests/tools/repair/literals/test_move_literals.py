@@ -3,7 +3,7 @@
 import pytest
 
 from tools.linking.match_values import ValueMatch
-from tools.repair.move_literals import move_literals
+from tools.repair.literals.move_literals import move_literals
 from tools.schema import Column, ForeignKey, Schema, Table
 
 SCHEMA = Schema(

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from tools.repair.separate_values import separate_values
+from tools.repair.literals.separate_values import separate_values
 from tools.schema import Column, Schema, Table
 
 SCHEMA = Schema((Table("pet", (Column("owner", "TEXT"), Column("kind", "TEXT"), Column("age", "INTEGER"))),), "sqlite")

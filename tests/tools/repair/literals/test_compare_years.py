@@ -10,7 +10,7 @@ import pytest
 
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
-from tools.repair.compare_years import compare_years
+from tools.repair.literals.compare_years import compare_years
 from tools.repair.repair_query import repair_query
 from tools.result import Limits, Result
 
