@@ -19,7 +19,7 @@ from tools.sql.in_words import in_words
 
 SAMPLES, TEMPERATURE = 4, 0.8
 OFFERED = 2
-SURER = 0.05  # by how much another reading's confidence must be higher to be the answer
+SURER = 0.1  # by how much another reading's confidence must be higher to be the answer
 
 
 @dataclass(frozen=True, slots=True)
