@@ -65,6 +65,9 @@ def build(
     conditions: Annotated[
         float, typer.Option("--conditions", min=0.0, max=1.0, help="Share of the templates for flags and conditions.")
     ] = 0.5,
+    blanks: Annotated[
+        float, typer.Option("--blanks", min=0.0, max=1.0, help="Share of the templates for columns that are empty.")
+    ] = 0.25,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; the files are the same for any number.")] = 2,
     prompt_version: Annotated[
         int | None, typer.Option("--prompt-version", help="Of the compact prompts. Default: the newest.")
@@ -108,6 +111,7 @@ def build(
             sets=sets,
             superlatives=superlatives,
             conditions=conditions,
+            blanks=blanks,
             prompt_version=version,
             gold_hints=gold_hints,
             databases=tuple(database or ()),

@@ -19,11 +19,12 @@ LONGEST_VALUE = 30
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A question and its SQL in SQLite's dialect. `below`: the result must have fewer rows than this table; "" if it may have
-    any number."""
+    any number. `may_be_empty`: the result need not say anything."""
 
     text: str
     sql: str
     below: str = ""
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ NO_MEASURE = word_set("""
 """)
 DATES = word_set("date day time datetime timestamp year founded opened built born birthday dob")
 _NO_NOUN = word_set("in of to by from at on for with taken is has")
+_PARTICIPLES = word_set("sold built held sent paid born shown taken given")
 _OPAQUE = re.compile(r"(^|\s)(ref|reference|tbl|dim|fact)\s", re.I)
 
 
@@ -121,6 +122,17 @@ class Labels:
         plain = len(key.child.columns) - len(own)
         links = self.name(key.child) is None and (plain <= 2 or not self.is_noun(key.child))
         return others[0] if len(own) == 2 and len(others) == 1 and links else None
+
+
+def participle(label: str) -> str:
+    """What was done, if the label says when: `returned on` is `returned`, as `founded` is; empty if it does not.
+
+    >>> participle("opened on"), participle("opening date"), participle("seed")
+    ('opened', '', '')
+    """
+    done, _, when = label.partition(" ")
+    past = (len(done) > 5 and done.endswith("ed")) or done in _PARTICIPLES
+    return done if past and when in ("", "on", "at", "in", "date", "year") else ""
 
 
 def _key(child: Table, key: ForeignKey, parent: Table) -> Key:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from eval.datasets.templates.asked import Asked, Author, q
+from eval.datasets.templates.labels import participle
 from eval.datasets.variants.wording import plural
 from tools.linking.word_forms import word_set
 from tools.schema import Column, Table
@@ -78,6 +79,14 @@ _ORDERED = (
     "Show the {names} of the {many}, the {first} first.",
     "What are the {names} of all {many}, sorted with the {first} first?",
 )
+_HAPPENED = {
+    "ASC": ("Which {one} was {done} first? Show the {name}.", "What is the {name} of the {one} that was {done} first?"),
+    "DESC": (
+        "Which {one} was {done} last? Just the {name}.",
+        "What is the {name} of the most recently {done} {one}?",
+        "Show the {name} of the {one} that was {done} last.",
+    ),
+}
 _NUMBERS = {2: "two", 3: "three", 5: "five"}
 _HIGH: Ends = {"DESC": ("highest", "greatest", "largest"), "ASC": ("lowest", "smallest")}
 _MANY: Ends = {"DESC": ("most",), "ASC": ("fewest",)}
@@ -128,6 +137,11 @@ def _dated(author: Author, table: Table, name: Column, column: Column) -> Iterat
     plain = ends is _DATED and label not in _OF_ITSELF
     for direction, words in ends.items():
         yield from _ordered(author, table, name, column, direction, author.rng.choice(tuple(words)), plain)
+        done = participle(label)
+        if done and author.distinct_top(table, column.name, direction):
+            text = author.worded(_HAPPENED[direction], **_words(author, table, name), done=done)
+            ordered = f"SELECT {q(name.name)} FROM {q(table.name)} ORDER BY {q(column.name)} {direction}"
+            yield Asked(text, f"{ordered} LIMIT 1", table.name)
 
 
 def _sorts_by_time(author: Author, table: Table, column: Column) -> bool:

@@ -1,12 +1,13 @@
 """Items from templates: each question's SQL is run in both engines, and kept if its result says something."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
 from eval.datasets.golds.databases import TrainingDatabase
 from eval.datasets.golds.gold_sql import GoldError, normalise, sql_text
 from eval.datasets.golds.verify import Target, own_target, run
 from eval.datasets.templates.asked import Asked, Author, Template, q
+from eval.datasets.templates.blanks import blanks
 from eval.datasets.templates.conditions import conditions
 from eval.datasets.templates.labels import Labels
 from eval.datasets.templates.sets import sets
@@ -21,13 +22,15 @@ KINDS: Mapping[str, Callable[[Author], Template]] = {
     "sets": sets,
     "superlatives": superlatives,
     "conditions": conditions,
+    "blanks": blanks,
 }
 """Templates by the kind of mistake that they are against."""
 
 
 def templated(labels: Labels, shares: Mapping[str, float], rng: Random, tally: Tally) -> list[Item]:
-    """A share of what each kind's templates make of the database. Without rows there are `tables` and `sets`, which bind."""
-    kinds = [kind for kind in shares if labels.database.has_rows or kind in ("tables", "sets")]
+    """A share of what each kind's templates make of the database. Without rows there are only those that need none."""
+    bound = ("tables", "sets", "blanks")
+    kinds = [kind for kind in shares if shares[kind] and (labels.database.has_rows or kind in bound)]
     return [item for kind in kinds for item in _of(kind, labels, shares[kind], rng, tally)]
 
 
@@ -53,10 +56,14 @@ def telling(asked: Asked, database: TrainingDatabase) -> Target:
     if not database.has_rows:
         return own_target(tree, database)
     rows = run(sql_text(tree, "sqlite"), database.sqlite).rows
-    if not rows or (len(rows) == 1 and all(cell in (None, 0, "") for cell in rows[0])):
+    if not asked.may_be_empty and (not rows or _says_nothing(rows)):
         raise GoldError("the result is empty")
     if asked.below:
         (whole,) = run(f"SELECT COUNT(*) FROM {q(asked.below)}", database.sqlite).rows[0]
         if len(rows) >= int(whole):
             raise GoldError("the result is everything")
     return own_target(tree, database)
+
+
+def _says_nothing(rows: Sequence[Sequence[object]]) -> bool:
+    return len(rows) == 1 and all(cell in (None, 0, "") for cell in rows[0])

@@ -27,6 +27,9 @@ CREATE TABLE crew (crew_id INTEGER PRIMARY KEY, name TEXT, age INTEGER, birth_ye
 CREATE TABLE boat (boat_id INTEGER PRIMARY KEY, name TEXT, length REAL, status TEXT, insured_yn TEXT, sail TEXT,
   harbour_id INTEGER REFERENCES harbour(harbour_id));
 CREATE TABLE sails_on (crew_id INTEGER REFERENCES crew(crew_id), boat_id INTEGER REFERENCES boat(boat_id));
+CREATE TABLE sighting (sighting_id INTEGER PRIMARY KEY, title TEXT, weather TEXT, reported_on DATE, confirmed_on DATE);
+INSERT INTO sighting VALUES (1, 'Whale', 'fog', '2019-01-02', NULL), (2, 'Seal', NULL, '2020-03-04', '2020-03-05'),
+  (3, 'Squid', NULL, '2021-05-06', NULL);
 INSERT INTO harbour VALUES (1, 'Cadiz', 9, 1890), (2, 'Faro', 7, 1920), (3, 'Vigo', 12, 1950), (4, 'Bilbao', 4, 1970);
 INSERT INTO crew VALUES (1, 'Ann', 31, 1990), (2, 'Bo', 45, 1976), (3, 'Cy', 27, 1994), (4, 'Di', 52, 1969);
 INSERT INTO boat VALUES (1, 'Gull', 9, 'Active', 'Y', 'lug', 1), (2, 'Tern', 7, 'Sunk', 'N', 'lug', 1),
@@ -65,6 +68,39 @@ def test_without_with_most_and_both_run_over_a_foreign_key(boats: Labels) -> Non
     ]
     assert most and all("boats" in item.text or "crew" in item.text for item in most)
     assert all(item.target.rows and len(item.target.trees) == 2 for item in items)
+
+
+def test_empty_columns_are_asked_for_in_words(boats: Labels) -> None:
+    found = {item.text: sql_text(item.target.trees["sqlite"], "sqlite") for item in _made(boats, "blanks", 40)}
+    assert found["How many sightings have no weather?"] == "SELECT COUNT(*) FROM sighting WHERE weather IS NULL"
+    assert found["How many sightings have been confirmed?"] == (
+        "SELECT COUNT(*) FROM sighting WHERE confirmed_on IS NOT NULL"
+    )
+    assert found["Count the sightings that were never confirmed."] == (
+        "SELECT COUNT(*) FROM sighting WHERE confirmed_on IS NULL"
+    )
+    assert found["What are the titles of the sightings without a weather?"] == (
+        "SELECT title FROM sighting WHERE weather IS NULL"
+    )
+    assert not [text for text in found if "sighting id" in text or "confirmed on" in text]
+
+
+def test_what_was_done_first_and_last(boats: Labels) -> None:
+    found = {item.text: sql_text(item.target.trees["sqlite"], "sqlite") for item in _made(boats, "superlatives", 40)}
+    assert found["Which sighting was reported last? Just the title."] == (
+        "SELECT title FROM sighting ORDER BY reported_on DESC LIMIT 1"
+    )
+
+
+def test_a_share_of_zero_draws_nothing(boats: Labels) -> None:
+    """So data that were built before a kind was added can be built again."""
+    rngs = Random(3), Random(3)
+    made = [
+        templated(boats, shares, rng, Tally())
+        for shares, rng in zip(({"sets": 0.5, "blanks": 0.0}, {"sets": 0.5}), rngs, strict=True)
+    ]
+    assert [item.text for item in made[0]] == [item.text for item in made[1]]
+    assert rngs[0].random() == rngs[1].random()
 
 
 def test_a_table_that_only_links_two_is_called_by_the_other_one(boats: Labels) -> None:
