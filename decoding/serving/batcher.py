@@ -15,7 +15,7 @@ from typing import TypeVar
 from decoding.engine.loop import Decoding, Request, advance
 from decoding.engine.records.rounds import Round
 from decoding.engine.target import AnyTarget
-from decoding.targets.own_thread import torch_on_one_thread
+from decoding.targets.own_thread import hold_torch_to_one_thread
 
 _PATIENCE = 0.25  # share of the last round's time for which a round waits for callers still busy with their text
 Done = TypeVar("Done")
@@ -96,9 +96,10 @@ class Batcher:
             return
         start = perf_counter()
         try:
-            with torch_on_one_thread(self._has_kernels):
-                outcomes = advance(self._target, [one for asked in served for one in asked.live])
-                found = [list(islice(outcomes, len(asked.live))) for asked in served]
+            if self._has_kernels:
+                hold_torch_to_one_thread()
+            outcomes = advance(self._target, [one for asked in served for one in asked.live])
+            found = [list(islice(outcomes, len(asked.live))) for asked in served]
         except Exception as error:  # the forward itself failed, and so did everyone's round
             found = [[error] for _ in served]
         self._round_s = perf_counter() - start

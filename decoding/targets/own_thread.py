@@ -7,9 +7,9 @@ instead of 25 (int8, two cores) after the main thread had loaded it. Workers end
 """
 
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TypeVar
 
 Done = TypeVar("Done")
@@ -21,20 +21,21 @@ def in_own_thread(do: Callable[[], Done]) -> Done:
         return thread.submit(do).result()
 
 
-@contextmanager
-def torch_on_one_thread(when: bool = True) -> Iterator[None]:
-    """Inside, torch computes on one thread; afterwards on as many as before. Does nothing where torch is not imported.
+_here = threading.local()
 
-    Between two operators its workers spin, on processors that our own kernels need: texts came 2.21 times as fast as plain
-    ones with two threads, 2.41 times with one (log/2026-11-23-cpu-kernels.md).
+
+def hold_torch_to_one_thread() -> None:
+    """Torch computes on one thread from now on where this thread calls it; other threads keep as many as they had.
+
+    Does nothing where torch is not imported. Its workers spin between two operators, on processors that our own kernels
+    need. It must not be done and undone for every forward: `set_num_threads` starts a pool of threads anew, which look for
+    work for about 80 ms, and forwards beside them took up to twice as long (log/2026-11-23-cpu-kernels.md).
     """
-    torch = sys.modules.get("torch") if when else None
-    if torch is None:
-        yield
-        return
+    torch = sys.modules.get("torch")
+    if getattr(_here, "is_held", False) or torch is None or not hasattr(torch, "set_num_threads"):
+        return  # `torch` without the function is still being imported
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    if before > 1:
+        torch.set_num_threads(1)  # of this thread, and of those to come
+        in_own_thread(lambda: torch.set_num_threads(before))  # of those to come
+    _here.is_held = True

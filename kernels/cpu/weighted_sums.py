@@ -107,3 +107,9 @@ def weighted_sums(weights, w_stride, outputs, rows, r_stride, count, out, o_stri
             else:
                 _six(w, w_stride, r, r_stride, count, o, o_stride, add)
             done += some
+
+
+@kernel
+def rows_times(x, rows, matrix, count, columns, out):  # type: ignore[no-untyped-def]
+    """out[rows, columns] = x[rows, count] times matrix[count, columns], in one piece each; columns: a multiple of 64."""
+    weighted_sums(x, 4 * count, rows, matrix, 4 * columns, count, out, 4 * columns, columns, False)

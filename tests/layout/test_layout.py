@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOPS = (*PACKAGES, "tests")
 MOST, FLAT_MOST = 10, 20
 FLAT = ("kernels", "kernels/cpu", "tests/kernels")  # one level each
+BLAS = {"matmul", "dot", "vdot", "inner", "tensordot"}  # numpy's functions
 NOT_COUNTED = {"__init__.py", "conftest.py"}
 
 
@@ -93,3 +94,18 @@ def test_every_package_says_what_lives_there() -> None:
 @pytest.mark.parametrize("name", PACKAGES)
 def test_no_modules_import_one_another_in_a_circle(name: str) -> None:
     assert rooms(name).circles == 0
+
+
+def test_numpy_multiplies_no_matrices_while_a_text_is_decoded() -> None:
+    """Its BLAS has threads of its own, which keep a processor busy for 100 ms after each product (`KernelRotation`)."""
+    packages = [ROOT / "decoding" / name for name in ("engine", "methods", "heads/on_kernels")]
+    paths = [path for package in packages for path in package.rglob("*.py")]
+    paths += [
+        *(ROOT / "decoding/targets/int8").glob("cpu_*.py"),
+        ROOT / "decoding/checkpoints/adapters/mask_adapter.py",
+    ]
+    assert len(paths) > 30
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            product = isinstance(node, ast.MatMult) or (isinstance(node, ast.Attribute) and node.attr in BLAS)
+            assert not product, f"{path}: numpy.einsum or a kernel of ours multiplies without BLAS"

@@ -48,7 +48,9 @@ class TokenPairs:
         if (row := self._rows.get(previous)) is None:
             return np.zeros(len(tokens), np.float32)
         places = self._places[np.minimum(tokens, len(self._places) - 1)]
-        found: Floats = self._padded[places] @ self.before[row]
+        found: Floats = np.einsum(
+            "tr,r->t", self._padded[places], self.before[row]
+        )  # not by BLAS: see `KernelRotation`
         return found
 
 

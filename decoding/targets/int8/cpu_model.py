@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,7 @@ from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Lo
 from decoding.targets.int8.compiled import FORWARD, compiled
 from decoding.targets.int8.packed_model import Arrays, HeadPart, head_room, padded
 from decoding.targets.int8.pages import Pages
-from decoding.targets.int8.rotation import rotated, stream_rotation
+from decoding.targets.int8.rotation import KernelRotation, rotated, stream_rotation
 from decoding.targets.int8.stored_rows import StoredRows
 from kernels.cpu.job import MATRICES, PHASES, Job, Model, table_of
 from kernels.cpu.team import Team, thread_count
@@ -59,7 +60,6 @@ class CpuModel:
         self._model_table = table_of(self._model)
         self._room = Buffers(self._model, self._team.threads)
         self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
-        self._rotation = stream_rotation(config.hidden_size).astype(np.float32)
         self.mask_adapter = masks
         self._head_parts: WeakKeyDictionary[TokenSet, HeadPart] = WeakKeyDictionary()
         self._forward = compiled(FORWARD)
@@ -133,6 +133,14 @@ class CpuModel:
         self._compute(job, self._model_table if tokens is None else self._head_part(tokens).table)
         return logits
 
+    @cached_property
+    def _turn(self) -> KernelRotation:
+        return KernelRotation(stream_rotation(self.config.hidden_size).astype(np.float32))
+
+    @cached_property
+    def _turn_back(self) -> KernelRotation:
+        return KernelRotation(stream_rotation(self.config.hidden_size).T.astype(np.float32))
+
     def _head_part(self, tokens: TokenSet) -> HeadPart:
         """The LM head of some tokens, made once as long as they are known."""
         if (part := self._head_parts.get(tokens)) is None:
@@ -155,7 +163,7 @@ class CpuModel:
         if "rotated_embedding" in self._arrays:
             self._rows.take(np.where(masks, 0, tokens), x)
         else:  # layers above another model's embedding
-            x[:, : self.config.hidden_size] = rotated(self.embedding[tokens], self._rotation)
+            x[:, : self.config.hidden_size] = self._turn(self.embedding[tokens])
             x[:, self.config.hidden_size :] = 0
         if self._masks is None or not masks.any():
             return None
@@ -167,7 +175,7 @@ class CpuModel:
         if not taps:
             return None
         hidden = self.config.hidden_size
-        out = rotated(states[..., :hidden], self._rotation.T)
+        out = self._turn_back(states[..., :hidden])
         if self.config.layers in taps:
             last = out[list(taps).index(self.config.layers)]
             last /= np.sqrt(np.square(last).mean(-1, keepdims=True) + np.float32(self.config.rms_norm_eps))

@@ -44,7 +44,7 @@ class Noting(Fuzz):
 
 
 @pytest.mark.parametrize(("target", "wanted"), [(OnKernels, {1}), (ToyTarget, {2})])
-def test_torch_has_one_thread_beside_our_kernels_and_its_own_again_afterwards(
+def test_torch_has_one_thread_beside_our_kernels_and_elsewhere_as_many_as_before(
     target: type[ToyTarget], wanted: set[int]
 ) -> None:
     before = torch.get_num_threads()
@@ -54,7 +54,25 @@ def test_torch_has_one_thread_beside_our_kernels_and_its_own_again_afterwards(
         list(Batcher(target()).decode([request(0, method)]))
         assert method.threads == wanted
         assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as another:
+            assert another.submit(torch.get_num_threads).result() == 2
     finally:
+        torch.set_num_threads(before)
+
+
+def test_torchs_threads_are_counted_once_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each count starts threads anew, which look for work while the next forwards run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    set_to: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    try:
+        batcher = Batcher(OnKernels())
+        assert sum(1 for _ in batcher.decode([request(0)])) > 1
+        list(batcher.decode([request(1)]))
+        assert set_to == [1, 2]
+    finally:
+        monkeypatch.undo()
         torch.set_num_threads(before)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,8 +16,10 @@ from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_target import FastTarget
+from decoding.targets.int8 import rotation
 from decoding.targets.int8.quantize import rotated, rotated_layers
-from decoding.targets.int8.rotation import cosines, stream_rotation
+from decoding.targets.int8.rotation import KernelRotation, cosines, stream_rotation
+from kernels.cpu.processor import variant
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = list(range(10, 30))
@@ -83,3 +86,16 @@ def test_a_row_is_turned_alike_in_any_company() -> None:
     x = draw(1, 576)
     for count in (1, 7, 16, 200):
         assert torch.equal(rotated(torch.cat([x, draw(count, 576)]), turn)[:1], rotated(x, turn))
+
+
+@pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
+@pytest.mark.parametrize(("hidden", "shape"), [(576, (5, 576)), (576, (2, 3, 576)), (7, (4, 7)), (1531, (2, 1531))])
+def test_the_kernel_turns_as_numpy_does_and_each_row_alike_in_any_company(hidden: int, shape: tuple[int, ...]) -> None:
+    matrix = stream_rotation(hidden).astype(np.float32)
+    x = np.random.default_rng(hidden).standard_normal(shape, dtype=np.float32)
+    turn, back = KernelRotation(matrix), KernelRotation(matrix.T)
+    found = turn(x)
+    np.testing.assert_allclose(found, rotation.rotated(x, matrix), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(back(found), x, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(turn(x[:1]), found[:1])
+    np.testing.assert_array_equal(turn(x[..., ::-1][..., ::-1]), found)

@@ -7,7 +7,7 @@ import pytest
 from kernels.cpu import quantize, rope, swiglu
 from kernels.cpu.emit import add_floats, kernel, largest
 from kernels.cpu.processor import variant
-from kernels.cpu.weighted_sums import weighted_sums, weighted_sums_reference
+from kernels.cpu.weighted_sums import rows_times, weighted_sums, weighted_sums_reference
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 Floats = npt.NDArray[np.float32]
@@ -95,6 +95,14 @@ def test_weighted_sums_go_from_the_first_row_to_the_last(outputs: int) -> None:
         place = addresses[0] + 4 * first, *addresses[1:], rows[first:].ctypes.data
         weighted_sums(*place, 512, count, parts.ctypes.data, 512, 128, first > 0)
     np.testing.assert_array_equal(parts, weighted_sums_reference(weights, rows, np.zeros_like(start)))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17])
+def test_rows_times_a_matrix_have_the_order_of_weighted_sums(rows: int) -> None:
+    x, matrix, found = random(rows, 70), random(70, 128, seed=1), np.full((rows, 128), np.nan, np.float32)
+    rows_times(x.ctypes.data, rows, matrix.ctypes.data, 70, 128, found.ctypes.data)
+    np.testing.assert_array_equal(found, weighted_sums_reference(x, matrix, np.zeros_like(found)))
+    np.testing.assert_allclose(found, x @ matrix, rtol=1e-4, atol=1e-5)
 
 
 def test_what_a_mask_token_gets_is_a_low_rank_layer_behind_a_norm() -> None:
