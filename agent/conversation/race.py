@@ -43,7 +43,7 @@ class Lane:
     @property
     def shared_rounds(self) -> int:
         """Rounds whose forward also decoded other questions, so that their time is not that of this run alone."""
-        return sum(r.batch > 1 for r in self.rounds)
+        return sum(r.batch > r.prompts for r in self.rounds)
 
 
 def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:
@@ -57,7 +57,7 @@ def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[L
     if not isinstance(toolbox.model, FastChatModel) or call is None:
         raise NoRace(f"there is no {step} step to race yet: ask a question first")
     lanes = [Lane(method) for method in methods]
-    with toolbox.model.reserved(len(lanes), toolbox.stop.is_set) as model:
+    with toolbox.model.reserved(len(lanes) * call.prompts, toolbox.stop.is_set) as model:
         runs = {lane.method: _run(model, call, lane.method) for lane in lanes}
         try:
             _warm(model, call)
@@ -77,7 +77,7 @@ def plain_time_ms(toolbox: Toolbox, step: str, rounds: Sequence[Round], wall_ms:
     call = toolbox.calls.get(step)
     if not isinstance(toolbox.model, FastChatModel) or call is None:
         raise NoRace("only steps of the newest answer can be measured, and not those of a model elsewhere")
-    with toolbox.model.reserved(1, toolbox.stop.is_set) as model:
+    with toolbox.model.reserved(call.prompts, toolbox.stop.is_set) as model:
         try:
             again = model.invoke(list(call.messages), **{**call.options, "decoder": "plain", "options": {}})
         except ConstraintError as error:

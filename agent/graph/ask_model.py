@@ -19,6 +19,7 @@ from agent.observe.events import Started, Waiting, Wrote
 from agent.observe.step_record import PlainTime, Step, model_step
 from agent.prompts.predicted_text import predicted_texts
 from agent.prompts.profiles import ModelStep
+from agent.prompts.schema_orders import in_order
 from agent.prompts.slots import Slots
 from decoding.engine.constraint import Constraint, ConstraintError
 from decoding.engine.recall import Recall
@@ -50,26 +51,29 @@ def ask_model(
     slots: Slots,
     *,
     samples: int = 1,
+    orders: int = 1,
     beside: Sequence[Slots] = (),
     attempt: int = 0,
     temperature: float | None = None,
     bound: bool = True,
 ) -> Reply:
     """Ask the model for `samples` texts of one prompt or, with `beside`, for one text of each prompt (over the same schema),
-    decoded together. Emits `Waiting` while others use the model, then `Started`, then `Wrote` as a single sample is
-    written; remembers the tokens for later drafts. If the grammar comes to a dead end, the step starts again without it,
-    and its record says so. `bound`: limit the text by what schema and question tell, not by the bare grammar only.
-    Raises Stopped.
+    decoded together. orders: of the schema, behind which a local model predicts; their mean decides.
+
+    Emits `Waiting` while others use the model, then `Started`, then `Wrote` as a single sample is written; remembers the
+    tokens for later drafts. If the grammar comes to a dead end, the step starts again without it, and its record says so.
+    `bound`: limit the text by what schema and question tell, not by the bare grammar only. Raises Stopped.
     """
     calls = [
         Call(
-            tuple(toolbox.profile.messages(name, each)), _call_options(toolbox, name, each, attempt, temperature, bound)
+            tuple(toolbox.profile.messages(name, each)),
+            _call_options(toolbox, name, each, attempt, temperature, bound) | _in_orders(toolbox, name, each, orders),
         )
         for each in (slots, *beside)
     ]
     toolbox.calls[name] = calls[0]
-    writer = get_stream_writer()
-    with _reserved(toolbox, max(samples, len(calls)), lambda ahead: writer(Waiting(name, ahead))) as model:
+    writer, texts = get_stream_writer(), max(samples, len(calls))
+    with _reserved(toolbox, texts * calls[0].prompts, lambda ahead: writer(Waiting(name, ahead))) as model:
         reply = _answered(toolbox, model, name, calls, samples)
     toolbox.stop.check()
     return reply
@@ -139,10 +143,21 @@ def _call_options(
         ),
     }
     options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
-    options["likelihood"] = toolbox.options.confidence and name != "plan"  # a plan's adds nothing to that of its SQL
+    # A plan's probabilities say whether it is written again; they add nothing to the confidence, which is the SQL's.
+    options["likelihood"] = toolbox.options.orders > 1 if name == "plan" else toolbox.options.confidence
     if temperature is not None:
         options["temperature"] = temperature
     return options
+
+
+def _in_orders(toolbox: Toolbox, name: ModelStep, slots: Slots, orders: int) -> dict[str, Any]:
+    """The same prompt with the schema in other orders, as an option of the call; nothing for one order or another's model."""
+    model = toolbox.model
+    if orders == 1 or not isinstance(model, FastChatModel):
+        return {}
+    shown = (replace(slots, schema=in_order(slots.schema, number)) for number in range(orders))
+    prompts = dict.fromkeys(model.prompt(toolbox.profile.messages(name, each)) for each in shown)
+    return {"other_prompts": tuple(prompts)[1:]}
 
 
 def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> Recall:

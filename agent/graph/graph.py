@@ -9,7 +9,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 
-from agent.graph.nodes import Tools, begin, recorded, since
+from agent.graph.nodes.node_state import Tools, begin, recorded, since
 from agent.graph.toolbox import Toolbox
 from agent.observe.node_table import NODES, UnknownNode
 from agent.observe.step_record import tool_step

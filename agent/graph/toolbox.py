@@ -34,6 +34,7 @@ class AgentOptions:
 
     max_attempts: SQL statements tried per question, repairs not counted.
     samples: plans drawn, the greedy one first; the SQL of the different ones, written greedily, votes by its results.
+    orders: of the schema, behind which a doubtful plan is written again; the mean of their predictions decides. 1: never.
     race: decode every step again with plain decoding, so that the plain time is measured, not estimated.
     constrain: let the model write only SQL over the schema, if the profile's answers are only SQL.
     foretell: let drafts copy text predicted from the plan and the schema links; this changes speed only.
@@ -52,6 +53,7 @@ class AgentOptions:
 
     max_attempts: int = 2
     samples: int = 1
+    orders: int = 4
     vote_temperature: float = 0.7
     refine_empty: bool = False
     schema_budget: int = 200
@@ -103,6 +105,11 @@ class Call:
 
     messages: tuple[BaseMessage, ...]
     options: Mapping[str, Any]
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts one text of it stands behind."""
+        return 1 + len(self.options.get("other_prompts", ()))
 
 
 @dataclass(slots=True)

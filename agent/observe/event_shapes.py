@@ -145,7 +145,7 @@ def check_round(each: Round) -> None:
         raise ValueError("the draft of a round is no tree")
     if not each.committed or not 0 <= each.free_to_plain <= len(each.committed):
         raise ValueError("a round commits a token at least")
-    if not 1 <= each.batch <= MOST_SEQUENCES:
+    if not 1 <= each.prompts <= each.batch <= MOST_SEQUENCES:
         raise ValueError("a forward is shared by one sequence at least, and not by that many")
     if not all(map(isfinite, (each.draft_ms, each.target_ms, each.verify_ms, *(each.log_probs or ())))):
         raise ValueError("a time or a probability of a round is no number")

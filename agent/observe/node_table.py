@@ -46,21 +46,21 @@ class Node:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-_NODES, _FOLLOW_UP_NODES = "agent.graph.nodes", "agent.graph.follow_up_nodes"
+_NODES = "agent.graph.nodes"
 
 NODES: dict[str, Node] = {
-    "relate": Node(f"{_FOLLOW_UP_NODES}:relate", "Reading the question in its conversation", relate_notes),
-    "link": Node(f"{_NODES}:link_schema", "Looking at the schema", link_notes),
-    "adapt": Node(f"{_FOLLOW_UP_NODES}:adapt", "Changing the former SQL", written_notes),
-    "clarify": Node(f"{_NODES}:clarify", "Looking for what is unclear", clarify_notes),
-    "plan": Node(f"{_NODES}:plan", "Planning", plan_notes),
-    "generate": Node(f"{_NODES}:generate", "Writing SQL", written_notes),
-    "check": Node(f"{_NODES}:check", "Checking the SQL", check_notes),
-    "execute": Node(f"{_NODES}:execute", "Running the query", execute_notes),
-    "refine": Node(f"{_NODES}:refine", "Correcting the SQL", written_notes),
-    "vary": Node(f"{_FOLLOW_UP_NODES}:vary", "Looking for another query", check_notes),
+    "relate": Node(f"{_NODES}.follow_ups:relate", "Reading the question in its conversation", relate_notes),
+    "link": Node(f"{_NODES}.link:link_schema", "Looking at the schema", link_notes),
+    "adapt": Node(f"{_NODES}.follow_ups:adapt", "Changing the former SQL", written_notes),
+    "clarify": Node(f"{_NODES}.link:clarify", "Looking for what is unclear", clarify_notes),
+    "plan": Node(f"{_NODES}.write:plan", "Planning", plan_notes),
+    "generate": Node(f"{_NODES}.write:generate", "Writing SQL", written_notes),
+    "check": Node(f"{_NODES}.answer:check", "Checking the SQL", check_notes),
+    "execute": Node(f"{_NODES}.answer:execute", "Running the query", execute_notes),
+    "refine": Node(f"{_NODES}.write:refine", "Correcting the SQL", written_notes),
+    "vary": Node(f"{_NODES}.follow_ups:vary", "Looking for another query", check_notes),
     "doubt": Node("agent.graph.doubt.doubt_node:doubt", "Looking for other readings"),
-    "answer": Node(f"{_NODES}:answer", "Answering"),
+    "answer": Node(f"{_NODES}.answer:answer", "Answering"),
 }
 
 

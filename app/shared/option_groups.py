@@ -100,6 +100,7 @@ class Asking:
     """Options for how the agent answers a question."""
 
     samples: options.Samples = 1
+    orders: options.Orders = 4
     attempts: options.Attempts = 2
     constrain: options.Constrain = True
     foretell: options.Foretell = True
@@ -123,6 +124,7 @@ class Asking:
         return AgentOptions(
             max_attempts=self.attempts,
             samples=self.samples,
+            orders=self.orders,
             refine_empty=self.refine_empty,
             seed=self.seed,
             race=race,

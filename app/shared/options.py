@@ -89,6 +89,15 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice."
 Samples = Annotated[
     int, typer.Option("--samples", min=1, max=64, help="Plans drawn; the SQL of the different ones votes.")
 ]
+Orders = Annotated[
+    int,
+    typer.Option(
+        "--orders",
+        min=1,
+        max=16,
+        help="Orders of the schema over which the model's predictions are averaged where its plan is doubtful; 1: never.",
+    ),
+]
 Attempts = Annotated[int, typer.Option("--attempts", min=1, max=20, help="SQL statements tried per question.")]
 Constrain = Annotated[
     bool, typer.Option("--constrain/--no-constrain", help="Let a grammar hold the model to SQL over the schema.")

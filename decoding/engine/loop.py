@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
 
 from decoding.checkpoints.target_identity import TargetIdentity
-from decoding.engine.constraint import Constraint, ConstraintError
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import Constraint, ConstraintCursor, ConstraintError
 from decoding.engine.draft import ROOT, Draft
+from decoding.engine.ensemble import Ensemble
 from decoding.engine.method import Context, Method
 from decoding.engine.recall import Recall
 from decoding.engine.records.rounds import FinishReason, Round
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget, Scores, TargetSequence, Work
+from decoding.engine.target import AnyTarget, Scores, Work
 from decoding.engine.verify import Verdict, verify
 
 Done = TypeVar("Done")
@@ -32,7 +33,7 @@ Done = TypeVar("Done")
 class Request:
     """One text to be decoded. A method instance serves one request at a time."""
 
-    prompt: tuple[int, ...]
+    prompt: tuple[int, ...]  # what the method sees
     method: Method
     max_new_tokens: int
     sampler: Sampler = Sampler()
@@ -41,6 +42,11 @@ class Request:
     recall: Recall = field(default_factory=Recall)
     likelihood: bool = False  # whether the rounds record the log probability of their tokens
     identity: Callable[[], TargetIdentity] | None = None  # the target's, for heads that belong to one target
+    other_prompts: tuple[tuple[int, ...], ...] = ()  # further prompts for the same text, see `Ensemble`
+
+    @property
+    def prompts(self) -> tuple[tuple[int, ...], ...]:
+        return (self.prompt, *self.other_prompts)
 
 
 class PromptTooLong(ValueError):
@@ -69,13 +75,15 @@ def advance(target: AnyTarget, live: Sequence["Decoding"]) -> Iterator[Round | E
     it alone raised; such a sequence must then be dropped.
     """
     drafts = [_attempt(one.propose) for one in live]
-    work = [one.work(draft) for one, draft in zip(live, drafts, strict=True) if isinstance(draft, Draft)]
+    parts = [one.work(draft) for one, draft in zip(live, drafts, strict=True) if isinstance(draft, Draft)]
+    work = [each for part in parts for each in part]
     start = perf_counter()
     scores = iter(target.score(work) if work else ())
     target_ms = 1e3 * (perf_counter() - start)
     for one, draft in zip(live, drafts, strict=True):
         if isinstance(draft, Draft):
-            yield _attempt(partial(one.settle, draft, next(scores), target_ms, len(work)))
+            own = list(islice(scores, one.prompts))
+            yield _attempt(partial(one.settle, draft, own, target_ms, len(work)))
         else:
             yield draft
 
@@ -96,14 +104,9 @@ class Decoding:
     def __init__(self, index: int, target: AnyTarget, request: Request, opened: ExitStack) -> None:
         self.index, self._target, self._request = index, target, request
         self._tokens = list(request.prompt)
-        if not 0 < len(self._tokens) < target.max_length:
-            raise PromptTooLong(
-                f"the prompt has {len(self._tokens)} tokens; the model takes 1 to {target.max_length - 1}"
-            )
-        self.room = min(request.max_new_tokens, target.max_length - len(self._tokens))
-        self._sequence = target.open(self._tokens, request.sampler, request.method.taps)
-        opened.callback(target.close, self._sequence)
-        self._pending = self._tokens[self._sequence.cached :]
+        self.room = min(request.max_new_tokens, *(_room(prompt, target) for prompt in request.prompts))
+        self._sequences = Ensemble(target, request.prompts, request.sampler, request.method.taps, opened)
+        self._pending = self._tokens[self._sequences.cached :]
         self._cursors: dict[int, ConstraintCursor | None] = {}
         if request.constraint:
             self._cursors[ROOT] = ConstraintCursor.start(request.constraint, request.stop)
@@ -119,8 +122,14 @@ class Decoding:
             target.mask_tokens,
             target.mask_pairs,
             target.runtime,
+            self.prompts,
         )
-        request.method.begin(request.prompt, self._sequence.hidden, context)
+        request.method.begin(request.prompt, self._sequences.hidden, context)
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts the text stands behind."""
+        return len(self._sequences)
 
     def propose(self) -> Draft:
         """The method's draft, without nodes that cannot become text: too deep, after a stop token, or forbidden (`context`
@@ -134,16 +143,18 @@ class Decoding:
         self._draft_ms = 1e3 * (perf_counter() - start)
         return draft
 
-    def work(self, draft: Draft) -> Work[TargetSequence]:
-        return Work(self._sequence, self._pending, draft)
+    def work(self, draft: Draft) -> list[Work[Any]]:
+        """The forward's part in this text: one for each of its prompts."""
+        return self._sequences.work(self._pending, draft)
 
-    def settle(self, draft: Draft, scores: Scores, target_ms: float, batch: int) -> Round:
-        """Verify the draft, commit what the target agrees with, and report it."""
+    def settle(self, draft: Draft, found: Sequence[Scores], target_ms: float, batch: int) -> Round:
+        """Verify the draft, commit what the target agrees with, and report it. found: the scores behind each prompt."""
         start = perf_counter()
+        scores = self._sequences.pooled(found, partial(self._position, draft))
         verdict = verify(draft, lambda node: self._choice(draft, scores, node))
         committed, finish = self._cut([*(draft.tokens[node] for node in verdict.path), verdict.bonus])
         verdict = Verdict(verdict.path[: len(committed) - 1], committed[-1])
-        self._target.commit(self._sequence, verdict.path)
+        self._sequences.commit(verdict.path)
         self._request.method.observe(draft, scores, verdict)
         fed, free = len(self._pending), self._free_nodes(draft, verdict)
         self._append(committed)
@@ -170,6 +181,7 @@ class Decoding:
             finish=finish,
             log_probs=_log_probs(scores, free) if self._request.likelihood else None,
             free_to_plain=len(committed) - len(free),
+            prompts=self.prompts,
         )
 
     def _choice(self, draft: Draft, scores: Scores, node: int) -> int:
@@ -189,7 +201,11 @@ class Decoding:
             raise ConstraintError("the constraint allows no token here")
         (logits,) = scores.after([node])
         allowed = np.where(mask, logits, np.float32(-np.inf))
-        return self._request.sampler.pick(allowed, len(self._tokens) + draft.depth(node))
+        return self._request.sampler.pick(allowed, self._position(draft, node))
+
+    def _position(self, draft: Draft, node: int) -> int:
+        """Of the token after a node, in the text with its first prompt."""
+        return len(self._tokens) + draft.depth(node)
 
     def _cursor(self) -> ConstraintCursor | None:
         """The cursor after the last committed token; None without a constraint."""
@@ -256,6 +272,13 @@ class Decoding:
     def _append(self, tokens: list[int]) -> None:
         self._tokens += tokens
         self.room -= len(tokens)
+
+
+def _room(prompt: Sequence[int], target: AnyTarget) -> int:
+    """How many tokens fit after the prompt. Raises PromptTooLong."""
+    if not 0 < len(prompt) < target.max_length:
+        raise PromptTooLong(f"the prompt has {len(prompt)} tokens; the model takes 1 to {target.max_length - 1}")
+    return target.max_length - len(prompt)
 
 
 def _log_probs(scores: Scores, free: Mapping[int, int]) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
@@ -33,6 +33,7 @@ class Context:
     mask_tokens: range = range(0)  # see `Target`
     mask_pairs: PairScores | None = None
     runtime: str = "cpu"  # what computes the target, see `Target.runtime`; heads run on the same
+    prompts: int = 1  # behind which each node of a draft is scored, see `Ensemble`
 
 
 class Method(ABC):

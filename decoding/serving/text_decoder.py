@@ -38,6 +38,7 @@ class Settings:
     constraint: Constraint[Any] | None = None
     recall: Recall = field(default_factory=Recall)
     likelihood: bool = False
+    other_prompts: tuple[str, ...] = ()  # further prompts for the same text, see `decoding.engine.ensemble`
 
     @property
     def sampler(self) -> Sampler:
@@ -115,7 +116,7 @@ class TextDecoder:
         computed.
         """
         try:
-            with self.queue.take(len(settings), cancelled):
+            with self.queue.take(sum(1 + len(each.other_prompts) for each in settings), cancelled):
                 yield from self._decoded(prompt, settings, cancelled)
         except Stopped:  # nothing was begun
             yield from (Generation("", (), 0, (), "cancelled") for _ in settings)
@@ -167,12 +168,14 @@ class TextDecoder:
             recall=settings.recall,
             likelihood=settings.likelihood,
             identity=self._identity,
+            other_prompts=tuple(tuple(self.tokenizer.encode(prompt)) for prompt in settings.other_prompts),
         )
 
     def _prefill(self, request: Request) -> None:
         """Put the shared prompt into the prefix cache, so that each sample finds it there."""
-        shared = replace(request, prompt=request.prompt[:-1], max_new_tokens=1, method=load_method("plain"))
-        if shared.prompt and not request.method.taps:
+        prompt, *others = (each[:-1] for each in request.prompts)
+        shared = replace(request, prompt=prompt, other_prompts=tuple(others), max_new_tokens=1, method=load_method("plain"))
+        if all(shared.prompts) and not request.method.taps:
             for _ in self.batcher.decode([shared]):
                 pass
 

@@ -17,17 +17,19 @@ from decoding.timing.forward_timing import time_forward
 from decoding.timing.machine_key import running_as
 
 _CONTEXTS = (128, 768)
+_NODES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Milliseconds of a plain step: `base_ms` + `per_token_ms` x context length."""
+    """Milliseconds of a plain step: `base_ms` + `per_token_ms` x context length, and `row_ms` for each further row."""
 
     base_ms: float
     per_token_ms: float
+    row_ms: float
 
-    def at(self, context: int) -> float:
-        return self.base_ms + self.per_token_ms * context
+    def at(self, context: int, rows: int = 1) -> float:
+        return self.base_ms + self.per_token_ms * context + self.row_ms * (rows - 1)
 
 
 class PlainCost:
@@ -46,7 +48,7 @@ class PlainCost:
         first, cost = rounds[0], self.step_cost()
         forwards = sum(r.plain_forwards for r in rounds)
         contexts = range(prompt_tokens + 1, prompt_tokens + forwards)
-        return first.target_ms + first.verify_ms + sum(cost.at(context) for context in contexts)
+        return first.target_ms + first.verify_ms + sum(cost.at(context, first.prompts) for context in contexts)
 
     def step_cost(self) -> StepCost:
         """The cost, from memory, from the cache, or by measuring."""
@@ -63,9 +65,11 @@ class PlainCost:
     def _measure(self) -> StepCost:
         longest = self._decoder.target.max_length - 1
         near, far = (min(context, longest) for context in _CONTEXTS)
-        times = self._decoder.alone(lambda target: time_forward(target, contexts=(near, far), nodes=(0,)))
+        nodes = min(_NODES, longest - far)
+        times = self._decoder.alone(lambda target: time_forward(target, contexts=(near, far), nodes=(0, nodes)))
         slope = max(times[far, 0] - times[near, 0], 0.0) / (far - near) if far > near else 0.0
-        cost = StepCost(times[near, 0] - slope * near, slope)
+        row = max(times[near, nodes] - times[near, 0], 0.0) / nodes if nodes else 0.0
+        cost = StepCost(times[near, 0] - slope * near, slope, row)
         with suppress(OSError):  # no room, or not ours to write: it is measured again
             self._path().parent.mkdir(parents=True, exist_ok=True)
             self._path().write_text(json.dumps(asdict(cost)))

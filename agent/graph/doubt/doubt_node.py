@@ -9,7 +9,8 @@ from langgraph.types import Command
 
 from agent.graph.ask_model import Reply, ask_model
 from agent.graph.doubt.judge import Judgement, OtherReading, judge
-from agent.graph.nodes import Tools, begin, candidates_of, preview_of, recorded, slots, written
+from agent.graph.nodes.candidates import candidates_of, preview_of, written
+from agent.graph.nodes.node_state import Tools, begin, recorded, slots
 from agent.graph.toolbox import Toolbox
 from agent.graph.vote import Candidate, drawn_plans, fingerprint
 from agent.observe.step_record import Step

@@ -58,7 +58,7 @@ def measure(rounds: Iterable[Round]) -> Metrics:
         drafted_tokens=sum(len(r.draft_tokens) for r in rounds),
         accepted_tokens=sum(len(r.accepted) for r in rounds),
         draft_ms=sum(r.draft_ms for r in rounds),
-        target_ms=sum(r.target_ms / r.batch for r in rounds),
+        target_ms=sum(r.share_ms for r in rounds),
         verify_ms=sum(r.verify_ms for r in rounds),
     )
 

@@ -13,8 +13,8 @@ FinishReason = Literal["stop", "length"]
 class Round:
     index: int  # 0 is the round that shares its forward with the prefill
     sequence: int  # which of the requests decoded together
-    batch: int  # sequences that shared the target forward
-    pending: int  # committed tokens fed: the uncached part of the prompt in round 0, else bonus and forced tokens
+    batch: int  # the target's sequences that shared the forward: one for each prompt of each text
+    pending: int  # committed tokens fed behind the first prompt: its uncached part in round 0, else bonus and forced tokens
     draft_tokens: tuple[int, ...]
     draft_parents: tuple[int, ...]
     accepted: tuple[int, ...]  # draft nodes that became text
@@ -32,6 +32,13 @@ class Round:
     free_to_plain: int = (
         0  # of `committed`, tokens that the constraint would have added to plain decoding's text by itself
     )
+
+    prompts: int = 1  # that this text stands behind (`decoding.engine.ensemble`)
+
+    @property
+    def share_ms(self) -> float:
+        """This text's share of `target_ms`."""
+        return self.target_ms * self.prompts / self.batch
 
     @property
     def text_tokens(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.heads.modules.domino import DominoHead
 from decoding.heads.on_torch.block import TorchBlock
 from decoding.heads.on_torch.tensor_context import TensorContext

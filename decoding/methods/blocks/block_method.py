@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
 from decoding.engine.target import Array, Scores

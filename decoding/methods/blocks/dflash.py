@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.methods.blocks.block_method import BlockMethod
 from decoding.methods.drafting.head_runtimes import States

@@ -8,7 +8,7 @@ depends on the branch; the block head still runs once.
 from collections.abc import Sequence
 from typing import ClassVar
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.heads.head import Head
 from decoding.methods.blocks.domino_paths import PathMethod

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 
 Continuations = Callable[[tuple[int, ...], ConstraintCursor | None, float], Mapping[int, float]]

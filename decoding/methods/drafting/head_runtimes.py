@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.method import Context
 from decoding.engine.target import Array
 from decoding.heads.head import Head, check_target

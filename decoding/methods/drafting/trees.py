@@ -12,7 +12,7 @@ from itertools import islice
 from math import exp, inf, log
 from typing import Any, Protocol
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 
 

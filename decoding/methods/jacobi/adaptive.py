@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import exp, log
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
 from decoding.engine.target import Array, Scores
@@ -55,6 +55,7 @@ class Adaptive(Method):
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
         self._sampler, self._cursor = context.sampler, context.cursor
+        self._price = self._row_cost * context.prompts / (1.0 + self._row_cost * (context.prompts - 1))
         self._pairs, self._tokens = context.mask_pairs, guessable(context, prompt)
         self._pool = NgramPool(0, context.recall.sequences)
         self._copied, self._second = Chances(COPIED), Chances((SECOND,))
@@ -78,7 +79,7 @@ class Adaptive(Method):
         self._length, cursor = len(tokens), self._cursor()
         self._copies = self._found(tokens, room)
         self._taken, self._last = max(len(tokens) - self._first, 0), tokens[-1]
-        self._least = min(self._row_cost * self._rate.tokens_per_step, 0.99)
+        self._least = min(self._price * self._rate.tokens_per_step, 0.99)
         tree = expected_tree(self._continuations, self._least, self._budget, room, cursor)
         self._note_own(tree)
         return tree.with_masks(self._chain, self._masks_after)
@@ -87,7 +88,7 @@ class Adaptive(Method):
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
         self._count(committed)
         self._forget_draft()
-        self._rate.saw(len(committed), 1.0 + self._row_cost * len(draft))
+        self._rate.saw(len(committed), 1.0 + self._price * len(draft))
         found = draft.below(verdict.path[-1] if verdict.path else ROOT, self._chain)
         self._first, self._levels = self._length + len(committed), None
         if found:

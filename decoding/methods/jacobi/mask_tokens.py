@@ -9,7 +9,7 @@ checkpoint learns to use one token of its vocabulary as the mask (`train jacobi 
 
 from collections.abc import Sequence
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context, Method
 from decoding.engine.target import Array, Scores

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 import agent.graph.ask_model
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.conversation.conversation import Conversation
+from agent.graph.doubt import doubtful_plan
 from agent.graph.toolbox import AgentOptions
 from decoding.engine.constraint import Mask
 from decoding.serving.chat_model import FastChatModel, log_probs_of, rounds_of
@@ -21,7 +22,7 @@ from tools.databases.database import Database
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     path = tiny_checkpoint(Path(tmp_path_factory.mktemp("model")) / "tiny", max_position_embeddings=4096)
-    return load_model(ModelChoice(str(path), profile="compact", temperature=1.0))
+    return load_model(ModelChoice(str(path), profile="compact", dtype="fp32", temperature=1.0))
 
 
 def first_sql(loaded: LoadedModel, database: Database, **options: bool) -> tuple[str, str]:
@@ -62,6 +63,44 @@ def test_a_dead_end_of_the_grammar_is_decoded_without_it(
     sql, detail = first_sql(loaded, database)
     assert sql == first_sql(loaded, database, constrain=False)[0]
     assert "dead end" in detail
+
+
+def plan_steps(loaded: LoadedModel, database: Database, **options: Any) -> tuple[list[str], list[str]]:
+    """What the records of the plan's steps say, and the prompts of the last."""
+    toolbox = loaded.toolbox(database, AgentOptions(max_attempts=1, **options))
+    answer = Conversation(toolbox).ask("How many singers are there?")
+    call = toolbox.calls["plan"]
+    assert isinstance(toolbox.model, FastChatModel)
+    prompts = [toolbox.model.prompt(call.messages), *call.options.get("other_prompts", ())]
+    return [step["detail"] for step in answer.steps if step["name"] == "plan"], prompts
+
+
+def test_a_doubtful_plan_is_written_again_behind_other_orders_of_the_schema(
+    loaded: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, prompts = plan_steps(loaded, database)
+    assert steps == ["", "behind 4 orders of the schema"]
+    assert 2 <= len(set(prompts)) == len(prompts) <= 4
+    assert len({"".join(sorted(prompt)) for prompt in prompts}) == 1, "they hold the same in another order"
+    assert [prompt.index("concert(") < prompt.index("singer(") for prompt in prompts[:2]] == [False, True]
+    for options in ({"orders": 1}, {"samples": 2}):
+        steps, prompts = plan_steps(loaded, database, **options)
+        assert (len(steps), len(prompts)) == (1, 1), options
+    monkeypatch.setattr(doubtful_plan, "LEAST", float("-inf"))
+    assert plan_steps(loaded, database)[0] == [""], "a sure plan stays"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_plan_behind_several_orders_is_the_same_text_under_every_method(
+    loaded: LoadedModel, database: Database, temperature: float
+) -> None:
+    Conversation(toolbox := loaded.toolbox(database, AgentOptions(max_attempts=1))).ask("How old is the oldest singer?")
+    call = toolbox.calls["plan"]
+    assert call.prompts > 1
+    options = dict(call.options) | {"temperature": temperature}
+    texts = {name: _text(loaded, call.messages, options | {"decoder": name}) for name in loaded.decoder.ready_methods()}
+    assert len(texts) >= 5 and len(texts["plain"]) > 10
+    assert {name for name, text in texts.items() if text != texts["plain"]} == set()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

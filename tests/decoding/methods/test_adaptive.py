@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT
 from decoding.engine.recall import Recall
 from decoding.engine.records.metrics import text_tokens

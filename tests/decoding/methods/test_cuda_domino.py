@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.engine.constraint import Mask
-from decoding.engine.constraint_cursor import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor, Mask
 from decoding.engine.method import Context
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler

@@ -140,7 +140,7 @@ def _rounds_html(step: StepView) -> str:
 
 
 def _took_ms(r: Round) -> float:
-    return r.draft_ms + r.target_ms / r.batch + r.verify_ms
+    return r.draft_ms + r.share_ms + r.verify_ms
 
 
 def _round(r: Round, spelling: Mapping[int, str], number: int, end_ms: float) -> str:
@@ -151,7 +151,7 @@ def _round(r: Round, spelling: Mapping[int, str], number: int, end_ms: float) ->
         if r.draft_tokens
         else "no guess"
     )
-    parts = f"guessing {r.draft_ms:.1f}, model {r.target_ms / r.batch:.1f}, checking {r.verify_ms:.1f} ms"
+    parts = f"guessing {r.draft_ms:.1f}, model {r.share_ms:.1f}, checking {r.verify_ms:.1f} ms"
     return (
         f'<li data-round="{number}" data-show-ms="{_SLOWER * took:.0f}" data-end-ms="{_SLOWER * end_ms:.0f}"><details><summary>'
         f"<code>{committed}</code> <small>{drafted} · {milliseconds(took)}</small></summary><p><small>{parts}; "

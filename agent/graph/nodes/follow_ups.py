@@ -11,7 +11,8 @@ from agent.follow_ups.resolve_question import resolve
 from agent.follow_ups.small_talk import small_talk
 from agent.follow_ups.write_request import write_request
 from agent.graph.ask_model import ask_model
-from agent.graph.nodes import Tools, begin, candidates_of, recorded, since, slots, values_of
+from agent.graph.nodes.candidates import candidates_of
+from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots, values_of
 from agent.graph.readings import continued, continued_number
 from agent.graph.toolbox import Toolbox
 from agent.graph.vote import drawn_plans, elect, same_sql

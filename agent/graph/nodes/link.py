@@ -1,0 +1,60 @@
+"""The nodes that look up what a question is about. They need no model."""
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+from langgraph.types import Command
+
+from agent.graph.nodes.node_state import Tools, begin, recorded, since, values_of
+from agent.graph.presentation.answer_text import asked_back
+from agent.graph.readings import asked
+from agent.observe.events import Unclear
+from agent.observe.step_record import tool_step
+from agent.state import State
+from tools.linking.ambiguity import as_told, find_unclear
+from tools.linking.link_schema import Link, link
+from tools.linking.match_values import match_values
+
+
+def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check"]]:
+    """Find the tables, columns and cell values that the question is about, or the stored example that asks the same. Needs no
+    model. SQL that the asker has chosen is taken as it is.
+    """
+    start, toolbox = begin(runtime, "link"), runtime.context
+    if chosen := state["chosen"]:
+        step = tool_step("link", since(start), "the reading that was chosen")
+        return Command(update={"candidate": chosen} | recorded(state, runtime, step), goto="check")
+    example = toolbox.options.knowledge.example(state["question"])
+    if example and example[1] not in state["refused"]:
+        known = {"example": example[0], "candidate": example[1]}
+        step = tool_step("link", since(start), "the SQL of a stored example")
+        return Command(update=known | recorded(state, runtime, step), goto="check")
+    schema = toolbox.database.schema()
+    question = asked(state)
+    text = f"{question} {state['evidence']}".strip()
+    values = match_values(toolbox.database, text) if toolbox.options.values else ()
+    if toolbox.options.clarify:
+        values = as_told(values, state["evidence"])
+    links = link(schema, question, values) if toolbox.options.hints else ()
+    step = tool_step("link", since(start), f"{len(links)} links, {len(values)} values")
+    update = {"values": [asdict(value) for value in values], "links": [asdict(each) for each in links]}
+    leans = state["readings"] == ["follow_up"] and bool(state.get("turns"))
+    ask_back = toolbox.options.clarify and not state["evidence"] and not leans
+    goto: Literal["clarify", "adapt", "plan"] = "adapt" if leans else "clarify" if ask_back else "plan"
+    return Command(update=update | recorded(state, runtime, step), goto=goto)
+
+
+def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]:
+    """Offer the asker the possible meanings of an ambiguous question. The choice comes back as evidence of the same
+    question, so that nobody is asked twice. Needs no model.
+    """
+    start, database = begin(runtime, "clarify"), runtime.context.database
+    links = [Link(**each) for each in state["links"]]
+    meanings = find_unclear(database, state["question"], values_of(state), links)
+    step = tool_step("clarify", since(start), f"{len(meanings)} meanings" if meanings else "clear")
+    update: dict[str, Any] = recorded(state, runtime, step)
+    if not meanings:
+        return Command(update=update, goto="plan")
+    options = {one.label: one.evidence for one in meanings}
+    runtime.stream_writer(Unclear(meanings[0].phrase, options))
+    return Command(update=update | {"unclear": options, "answer": asked_back(meanings)}, goto="__end__")

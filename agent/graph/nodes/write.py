@@ -1,0 +1,107 @@
+"""The nodes in which the model writes: a plan, then SQL, then SQL again after an error."""
+
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+from langgraph.types import Command
+
+from agent.graph.ask_model import Reply, ask_model
+from agent.graph.doubt.doubtful_plan import is_doubtful, rewritten
+from agent.graph.nodes.candidates import candidates_of, check_sql, may_try_again, written
+from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots, values_of
+from agent.graph.presentation.answer_text import REPEATED
+from agent.graph.readings import asked, choose_reading
+from agent.graph.toolbox import Toolbox
+from agent.graph.vote import drawn_plans, elect, same_sql
+from agent.observe.events import Wrote
+from agent.observe.step_record import tool_step
+from agent.prompts.mend_plan import mend_plan
+from agent.state import Attempt, DrawnPlan, State
+from tools.result import QueryError
+from tools.schema import Schema
+
+_REPEATED = asdict(QueryError("other", REPEATED))
+
+
+def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
+    """Let the model name what it will use and sketch the SQL: once, once for each reading, or once for each vote. A doubtful
+    plan is written again, behind several orders of the schema.
+    """
+    toolbox, readings = runtime.context, state["readings"]
+    first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
+    reply = ask_model(toolbox, "plan", first, beside=others, **({} if others else _voting(toolbox)))
+    update = recorded(state, runtime, reply.step)
+    if not others and is_doubtful(toolbox, reply):
+        reply = rewritten(toolbox, first)
+        update = recorded(state | update, runtime, reply.step)
+    texts = (_mended(toolbox, toolbox.profile.read_plan(text), first.schema) for text in reply.texts)
+    if others:
+        drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
+        plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
+    else:
+        plans = drawn_plans(texts, reply.log_likelihoods, readings[0])
+    return Command(update={"plan": plans[0]["text"], "plans": plans} | update, goto="generate")
+
+
+def _mended(toolbox: Toolbox, plan: str, schema: Schema) -> str:
+    mends = toolbox.options.mends
+    return mend_plan(plan, schema, columns="columns" in mends, bridges="bridges" in mends)
+
+
+def _voting(toolbox: Toolbox) -> dict[str, Any]:
+    """The arguments of `ask_model` if candidates vote; none otherwise."""
+    count = toolbox.options.samples
+    return {"samples": count, "temperature": toolbox.options.vote_temperature} if count > 1 else {}
+
+
+def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
+    """Let the model write SQL, greedily: once, or once for each different plan. Several candidates then vote."""
+    toolbox, plans = runtime.context, state["plans"]
+    first, *others = (slots(state | {"plan": each["text"], "reading": each["reading"]}, toolbox) for each in plans)
+    reply = ask_model(toolbox, "generate", first, beside=others)
+    if not others:
+        sql = toolbox.profile.read_sql(reply.texts[0])
+        update = {"candidate": sql} | written(state, toolbox, reply) | recorded(state, runtime, reply.step)
+        return Command(update=update, goto="check")
+    if len(state["readings"]) > 1:
+        return _read(state, runtime, reply)
+    start = begin(runtime, "vote")
+    candidates = candidates_of(state, toolbox, reply, plans)
+    ranked = elect(candidates, toolbox.database.dialect)
+    elected = candidates.index(replace(ranked[0], votes=0))
+    runtime.stream_writer(Wrote("vote", reply.texts[elected], reply.rounds[elected]))  # how the elected one was decoded
+    voting = tool_step("vote", since(start), f"{ranked[0].votes} of {toolbox.options.samples} agree")
+    update = {"candidate": ranked[0].sql, "plan": ranked[0].plan} | written(state, toolbox, reply)
+    update |= recorded(state, runtime, reply.step, voting)
+    return Command(update=update, goto="check")
+
+
+def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"]]:
+    """Choose the reading whose SQL covers the question better."""
+    start, toolbox, plans = begin(runtime, "choose"), runtime.context, state["plans"]
+    candidates = [toolbox.profile.read_sql(text) for text in reply.texts]
+    checked = [check_sql(toolbox, sql, values_of(state), asked(state)) for sql in candidates]
+    chosen = choose_reading(state, toolbox.database.schema(), checked)
+    runtime.stream_writer(Wrote("choose", reply.texts[chosen], reply.rounds[chosen]))
+    reading = plans[chosen]["reading"]
+    choice = tool_step("choose", since(start), "by itself" if reading == "standalone" else "as a follow-up")
+    update = {"candidate": candidates[chosen], "plan": plans[chosen]["text"], "reading": reading}
+    update |= written(state, toolbox, reply)
+    return Command(update=update | recorded(state, runtime, reply.step, choice), goto="check")
+
+
+def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "doubt"]]:
+    """Show the model what went wrong and let it correct the SQL. SQL that was tried before is not tried again."""
+    toolbox, attempts = runtime.context, state["attempts"]
+    temperature = toolbox.options.vote_temperature if len(attempts) > 1 else None  # greedy decoding would repeat itself
+    lost = (attempts[-1]["error"] or {}).get("kind") == "syntax"  # facts may have kept the SQL from ending
+    now = slots(state, toolbox)
+    reply = ask_model(toolbox, "refine", now, attempt=len(attempts), temperature=temperature, bound=not lost)
+    sql = toolbox.profile.read_sql(reply.texts[0])
+    if not any(same_sql(sql, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
+        update = {"candidate": sql} | written(state, toolbox, reply) | recorded(state, runtime, reply.step)
+        return Command(update=update, goto="check")
+    again = may_try_again(toolbox, attempts) and attempts[-1]["error"] != _REPEATED
+    attempts = [*attempts, Attempt(sql=sql, repaired=False, error=_REPEATED, row_count=None)]
+    update = {"attempts": attempts} | recorded(state, runtime, reply.step)
+    return Command(update=update, goto="refine" if again and may_try_again(toolbox, attempts) else "doubt")

@@ -1,0 +1,91 @@
+"""One text behind several prompts: the target predicts behind each of them, and the mean of its logits chooses the token.
+
+The mean of logits is the normalised geometric mean of the distributions (a product of experts; Hinton, Neural Computation
+14, 2002). Prompts that say the same in another order make it an ensemble without other weights, as permutation
+self-consistency does for whole answers (Tang et al., arXiv 2310.07712). A draft is scored behind all prompts in one forward
+and verified against the mean, so every method writes the text of plain decoding here as well.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from decoding.engine.draft import Draft
+from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import AnyTarget, Array, Scores, TargetSequence, TokenSet, Work
+
+
+class Ensemble:
+    """The target's sequences of one text, one behind each prompt. Closing `opened` closes them.
+
+    What a method sees beside the pooled logits (cached tokens, hidden states) is that of the first.
+    """
+
+    def __init__(
+        self,
+        target: AnyTarget,
+        prompts: Sequence[Sequence[int]],
+        sampler: Sampler,
+        taps: tuple[int, ...],
+        opened: ExitStack,
+    ) -> None:
+        self._target, self._sampler = target, sampler
+        self._sequences: list[TargetSequence] = []
+        for prompt in prompts:
+            sequence: TargetSequence = target.open(prompt, sampler, () if self._sequences else taps)
+            opened.callback(target.close, sequence)
+            self._sequences.append(sequence)
+        self._unseen = [list(prompt[each.cached :]) for prompt, each in zip(prompts, self._sequences, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    @property
+    def cached(self) -> int:
+        return self._sequences[0].cached
+
+    @property
+    def hidden(self) -> Array | None:
+        return self._sequences[0].hidden
+
+    def work(self, pending: Sequence[int], draft: Draft) -> list[Work[Any]]:
+        """What the next forward computes: before the first `commit` the rest of each prompt, then `pending` behind each."""
+        rests: Sequence[Sequence[int]] = self._unseen or [pending] * len(self)
+        return [Work(sequence, rest, draft) for sequence, rest in zip(self._sequences, rests, strict=True)]
+
+    def pooled(self, scores: Sequence[Scores], position: Callable[[int], int]) -> Scores:
+        """One forward's scores behind each prompt as one: the mean of their logits. position: of the token after a node."""
+        if len(scores) == 1:
+            return scores[0]
+
+        def after(nodes: Sequence[int]) -> Floats:
+            return _mean([each.after(nodes) for each in scores])
+
+        def among(nodes: Sequence[int], tokens: TokenSet) -> Floats:
+            return _mean([each.among(nodes, tokens) for each in scores])
+
+        def choice(node: int) -> int:
+            """Where greedy choices agree, the mean has its maximum there too, and no logits are needed."""
+            agreed = {each.choice(node) for each in scores} if self._sampler.temperature == 0 else ()
+            if len(agreed) == 1:
+                return agreed.pop()
+            return self._sampler.pick(after([node])[0], position(node))
+
+        return Scores(after, scores[0].hidden, choice, scores[0].nodes, among)
+
+    def commit(self, path: Sequence[int]) -> None:
+        for sequence in self._sequences:
+            self._target.commit(sequence, path)
+        self._unseen = []
+
+
+def _mean(logits: Sequence[Floats]) -> Floats:
+    """Added up in the order of the prompts, so that it depends on nothing else."""
+    total = np.array(logits[0], np.float32)
+    for each in logits[1:]:
+        total += each
+    total /= np.float32(len(logits))
+    return total
