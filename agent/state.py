@@ -53,7 +53,8 @@ class State(TypedDict):
     links: list[dict[str, Any]]  # `tools.linking.link_schema.Link`, best first
     example: str  # the stored question whose SQL is taken; empty if there is none
     plan: str
-    log_probs: dict[str, list[float]]  # of the tokens that no grammar forced, by the SQL that they are
+    first_plans: dict[Reading, str]  # of each reading, as the model wrote it before any change
+    log_probs: dict[str, list[float]]  # of tokens that no grammar forced, by the first plan or the SQL
     plans: list[DrawnPlan]  # the greedy one first; more than one where candidates vote
     unclear: dict[str, str]  # what the asker can choose from: label -> the evidence to give for it
     candidate: str  # SQL as the model wrote it, waiting to be checked
@@ -92,6 +93,7 @@ def opening(
         "unclear": {},
         "example": "",
         "plan": "",
+        "first_plans": {},
         "log_probs": {},
         "plans": [],
         "candidate": "",

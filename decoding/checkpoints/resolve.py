@@ -6,7 +6,6 @@
 from pathlib import Path
 
 from decoding.checkpoints.embedded import EMBEDDED_NAMES, ensure_embedded
-from decoding.checkpoints.fetch import hub
 from decoding.checkpoints.fetch.cache_folder import exclusive, models_folder, sha256_of
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.identity import is_whole
@@ -31,6 +30,8 @@ def resolve(name: str = "embedded", progress: Progress = on_stderr, *, revision:
         return _checked(path)
     if path.is_file():
         return _converted(path, progress)
+    from decoding.checkpoints.fetch import hub  # its client takes a tenth of a question's imports
+
     if hub.is_id(name):
         return _checked(hub.snapshot(name, revision))
     raise ModelUnavailable(f"no model {name!r}: give 'embedded', a folder, a .gguf file or a hub id like owner/name")

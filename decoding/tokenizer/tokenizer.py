@@ -7,14 +7,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
 
 from decoding.checkpoints.model_config import read_json, token_ids
 from decoding.errors import ModelUnavailable, UnsupportedModel
-from decoding.tokenizer.chat_template import ChatTemplate, template_source
 from decoding.tokenizer.detokenize import Detokenizer, detokenizer_for
+
+if TYPE_CHECKING:
+    from decoding.tokenizer.chat_template import ChatTemplate
 
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -84,7 +86,9 @@ class Tokenizer:
         return detokenizer_for(self._core.decoder)
 
     @cached_property
-    def _template(self) -> ChatTemplate:
+    def _template(self) -> "ChatTemplate":
+        from decoding.tokenizer.chat_template import ChatTemplate, template_source  # jinja2, for chats alone
+
         source = template_source(self._folder, self._settings)
         if source is None:
             raise UnsupportedModel(f"{self._folder.name} has no chat template: it is no chat model; choose another")

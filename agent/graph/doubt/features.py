@@ -32,11 +32,14 @@ def signs(state: State, schema: Schema) -> tuple[Sign, ...]:
 def features_of(state: State, schema: Schema, seen: Sequence[Sign]) -> Features:
     """The features of the SQL that ran; those that are not known are absent. `seen`: its signs of doubt.
 
-    sql_doubt: how unlikely the SQL's least likely token was, of those that the grammar left free.
+    plan_surprise: how unlikely the model's first plan was, of whose tokens only those count that the grammar left free.
+    sql_doubt: how unlikely the SQL's least likely such token was.
     uncovered: the share of what the question names that the SQL does not use. unused_column, weakest_column, weakest_table: the
     scores of the best link that is not used, and of the worst ones that are.
     """
     found: Features = {}
+    if log_probs := state["log_probs"].get(state["first_plans"].get(state["reading"], "")):
+        found["plan_surprise"] = math.log(CERTAIN - sum(log_probs))
     if log_probs := state["log_probs"].get(state["candidate"]):
         found["sql_doubt"] = math.log(CERTAIN - min(log_probs))
     trees = parse_or_nothing(state["sql"], schema.dialect)

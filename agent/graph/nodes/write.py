@@ -30,10 +30,10 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     toolbox, readings = runtime.context, state["readings"]
     first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
     reply = ask_model(toolbox, "plan", first, beside=others, **({} if others else _voting(toolbox)))
-    update = recorded(state, runtime, reply.step)
+    update = recorded(state, runtime, reply.step) | _first(state, toolbox, reply)
     if not others and is_doubtful(toolbox, reply):
         reply = rewritten(toolbox, first)
-        update = recorded(state | update, runtime, reply.step)
+        update |= recorded(state | update, runtime, reply.step)
     texts = (_mended(toolbox, toolbox.profile.read_plan(text), first.schema) for text in reply.texts)
     if others:
         drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
@@ -41,6 +41,15 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     else:
         plans = drawn_plans(texts, reply.log_likelihoods, readings[0])
     return Command(update={"plan": plans[0]["text"], "plans": plans} | update, goto="generate")
+
+
+def _first(state: State, toolbox: Toolbox, reply: Reply) -> dict[str, Any]:
+    """The update of the state that keeps the first plan of each reading and its log-probabilities."""
+    plans = [toolbox.profile.read_plan(text) for text in reply.texts]
+    known = dict(zip(plans, map(list, reply.log_probs), strict=True))
+    return {
+        "first_plans": dict(zip(state["readings"], plans, strict=False)), "log_probs": state["log_probs"] | known
+    }  # fmt: skip
 
 
 def _mended(toolbox: Toolbox, plan: str, schema: Schema) -> str:

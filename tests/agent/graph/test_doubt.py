@@ -154,6 +154,16 @@ def test_features_are_those_of_the_text_that_ran(database: Database) -> None:
     assert found["uncovered"] < features_of(state(sql="SELECT title FROM concert"), schema, ())["uncovered"]
 
 
+def test_a_plan_counts_with_all_its_tokens_and_by_its_reading(database: Database) -> None:
+    """Guards against the likelihood of the plan that was taken in place of the model's first one."""
+    schema = database.schema()
+    known = {"log_probs": {PLAN: [-1.0, -2.0], "other": [-9.0]}, "first_plans": {"fresh": PLAN, "follow_up": "other"}}
+    found = features_of(state(plan="other", reading="fresh", **known), schema, ())
+    assert found["plan_surprise"] == pytest.approx(1.0996, abs=1e-3)
+    assert features_of(state(reading="follow_up", **known), schema, ())["plan_surprise"] > 2
+    assert "plan_surprise" not in features_of(state(log_probs={PLAN: [-1.0]}), schema, ())
+
+
 def test_signs_count_by_strictness(database: Database) -> None:
     schema = database.schema()
     wrong = state(sql="SELECT AVG(singer_id) FROM singer WHERE name IN (SELECT year FROM concert)")

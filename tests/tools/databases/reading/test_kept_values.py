@@ -125,6 +125,7 @@ def test_damaged_files_are_made_anew_and_old_ones_go(
 
 def test_it_can_be_switched_off_and_servers_have_none(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert files_named(str(shop)) == identity_of([shop])
-    assert files_named("postgresql://host/shop") == "" == files_named(None)
+    assert files_named(None) not in ("", identity_of([shop]))
+    assert files_named("postgresql://host/shop") == ""
     monkeypatch.setenv("SQLAGENT_VALUES", "off")
     assert files_named(str(shop)) == ""
