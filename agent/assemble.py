@@ -31,7 +31,8 @@ class ModelChoice:
     """Which model to load, and how. decoder None: the default decoder. profile None: compact for the embedded model, chat
     for every other.
 
-    adapter: "auto" (the adapter shipped with the embedded model), "none", or a folder.
+    adapter: "auto" (the adapter shipped with the embedded model), "none", or a folder. keep_prompts: whether parts of prompts,
+    which may hold values of the database, may be kept on disk.
     """
 
     model: str = "embedded"
@@ -44,6 +45,7 @@ class ModelChoice:
     target: Literal["auto", "fast", "hf"] = "auto"
     temperature: float = 0.0
     prefix_cache_mb: int = 1024
+    keep_prompts: bool = False
 
     def check(self) -> None:
         """Raise UnknownMethod or UnknownProfile before anything slow happens."""
@@ -110,6 +112,7 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
         device=choice.device,
         target=choice.target,
         prefix_cache_mb=choice.prefix_cache_mb,
+        keep_prompts=choice.keep_prompts,
         progress=progress,
     )
     profile_of(choice, decoder.adapter.about if decoder.adapter else None)

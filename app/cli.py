@@ -1,66 +1,104 @@
-"""The command line. Commands are in their own files; this file lists them."""
+"""The command line. Commands are in their own files, which are imported when they are run; this file lists them."""
 
 import gc
 import sys
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+import typer.main
+from typer.core import TyperGroup
 
-from app.ask import ask, learn, logs, schema, sql
-from app.machine import doctor, models, tune
-from app.measure import (
-    ablate,
-    bench,
-    bench_cost,
-    bench_kernels,
-    bench_tune,
-    evaluate,
-    evaluate_chats,
-    evaluate_file,
-    evaluate_text,
-)
-from app.serve import load_test, mcp, serve, ui
 from app.shared import exit_codes
 from app.shared.extensions import load_extensions
-from app.train import data, train, train_all, train_confidence
+
+# Where each command is: a function, or a group, whose further commands GROUPS names.
+COMMANDS = {
+    "ask": "app.ask.ask:ask",
+    "chat": "app.ask.ask:chat",
+    "ui": "app.serve.ui:ui",
+    "learn": "app.ask.learn:learn",
+    "load": "app.serve.load_test:load",
+    "mcp": "app.serve.mcp:mcp",
+    "serve": "app.serve.serve:serve",
+    "sql": "app.ask.sql:sql",
+    "schema": "app.ask.schema:schema",
+    "logs": "app.ask.logs:logs",
+    "ablate": "app.measure.ablate:ablate",
+    "tune": "app.machine.tune:tune",
+    "doctor": "app.machine.doctor:doctor",
+    "eval": "app.measure.evaluate:app",
+    "bench": "app.measure.bench:app",
+    "models": "app.machine.models:app",
+    "train": "app.train.train:app",
+    "data": "app.train.data:app",
+}
+GROUPS = {
+    "eval": {
+        "conversation": "app.measure.evaluate_chats:conversation",
+        "file": "app.measure.evaluate_file:file",
+        "humaneval": "app.measure.evaluate_text:humaneval",
+        "gsm8k": "app.measure.evaluate_text:gsm8k",
+        "dialogues": "app.measure.evaluate_chats:dialogues",
+    },
+    "bench": {
+        "tune": "app.measure.bench_tune:tune",
+        "cost": "app.measure.bench_cost:cost",
+        "kernels": "app.measure.bench_kernels:kernels",
+    },
+    "train": {"all": "app.train.train_all:train_all", "confidence": "app.train.train_confidence:confidence"},
+    "data": {"linking": "app.measure.evaluate:linking"},
+}
+
+
+def _named(place: str) -> Any:
+    module, name = place.split(":")
+    return getattr(import_module(module), name)
+
+
+@cache
+def _command(name: str) -> Any:
+    """The command as typer makes it. Raises KeyError."""
+    found, parent = _named(COMMANDS[name]), typer.Typer()
+    if isinstance(found, typer.Typer):
+        for inner, place in GROUPS.get(name, {}).items():
+            found.command(inner)(_named(place))
+        parent.add_typer(found, name=name)
+    else:
+        parent.command(name)(found)
+    return typer.main.get_group(parent).commands[name]
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _Group(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Commands()
+
 
 app = typer.Typer(
     name="sqlagent",
+    cls=_Group,
     help="Ask a database questions in plain words. A language model on this machine writes the SQL.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("ask")(ask.ask)
-app.command("chat")(ask.chat)
-app.command("ui")(ui.ui)
-app.command("learn")(learn.learn)
-app.command("load")(load_test.load)
-app.command("mcp")(mcp.mcp)
-app.command("serve")(serve.serve)
-app.command("sql")(sql.sql)
-app.command("schema")(schema.schema)
-app.command("logs")(logs.logs)
-app.command("ablate")(ablate.ablate)
-evaluate.app.command("conversation")(evaluate_chats.conversation)
-evaluate.app.command("file")(evaluate_file.file)
-evaluate.app.command("humaneval")(evaluate_text.humaneval)
-evaluate.app.command("gsm8k")(evaluate_text.gsm8k)
-evaluate.app.command("dialogues")(evaluate_chats.dialogues)
-data.app.command("linking")(evaluate.linking)
-train.app.command("all")(train_all.train_all)
-train.app.command("confidence")(train_confidence.confidence)
-bench.app.command("tune")(bench_tune.tune)
-bench.app.command("cost")(bench_cost.cost)
-bench.app.command("kernels")(bench_kernels.kernels)
-app.add_typer(evaluate.app, name="eval")
-app.add_typer(bench.app, name="bench")
-app.add_typer(models.app, name="models")
-app.add_typer(train.app, name="train")
-app.add_typer(data.app, name="data")
-app.command("tune")(tune.tune)
-app.command("doctor")(doctor.doctor)
 
 
 def _version(value: bool) -> None:

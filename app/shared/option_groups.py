@@ -28,6 +28,13 @@ class DatabaseOptions:
     tables: options.Tables = None
     hide: options.Hide = None
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is read of the database may be kept in the cache folder."""
+        from app.shared.databases import files_named
+
+        return bool(files_named(self.db))
+
     def open(self) -> "Database":
         """Open the database. Raises OpenError."""
         from app.shared.address_space import check_address_space

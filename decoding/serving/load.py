@@ -37,6 +37,7 @@ def load_text_decoder(
     adapter: Path | Literal["auto", "none"] = "auto",
     any_base: bool = False,
     prefix_cache_mb: int = 1024,
+    keep_prompts: bool = False,
     progress: Progress = on_stderr,
 ) -> TextDecoder:
     """Fetch (once) and load a model.
@@ -46,13 +47,14 @@ def load_text_decoder(
     rest, on a CPU.
     device "auto" is CUDA if available. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
     weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even if it was
-    trained on another model. prefix_cache_mb 0 turns the prefix cache off.
+    trained on another model. prefix_cache_mb 0 turns the prefix cache off. keep_prompts: on our own
+    kernels, keep the keys and values of prompts on disk, and use those that are there.
     Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype.
     """
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
-    path = resolve(name, progress)
+    path, cache_bytes = resolve(name, progress), prefix_cache_mb << 20
     merged = in_own_thread(lambda: chosen_adapter(name, path, adapter, any_base))
-    running = in_own_thread(lambda: _target(path, weights, where, target, merged, prefix_cache_mb << 20, progress))
+    running = in_own_thread(lambda: _target(path, weights, where, target, merged, cache_bytes, keep_prompts, progress))
     return TextDecoder(running, Tokenizer(path), name, merged, cache(partial(_identity, path, merged)))
 
 
@@ -74,6 +76,7 @@ def _target(
     kind: Kind,
     adapter: Adapter | None,
     cache_bytes: int,
+    keep_prompts: bool,
     progress: Progress,
 ) -> AnyTarget:
     if dtype == "int8" and (device != "cpu" or kind == "hf"):
@@ -82,7 +85,7 @@ def _target(
         weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
         masks = read_mask_adapter(adapter.files[0].parent) if adapter and adapter.files else None
         if dtype == "int8" and kind == "auto" and runtime_of(dtype, device) == "kernels":
-            return _cpu_target(path, weights, adapter, masks, cache_bytes, progress)
+            return _cpu_target(path, weights, adapter, masks, cache_bytes, keep_prompts, progress)
         return _fast_target(path, weights, dtype, device, adapter, masks, cache_bytes)
     from decoding.targets.hf_target import HfTarget
 
@@ -123,12 +126,13 @@ def _cpu_target(
     adapter: Adapter | None,
     masks: MaskAdapter | None,
     cache_bytes: int,
+    keep_prompts: bool,
     progress: Progress,
 ) -> AnyTarget:
-    from decoding.targets.int8.compiled import is_compiled
+    from decoding.targets.int8.compiled import is_compiled, source_key
     from decoding.targets.int8.cpu_model import CpuModel
-    from decoding.targets.int8.cpu_target import CpuTarget
-    from decoding.targets.int8.packed_model import Arrays, kept_packed
+    from decoding.targets.int8.cpu_target import CpuTarget, kept_prompts
+    from decoding.targets.int8.packed_model import Arrays, kept_packed, packed_key
 
     config = load_config(path)
 
@@ -137,12 +141,14 @@ def _cpu_target(
 
         return in_own_thread(lambda: packed_model(config, weights))
 
-    arrays = kept_packed((*weight_files(path), *(adapter.files if adapter else ())), packed)
+    files = (*weight_files(path), *(adapter.files if adapter else ()))
+    arrays = kept_packed(files, packed)
     if not is_compiled():
         progress("compiling the forward for this processor", 0, 0)
     model = CpuModel(config, arrays, masks=masks)
     model.warm_up()
-    return CpuTarget(model, cache_bytes)
+    kept = kept_prompts(model, f"{packed_key(files)} {source_key()}") if keep_prompts else None
+    return CpuTarget(model, cache_bytes, kept)
 
 
 def _rounded(

@@ -117,12 +117,14 @@ def sha256_of(path: Path, progress: Progress = silent, what: str = "checking") -
 
 
 def written_whole(target: Path, data: bytes) -> None:
-    """Write a file that nobody sees unfinished, and that only this user can read. Raises OSError."""
+    """Write a file that nobody sees unfinished, be it after a power cut, and that only this user can read. Raises OSError."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     number, name = tempfile.mkstemp(dir=target.parent, prefix=".unfinished-")
     try:
         with os.fdopen(number, "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(name, target)
     except OSError:
         Path(name).unlink(missing_ok=True)

@@ -213,8 +213,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> CachedSequence[Cache]:
         if not all(0 <= tap <= self.model.config.layers for tap in taps):
             raise ValueError(f"taps must lie between 0 and {self.model.config.layers}, not {taps}")
-        sources: list[Any] = [*self._prefixes.entries, *self._live]
-        found = longest_prefix(sources, prompt[:-1], taps)
+        found = self._longest(prompt[:-1], taps)
         if found and isinstance(found[0], Entry):
             self._prefixes.used(found[0])
         return self._new(sampler, taps, *found or ())
@@ -270,6 +269,11 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
             sequence = CachedSequence(sampler, taps, cache, states, list(source.tokens[:count]))
         self._live.add(sequence)
         return sequence
+
+    def _longest(self, tokens: Sequence[int], taps: tuple[int, ...]) -> tuple[Any, int] | None:
+        """The entry or open sequence that shares most first tokens with these, and how many."""
+        sources: list[Any] = [*self._prefixes.entries, *self._live]
+        return longest_prefix(sources, tokens, taps)
 
     def _remembered(self, source: CachedSequence[Cache] | Entry[tuple[Kept, Array]], count: int) -> tuple[Kept, Array]:
         if isinstance(source, Entry):

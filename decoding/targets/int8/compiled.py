@@ -77,11 +77,11 @@ def _keep(file: Path, kernel: ObjectCode) -> None:
 
 def _file(place: str) -> Path:
     """By a digest of all that is compiled, and by the processor."""
-    return cache_root() / "kernels" / _source_key() / f"{place.replace(':', '.')}-{_processor_key()}.o"
+    return cache_root() / "kernels" / source_key() / f"{place.replace(':', '.')}-{_processor_key()}.o"
 
 
 @cache
-def _source_key() -> str:
+def source_key() -> str:
     digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
     for file in sorted(Path(kernels.cpu.__path__[0]).glob("*.py")):
         digest.update(file.read_bytes())

@@ -9,15 +9,22 @@ from dataclasses import dataclass
 from itertools import compress, count
 from pathlib import Path
 
+import numpy as np
+
+from decoding.checkpoints.fetch.cache_folder import cache_root
 from decoding.checkpoints.model_config import load_config
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Array, Scores, TokenSet
 from decoding.targets.cache import cached_target
 from decoding.targets.cache.cached_target import CachedSequence, CachedTarget, Scored
+from decoding.targets.cache.kept_prompts import WORTH_PAGES, KeptPrompts
+from decoding.targets.cache.prefix_cache import Entry
 from decoding.targets.int8.buffers import Keys, Part
 from decoding.targets.int8.cpu_model import CpuModel, HeadRows
 from decoding.targets.int8.pages import Pages
+from kernels.cpu.job import PAGE
 
 CpuSequence = CachedSequence[Pages]
 Chunk = cached_target.Chunk[Pages]
@@ -26,9 +33,13 @@ Chunk = cached_target.Chunk[Pages]
 class CpuTarget(CachedTarget[Pages, Pages]):
     """A target whose sequences keep keys and values in pages, which those with the same beginning share."""
 
-    def __init__(self, model: CpuModel, cache_bytes: int = cached_target.CACHE_BYTES) -> None:
+    def __init__(
+        self, model: CpuModel, cache_bytes: int = cached_target.CACHE_BYTES, kept: KeptPrompts | None = None
+    ) -> None:
+        """kept: prompts of earlier processes, to which this one adds its own."""
         super().__init__(cache_bytes)
         self.model: CpuModel = model
+        self._kept_prompts = kept
 
     @classmethod
     def load(cls, path: Path, cache_bytes: int = cached_target.CACHE_BYTES) -> "CpuTarget":
@@ -38,6 +49,26 @@ class CpuTarget(CachedTarget[Pages, Pages]):
 
         config = load_config(path)
         return cls(CpuModel(config, packed_model(config, read_weights(path))), cache_bytes)
+
+    def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> CpuSequence:
+        if self._kept_prompts and not taps:
+            self._take(self._kept_prompts, prompt[:-1])
+        return super().open(prompt, sampler, taps)
+
+    def close(self, sequence: CpuSequence) -> None:
+        kept = self._kept_prompts
+        if kept:
+            kept.write(sequence.tokens, sequence.cache.pages)
+        super().close(sequence)
+
+    def _take(self, kept: KeptPrompts, tokens: Sequence[int]) -> None:
+        """Put what is kept of these tokens among the prefixes, unless as much is known."""
+        _, known = self._longest(tokens, ()) or (None, 0)
+        if len(tokens) - known >= WORTH_PAGES * PAGE and (pages := kept.read(tokens)):
+            held, end = self.model.new_pages().of(pages), PAGE * len(pages)
+            if end > known:
+                no_states = np.empty((0, end, self.model.config.hidden_size), np.float32)
+                self._prefixes.add(Entry(tuple(tokens[:end]), (), (held, no_states), held.size_bytes))
 
     @property
     def weight_dtype(self) -> str:
@@ -66,6 +97,11 @@ class CpuTarget(CachedTarget[Pages, Pages]):
             if chunk.is_last
         ]
         return scored, hidden
+
+
+def kept_prompts(model: CpuModel, identity: str) -> KeptPrompts:
+    """The prompts in the user's cache folder. identity: what changes with any of the model's numbers."""
+    return KeptPrompts(cache_root() / "prompts", identity, PAGE, model.new_pages().page_shape)
 
 
 @dataclass(frozen=True, slots=True)

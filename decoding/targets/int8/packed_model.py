@@ -63,7 +63,7 @@ def kept_packed(files: Iterable[Path], make: Callable[[], Arrays]) -> Arrays:
     `damaged_models` reads them whole. Where the cache cannot be written, a line on stderr says so, and the
     model stays in memory.
     """
-    folder = cache_root() / "packed" / _key(files)
+    folder = cache_root() / "packed" / packed_key(files)
     if (found := _mapped(folder)) is not None:
         return found
     made = make()
@@ -130,7 +130,8 @@ def keep_newest(parent: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _key(files: Iterable[Path]) -> str:
+def packed_key(files: Iterable[Path]) -> str:
+    """What changes with the packed model of these files."""
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(repr((_FORMAT, stats)).encode()).hexdigest()[:32]
 

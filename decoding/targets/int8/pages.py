@@ -33,6 +33,14 @@ class Pages:
             self.pages += [self._new() for _ in range(count - len(self.pages))]
             self.addresses = np.array([page.ctypes.data for page in self.pages], np.int64)
 
+    @property
+    def page_shape(self) -> tuple[int, ...]:
+        return self._planes, 2, PAGE * self._dim
+
+    def of(self, pages: Sequence[Page]) -> "Pages":
+        """Full pages that hold a sequence's beginning."""
+        return Pages(self._planes, self._dim, pages)
+
     def prefix(self, positions: int) -> "Pages":
         """The first positions for another sequence: full pages are shared, the last one is copied where it is not full."""
         full, rest = divmod(positions, PAGE)
@@ -55,4 +63,4 @@ class Pages:
         return keys[:, :, at], values[:, at]
 
     def _new(self) -> Page:
-        return np.empty((self._planes, 2, PAGE * self._dim), np.float32)
+        return np.empty(self.page_shape, np.float32)
