@@ -24,8 +24,9 @@ from tools.result import Limits, Result
 # members: IN compares columns that hold the same values. direction: ORDER BY follows the question's words.
 # keys: identifiers are not added up, measured or tested unless that is asked for. dates: a date column is compared with
 # dates, and by its year with a year. units: a number that is said in minutes is converted for a column of seconds.
-MENDS = ("columns", "bridges", "members", "direction", "keys", "dates", "units")
-DEFAULT_MENDS = ("bridges", "members", "direction", "keys", "dates", "units")  # columns: 1 answer won, 3 lost of 200
+# picks: ANY_VALUE without groups is taken back.
+MENDS = ("columns", "bridges", "members", "direction", "keys", "dates", "units", "picks")
+DEFAULT_MENDS = ("bridges", "members", "direction", "keys", "dates", "units", "picks")  # columns: 1 answer won, 3 lost of 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from tools.repair.literals.move_literals import move_literals
 from tools.repair.literals.separate_values import separate_values
 from tools.repair.repair_names import repair
 from tools.repair.set_direction import set_direction
+from tools.repair.unwrap_picks import unwrap_picks
 from tools.result import Limits, QueryError
 from tools.schema import Schema
 
@@ -27,7 +28,7 @@ def repair_query(
 ) -> tuple[str, QueryError | None]:
     """The query, and the error that is left, if any. Names are repaired by rules, misplaced literals are moved, and two values
     for one column are separated. `mends`, each by what the `question` says: `direction` of the order, `units` of numbers, and
-    `dates` that are compared with years.
+    `dates` that are compared with years. `picks`: ANY_VALUE goes where it makes one row of all.
     """
     schema = database.schema()
     error = database.explain(sql, limits)
@@ -39,6 +40,7 @@ def repair_query(
     if fixed is None:
         return sql, error
     rules: list[Callable[[str, Schema], str | None]] = [partial(move_literals, values=values), separate_values]
+    rules += [unwrap_picks] if "picks" in mends else []
     rules += [partial(rule, question=question) for name, rule in _BY_QUESTION.items() if name in mends]
     for better in rules:
         fixed = _running(database, better(fixed, schema), limits) or fixed
