@@ -19,10 +19,12 @@ from numba import types
 
 from kernels.cpu.emit import I8, I32, constant, get, get_int, intrinsic, kernel, load, loop, put, splat, store
 from kernels.cpu.processor import Variant, variant
+from kernels.cpu.tile_products import tiled
 
 _GROUP, _STEP = 16, 4  # outputs and inputs of 64 bytes
 _TAKES_BYTES = binding.llvm_version_info[0] >= 21  # the type of the dot product's operands changed in LLVM 21
 _I16 = ir.IntType(16)
+_LEAST_TILED = 2  # rows from which matrix tiles are faster than registers
 
 
 class _Tile(NamedTuple):
@@ -32,6 +34,7 @@ class _Tile(NamedTuple):
 
 
 _TILES: dict[Variant, _Tile] = {
+    "amx_int8": _Tile(6, 4, 16),  # for the rows that its tiles do not pay for
     "avx512_vnni": _Tile(6, 4, 16),
     "avx_vnni": _Tile(3, 2, 8),
     "avx2": _Tile(3, 1, 8),
@@ -65,6 +68,10 @@ def products_of(kind: Variant) -> Any:
     sums[rows, outputs], int32, of x[rows, 4 steps], uint8, and a packed weight; addresses, and strides in bytes.
     outputs is a multiple of 64. The weight's block stays in the first cache while rows go by.
     """
+    return tiled(_by_registers(kind), _LEAST_TILED) if kind == "amx_int8" else _by_registers(kind)
+
+
+def _by_registers(kind: Variant) -> Any:
     tile = _TILES[kind]
     by_rows = [_tile_kernel(kind, rows + 1) for rows in range(tile.rows)]
     one, two, three = by_rows[:3]
@@ -251,6 +258,7 @@ class _Plain(_Fours):
 
 
 _EMITTERS: dict[Variant, Callable[[Variant], Any]] = {
+    "amx_int8": _DotProducts,
     "avx512_vnni": _DotProducts,
     "avx_vnni": _DotProducts,
     "avx2": _Sums16,
