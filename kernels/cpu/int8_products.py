@@ -17,7 +17,7 @@ import numpy.typing as npt
 from llvmlite import binding, ir
 from numba import types
 
-from kernels.cpu.emit import I8, I32, constant, get, get_int, intrinsic, kernel, load, loop, put, splat, store
+from kernels.cpu.emit import I8, I32, constant, intrinsic, kernel, load, loop, splat, store
 from kernels.cpu.processor import Variant, variant
 from kernels.cpu.tile_products import tiled
 
@@ -268,15 +268,3 @@ _EMITTERS: dict[Variant, Callable[[Variant], Any]] = {
 }
 
 products = products_of(variant() or "generic")
-
-
-@kernel
-def rescale(sums, outputs, offsets, scales, biases, input_scale, out):  # type: ignore[no-untyped-def]
-    """out[o] = (sums[o] - offsets[o]) * input_scale * scales[o] + biases[o], fp32; addresses. biases 0: none."""
-    if biases == 0:
-        for o in range(outputs):
-            put(out, o, np.float32(get_int(sums, o) - get_int(offsets, o)) * (input_scale * get(scales, o)))
-    else:
-        for o in range(outputs):
-            scaled = np.float32(get_int(sums, o) - get_int(offsets, o)) * (input_scale * get(scales, o))
-            put(out, o, scaled + get(biases, o))

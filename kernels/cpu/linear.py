@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import get, get_byte, get_long, kernel, put, put_byte, put_int
-from kernels.cpu.int8_products import products, products_reference, rescale
+from kernels.cpu.int8_products import products, products_reference
 from kernels.cpu.job import BLOCK, GROUP_ROWS
 from kernels.cpu.quantize import hadamard, hadamard_reference, quantize, quantize_reference
+from kernels.cpu.rescale import rescale
 from kernels.cpu.rope import norm, norm_reference
 from kernels.cpu.row_phases import copy
 
