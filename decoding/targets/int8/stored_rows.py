@@ -9,7 +9,6 @@ import numpy.typing as npt
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.targets.int8.buffers import Longs
 
-
 _MOST_KEPT = 4096  # rows: 9 MB of the embedded model's
 
 
