@@ -73,12 +73,9 @@ def _plane(model, layer, kv_head):  # type: ignore[no-untyped-def]
 
 @kernel
 def attention(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyped-def]
-    """A tile of a sequence's rows and one head of keys at a time; single heads of queries where many threads would idle.
-
-    Heads that share keys are read for together: one by one they take 3.4 instead of 1.9 ms of a thread for eight rows.
-    """
+    """A tile of a sequence's rows and one head of keys at a time; single heads of queries where threads would idle."""
     group = model.heads // model.kv_heads
-    some = group if 2 * job.tile_count * model.kv_heads >= job.threads else 1
+    some = group if job.tile_count * model.kv_heads >= 2 * job.threads else 1
     pieces = job.tile_count * (model.heads // some)
     unit = claim(sync, phase)
     while unit < pieces:
