@@ -45,8 +45,12 @@ class Keys:
 class HeadBuffers:
     """What the LM head reads and writes."""
 
-    def __init__(self, rows: int, hidden: int, threads: int, keys: Keys, asked: int | None = None) -> None:
+    def __init__(
+        self, rows: int, hidden: int, threads: int, keys: Keys, asked: int | None = None, vocab: int = 0
+    ) -> None:
+        """vocab: of which each chunk's spread is wanted, for the likelihood of greedy choices."""
         self._asked = rows if asked is None else asked
+        self.spreads = np.empty((self._asked, -(-vocab // CHUNK), 2), np.float32)
         self.bytes, self.scales = aligned((rows, hidden), np.uint8), np.empty(rows, np.float32)
         self._heats = np.array(keys.temperatures, np.float32)
         self._seeds = np.array(keys.seeds, np.uint64)
@@ -67,6 +71,7 @@ class HeadBuffers:
             "threads": len(self._best),
             "best": address(self._best),
             "tokens": address(self.tokens),
+            "spreads": address(self.spreads) if self.spreads.size else 0,
         }
 
 
