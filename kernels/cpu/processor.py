@@ -38,7 +38,7 @@ def tiles_permitted() -> bool:
     """Whether this process may use AMX tiles: Linux wants to be asked once, for all threads; other systems are not tried."""
     if not sys.platform.startswith("linux"):
         return False
-    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
 def cpu_name() -> str:

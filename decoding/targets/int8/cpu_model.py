@@ -128,7 +128,8 @@ class CpuModel:
             **head.fields(),
         )
         self._compute(job, self._model_table)
-        return head.tokens[0, :asked].tolist(), HeadRows(self, head.bytes, head.scales, head.spreads), self._tapped(states, taps)
+        kept = HeadRows(self, head.bytes, head.scales, head.spreads)
+        return head.tokens[0, :asked].tolist(), kept, self._tapped(states, taps)
 
     def logits(self, rows: npt.NDArray[np.uint8], scales: Floats, tokens: TokenSet | None = None) -> Floats:
         """[rows, vocab] of quantized rows before the LM head, or [rows, tokens] of some tokens."""

@@ -1,6 +1,7 @@
 """Rows of an array that is kept in a file, read one by one."""
 
 import os
+from typing import Any
 from weakref import finalize
 
 import numpy as np
@@ -36,9 +37,9 @@ class StoredRows:
         for row, place in zip(out, wanted.tolist(), strict=True):
             row[...] = self._kept[place] if place in self._kept else self._read(place)
 
-    def _read(self, place: int) -> npt.NDArray[np.float32]:
+    def _read(self, place: int) -> Any:
         assert self._rows is not None
-        row = np.empty(self._rows.shape[1], np.float32)
+        row: Any = np.empty(self._rows.shape[1], np.float32)
         if os.preadv(self._file, [row], self._start + place * row.nbytes) != row.nbytes:
             raise OSError("the packed model's file is shorter than it was; remove it, and it is made anew")
         if len(self._kept) == _MOST_KEPT:

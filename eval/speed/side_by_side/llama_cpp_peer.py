@@ -101,7 +101,7 @@ def quantised(merged: Path) -> list[Path]:
 
 def load(peer: PeerModel) -> dict[str, Peer]:
     """Greedy decoding of every file of `peer.gguf`, in every way. A file's peers are named after what its name begins with."""
-    loaded = {}
+    loaded: dict[str, Peer] = {}
     for file, (way, tokens) in product(peer.gguf, WAYS.items()):
         model = _model(peer, file, tokens)
         loaded[f"llama.cpp {file.name.partition('-')[0]}{way}"] = partial(_generate, model, peer.stop_ids)
