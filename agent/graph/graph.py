@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from pkgutil import resolve_name
 from typing import Any
 
@@ -28,14 +29,23 @@ def build_graph(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
     not want the same SQL again. An extension's node comes directly before the node that it names. Raises UnknownNode if a
     node cannot be imported.
     """
+    return _compiled(tuple((name, node.run, node.before) for name, node in NODES.items())).copy({"checkpointer": checkpointer})
+
+
+@cache
+def _compiled(nodes: tuple[tuple[str, str, str], ...]) -> Any:
+    """The graph of nodes (name, place, node before which it comes), without a checkpointer.
+
+    Compiling takes as long as two forwards of the embedded model, and every question that stands alone would.
+    """
     graph = StateGraph(State, context_schema=Toolbox)
     ways = _ways()
-    for name, node in NODES.items():
-        run = _imported(name, node.run)
-        graph.add_node(name, _added(name, run, ways) if node.before else _led(run, ways) if ways else run)
+    for name, place, before in nodes:
+        run = _imported(name, place)
+        graph.add_node(name, _added(name, run, ways) if before else _led(run, ways) if ways else run)
     graph.add_edge(START, ways.get("relate", "relate"))
     graph.add_edge("answer", END)
-    return graph.compile(checkpointer=checkpointer)
+    return graph.compile()
 
 
 def _ways() -> dict[str, str]:

@@ -4,8 +4,7 @@ Invariant between rounds: the target's cache holds every committed token but the
 Every round commits at least one token.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -179,7 +178,7 @@ class Decoding:
             target_ms=target_ms,
             verify_ms=1e3 * (perf_counter() - start),
             finish=finish,
-            log_probs=_log_probs(scores, free) if self._request.likelihood else None,
+            log_probs=scores.log_probs(free) if self._request.likelihood else None,
             free_to_plain=len(committed) - len(free),
             prompts=self.prompts,
         )
@@ -279,17 +278,3 @@ def _room(prompt: Sequence[int], target: AnyTarget) -> int:
     if not 0 < len(prompt) < target.max_length:
         raise PromptTooLong(f"the prompt has {len(prompt)} tokens; the model takes 1 to {target.max_length - 1}")
     return target.max_length - len(prompt)
-
-
-def _log_probs(scores: Scores, free: Mapping[int, int]) -> tuple[float, ...]:
-    """The target's log probabilities of the tokens in `free`: node before the token -> token."""
-    if not free:
-        return ()
-    rows = scores.after(list(free))
-    room = np.empty_like(rows[0])  # one row after the other stays in the processor's cache
-    found = []
-    for row, token in zip(rows, free.values(), strict=True):
-        np.subtract(row, row.max(), out=room)
-        chosen = float(room[token])
-        found.append(chosen - math.log(np.exp(room, out=room).sum()))
-    return tuple(found)

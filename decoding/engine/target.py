@@ -4,7 +4,8 @@ Three implementations: `decoding.targets.hf_target` (any transformers causal LM;
 `decoding.targets.fast_target`, and `decoding.targets.int8.cpu_target`, which is exact in eight bits.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -72,6 +73,7 @@ class Scores:
     choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
     nodes: int  # of the draft
     some: Callable[[Sequence[int], TokenSet], Floats] | None = None  # `among`, where that is cheaper than all logits
+    of_choice: Callable[[int], float | None] | None = None  # `log_prob` of `choice`, where the forward has it (else None)
 
     @classmethod
     def of(cls, logits: Floats, hidden: Array | None, choice: Callable[[int], int]) -> Self:
@@ -84,10 +86,26 @@ class Scores:
             return self.after(nodes)
         return self.some(nodes, tokens) if self.some else self.after(nodes)[:, tokens.ids]
 
+    def log_probs(self, tokens: Mapping[int, int]) -> tuple[float, ...]:
+        """Natural log-probability of a token after each of some nodes: node -> token."""
+        known = {node: self._known(node, token) for node, token in tokens.items()}
+        unknown = [node for node, value in known.items() if value is None]
+        rows = self.after(unknown) if unknown else ()
+        known |= {node: _log_prob(row, tokens[node]) for node, row in zip(unknown, rows, strict=True)}
+        return tuple(value for value in known.values() if value is not None)
+
+    def _known(self, node: int, token: int) -> float | None:
+        return self.of_choice(node) if self.of_choice and self.choice(node) == token else None
+
     @property
     def logits(self) -> Floats:
         """[1 + nodes, vocab] of all rows; a target may have to compute them."""
         return self.after(range(ROOT, self.nodes))
+
+
+def _log_prob(logits: Floats, token: int) -> float:
+    above = logits - logits.max()
+    return float(above[token]) - math.log(np.exp(above).sum())
 
 
 Opened = TypeVar("Opened", bound="TargetSequence")

@@ -6,6 +6,7 @@ import numpy as np
 
 from kernels.cpu.emit import get, get_int, get_long, kernel, put
 from kernels.cpu.job import GROUP_ROWS, PAGE
+from kernels.cpu.memory import LINE
 from kernels.cpu.product_phases import product, rescaled
 from kernels.cpu.rope import norm, rotate
 from kernels.cpu.row_phases import copy, epsilon
@@ -72,9 +73,9 @@ def _plane(model, layer, kv_head):  # type: ignore[no-untyped-def]
 
 @kernel
 def attention(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyped-def]
-    """A tile of a sequence's rows and one head of keys at a time; single heads of queries where there are few tiles."""
+    """A tile of a sequence's rows and one head of keys at a time; single heads of queries where threads would idle."""
     group = model.heads // model.kv_heads
-    some = group if job.tile_count * model.kv_heads >= 16 else 1
+    some = group if job.tile_count * model.kv_heads >= 2 * job.threads else 1
     pieces = job.tile_count * (model.heads // some)
     unit = claim(sync, phase)
     while unit < pieces:
@@ -92,7 +93,7 @@ def _attend_tile(model, job, layer, tile, first_head, heads, plane, scratch):  #
     queries = scratch
     mixed = queries + 4 * (stop - first) * width
     sums = mixed + 4 * (stop - first) * width
-    scores = sums + 4 * ((stop - first) * heads + stop + 64)
+    scores = (sums + 4 * ((stop - first) * heads + stop + LINE)) // LINE * LINE
     for row in range(stop - first):
         place = 4 * ((start + row) * model.heads + first_head) * model.dim
         copy(job.queries + place, width, queries + 4 * row * width)

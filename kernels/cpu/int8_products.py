@@ -17,12 +17,14 @@ import numpy.typing as npt
 from llvmlite import binding, ir
 from numba import types
 
-from kernels.cpu.emit import I8, I32, constant, get, get_int, intrinsic, kernel, load, loop, put, splat, store
+from kernels.cpu.emit import I8, I32, constant, intrinsic, kernel, load, loop, splat, store
 from kernels.cpu.processor import Variant, variant
+from kernels.cpu.tile_products import tiled
 
 _GROUP, _STEP = 16, 4  # outputs and inputs of 64 bytes
 _TAKES_BYTES = binding.llvm_version_info[0] >= 21  # the type of the dot product's operands changed in LLVM 21
 _I16 = ir.IntType(16)
+_LEAST_TILED = 2  # rows from which matrix tiles are faster than registers
 
 
 class _Tile(NamedTuple):
@@ -32,6 +34,7 @@ class _Tile(NamedTuple):
 
 
 _TILES: dict[Variant, _Tile] = {
+    "amx_int8": _Tile(6, 4, 16),  # for the rows that its tiles do not pay for
     "avx512_vnni": _Tile(6, 4, 16),
     "avx_vnni": _Tile(3, 2, 8),
     "avx2": _Tile(3, 1, 8),
@@ -65,6 +68,10 @@ def products_of(kind: Variant) -> Any:
     sums[rows, outputs], int32, of x[rows, 4 steps], uint8, and a packed weight; addresses, and strides in bytes.
     outputs is a multiple of 64. The weight's block stays in the first cache while rows go by.
     """
+    return tiled(_by_registers(kind), _LEAST_TILED) if kind == "amx_int8" else _by_registers(kind)
+
+
+def _by_registers(kind: Variant) -> Any:
     tile = _TILES[kind]
     by_rows = [_tile_kernel(kind, rows + 1) for rows in range(tile.rows)]
     one, two, three = by_rows[:3]
@@ -251,6 +258,7 @@ class _Plain(_Fours):
 
 
 _EMITTERS: dict[Variant, Callable[[Variant], Any]] = {
+    "amx_int8": _DotProducts,
     "avx512_vnni": _DotProducts,
     "avx_vnni": _DotProducts,
     "avx2": _Sums16,
@@ -260,15 +268,3 @@ _EMITTERS: dict[Variant, Callable[[Variant], Any]] = {
 }
 
 products = products_of(variant() or "generic")
-
-
-@kernel
-def rescale(sums, outputs, offsets, scales, biases, input_scale, out):  # type: ignore[no-untyped-def]
-    """out[o] = (sums[o] - offsets[o]) * input_scale * scales[o] + biases[o], fp32; addresses. biases 0: none."""
-    if biases == 0:
-        for o in range(outputs):
-            put(out, o, np.float32(get_int(sums, o) - get_int(offsets, o)) * (input_scale * get(scales, o)))
-    else:
-        for o in range(outputs):
-            scaled = np.float32(get_int(sums, o) - get_int(offsets, o)) * (input_scale * get(scales, o))
-            put(out, o, scaled + get(biases, o))

@@ -13,7 +13,7 @@ PAGE = 64  # positions whose keys and values lie together
 CHUNK = 256  # tokens that the LM head looks at together
 MATRICES = 4  # of a layer: qkv, attention's output, gate and up, down
 PHASES = 9  # of a layer, at most
-GROUP_ROWS = 24  # whose sums are rescaled while they are in the first cache
+GROUP_ROWS = 32  # whose sums are rescaled while they are in the first cache: two rows of matrix tiles
 HALF_BLOCK = BLOCK // 2  # gates of a block, and as many ups
 
 
@@ -77,6 +77,7 @@ class Job(NamedTuple):
     scratch: int  # of each thread
     scratch_stride: int
     score_stride: int  # bytes of a row of scores
+    spreads: int  # fp32 [asked, 2 chunks] of those without temperature: largest logits, sums of exp(logit - largest); or 0
 
 
 def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:

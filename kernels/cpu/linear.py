@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import get, get_byte, get_long, kernel, put, put_byte, put_int
-from kernels.cpu.int8_products import products, products_reference, rescale
+from kernels.cpu.int8_products import products, products_reference
 from kernels.cpu.job import BLOCK, GROUP_ROWS
+from kernels.cpu.memory import LINE
 from kernels.cpu.quantize import hadamard, hadamard_reference, quantize, quantize_reference
+from kernels.cpu.rescale import rescale
 from kernels.cpu.rope import norm, norm_reference
 from kernels.cpu.row_phases import copy
 
@@ -72,7 +74,7 @@ def linear(matrix, first, outputs, x, x_stride, rows, out, out_stride, add, scra
     turned, sums = scratch, scratch + 4 * inputs
     one = sums + 4 * GROUP_ROWS * BLOCK
     scales = one + 4 * BLOCK
-    quantized = scales + 4 * rows
+    quantized = (scales + 4 * rows + LINE - 1) // LINE * LINE
     for part in range(matrix.parts):
         for row in range(rows):
             source = x + row * x_stride + 4 * part * inputs
@@ -110,7 +112,7 @@ def _quantized(matrix, x, turned, out):  # type: ignore[no-untyped-def]
 
 def linear_scratch(rows: int, inputs: int) -> int:
     """Bytes that `linear` needs for so many rows of so many inputs."""
-    return 4 * (inputs + (GROUP_ROWS + 1) * BLOCK + rows) + rows * inputs
+    return 4 * (inputs + (GROUP_ROWS + 1) * BLOCK + rows) + LINE + rows * inputs
 
 
 @kernel

@@ -11,17 +11,18 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from kernels.cpu.emit import get, get_long, kernel, largest, put, put_long
+from kernels.cpu.emit import add_floats, get, get_long, kernel, largest, put, put_long
 from kernels.cpu.int8_products import products
 from kernels.cpu.job import BLOCK, CHUNK, GROUP_ROWS, MATRICES
 from kernels.cpu.product_phases import rescaled
+from kernels.cpu.swiglu import exp2
 from kernels.cpu.threads import claim, finish, wait
 
 _GUMBEL_MAX = np.float32(17.3288)  # the noise of the largest word, rounded up
 _SLACK = 1e-3  # above the fp32 rounding of logit + noise
 _M0, _M1, _W0, _W1 = (np.uint64(word) for word in (0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85))
 _LOW, _SHIFT, _TOP = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(8)
-_ZERO, _NEVER = np.float32(0.0), np.float32(-np.inf)
+_ZERO, _NEVER, _LOG2E = np.float32(0.0), np.float32(-np.inf), np.float32(math.log2(math.e))
 
 
 @kernel
@@ -59,6 +60,24 @@ def choose(logits, count, first_token, heat, seed, position, best, tokens, index
             if get(logits, i) == top:
                 _better(top, first_token + i, best, tokens, index)
                 break
+
+
+@kernel
+def spread(logits, count, room, out):  # type: ignore[no-untyped-def]
+    """out[0]: the largest of `count` logits (room for a multiple of 16); out[1]: the sum of exp(logit - largest).
+
+    room: for as many floats. Addresses.
+    """
+    padded = (count + 15) // 16 * 16
+    for i in range(count, padded):
+        put(logits, i, _NEVER)
+    top = largest(logits, padded)
+    for i in range(padded):
+        put(room, i, exp2((get(logits, i) - top) * _LOG2E))
+    for i in range(count, padded):
+        put(room, i, _ZERO)
+    put(out, 0, top)
+    put(out, 1, add_floats(room, padded))
 
 
 @kernel
@@ -117,6 +136,9 @@ def _head_chunk(model, job, first, best, tokens, scratch):  # type: ignore[no-un
             else:
                 rescaled(model, matrix, first, count, mine, scale, out)
                 heat, seed = get(job.heats, head), get_long(job.seeds, head)
+                if job.spreads and heat == _ZERO:
+                    chunks = (model.vocab + CHUNK - 1) // CHUNK
+                    spread(out, count, mine, job.spreads + 8 * (head * chunks + first // CHUNK))
                 choose(out, count, first, heat, seed, get_long(job.positions, head), best, tokens, head)
 
 

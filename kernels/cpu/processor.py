@@ -1,13 +1,16 @@
 """Which kernels this processor runs. Imports no numba, but reads its variables, so that another processor can be named."""
 
+import ctypes
 import os
 import platform
+import sys
 from functools import cache
 from typing import Literal
 
 from llvmlite import binding
 
-Variant = Literal["avx512_vnni", "avx_vnni", "avx2", "neon_i8mm", "neon_dot", "generic"]
+Variant = Literal["amx_int8", "avx512_vnni", "avx_vnni", "avx2", "neon_i8mm", "neon_dot", "generic"]
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # Linux on x86-64: asm/unistd_64.h, asm/prctl.h
 IS_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
@@ -24,10 +27,18 @@ def variant() -> Variant | None:
         best: Variant = "neon_i8mm" if "i8mm" in features else "neon_dot" if "dotprod" in features else "generic"
         return best if os.environ.get("SQLAGENT_ARM_KERNELS") == "on" else None
     if {"avx512vnni", "avx512bw", "avx512vl"} <= features:
-        return "avx512_vnni"
+        return "amx_int8" if "amx-int8" in features and tiles_permitted() else "avx512_vnni"
     if not {"avx2", "fma"} <= features:
         return None
     return "avx_vnni" if "avxvnni" in features else "avx2"
+
+
+@cache
+def tiles_permitted() -> bool:
+    """Whether this process may use AMX tiles: Linux wants to be asked once, for all threads; other systems are not tried."""
+    if not sys.platform.startswith("linux"):
+        return False
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
 def cpu_name() -> str:

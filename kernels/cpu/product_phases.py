@@ -1,8 +1,9 @@
 """Phases of a forward that multiply with a matrix, a block of outputs at a time, and what is done to its sums at once."""
 
 from kernels.cpu.emit import get, get_long, kernel, put
-from kernels.cpu.int8_products import products, rescale
+from kernels.cpu.int8_products import products
 from kernels.cpu.job import BLOCK, GROUP_ROWS, HALF_BLOCK
+from kernels.cpu.rescale import rescale
 from kernels.cpu.swiglu import swiglu
 from kernels.cpu.threads import claim, finish, wait
 

@@ -15,7 +15,7 @@ from numba import types
 from kernels.cpu.emit import F32, LANES, constant, fma, intrinsic, kernel, load, loop, splat, store
 from kernels.cpu.processor import variant
 
-_HAS_32_REGISTERS = variant() == "avx512_vnni"
+_HAS_32_REGISTERS = variant() in ("amx_int8", "avx512_vnni")
 _ROWS, _WIDE = (6, 4) if _HAS_32_REGISTERS else (3, 2)  # of a tile; in vectors of 16
 
 

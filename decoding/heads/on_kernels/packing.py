@@ -26,6 +26,7 @@ from decoding.targets.int8.packed_model import Arrays, padded
 from decoding.targets.int8.packing import halves_apart, padded_to, whole_heads
 from decoding.targets.int8.quantize import rounded
 from kernels.cpu.int8_products import pack
+from kernels.cpu.memory import aligned_copy
 from kernels.cpu.quantize import hadamard_reference
 
 _PACKED: WeakKeyDictionary[Head, HeadWeights] = WeakKeyDictionary()
@@ -67,7 +68,7 @@ class _Packer:
         wide = [padded_to(part, padded(len(part)), columns) for part in split]
         wide = [torch.from_numpy(hadamard_reference(part.numpy())) for part in wide] if turns else wide
         steps, scales = zip(*(rounded(part) for part in wide), strict=True)
-        self.arrays[f"{name}.weight"] = np.stack([pack(part.numpy()) for part in steps])
+        self.arrays[f"{name}.weight"] = aligned_copy(np.stack([pack(part.numpy()) for part in steps]))
         self.arrays[f"{name}.scales"] = np.stack([part.numpy() for part in scales])
         self.arrays[f"{name}.offsets"] = np.stack([128 * part.numpy().sum(1, dtype=np.int32) for part in steps])
         self.arrays[f"{name}.turns"] = np.array(int(turns))

@@ -19,6 +19,7 @@ from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import padded
 from kernels.cpu.draft_tokens import Vocabulary
 from kernels.cpu.linear import Matrix, linear_scratch
+from kernels.cpu.memory import aligned
 
 
 class PackedRows:
@@ -33,7 +34,7 @@ class PackedRows:
             source, wanted[: len(ids)] = np.zeros((len(ids), columns), np.float32), np.arange(len(ids))
             source[:, : rows.shape[1]] = rows[ids]
         count = len(wanted)
-        self._weight = np.empty((count // 16, columns // 4, 16, 4), np.int8)
+        self._weight = aligned((count // 16, columns // 4, 16, 4), np.int8)
         self._scales, self._offsets = np.empty(count, np.float32), np.empty(count, np.int32)
         scratch = np.empty(columns, np.uint8)
         compiled("linear:pack_rows")(

@@ -15,6 +15,7 @@ from decoding.targets.int8.packed_model import Arrays, padded
 from kernels.cpu.head_layer import Layer
 from kernels.cpu.job import PAGE, table_of
 from kernels.cpu.linear import Matrix, linear_scratch
+from kernels.cpu.memory import aligned
 
 Record = TypeVar("Record", bound=tuple[Any, ...])
 
@@ -114,7 +115,7 @@ class Workspace:
     def scratch(self, size_bytes: int) -> int:
         """Address of so much memory, until the next call."""
         if size_bytes > len(self._scratch):
-            self._scratch = np.empty(2 * size_bytes, np.uint8)
+            self._scratch = aligned(2 * size_bytes, np.uint8)
         return address(self._scratch)
 
     def linear(self, placed: Placed[Matrix], x: Floats) -> Floats:

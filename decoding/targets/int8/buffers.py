@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from decoding.targets.int8.pages import Pages
 from kernels.cpu.job import CHUNK, GROUP_ROWS, PAGE, Job, Model
+from kernels.cpu.memory import LINE, aligned
 
 _FEW_ROWS = 64
-_LINE = 64  # bytes: what separates the threads' memory
 
 Longs = npt.NDArray[np.int64]
 
@@ -45,9 +45,13 @@ class Keys:
 class HeadBuffers:
     """What the LM head reads and writes."""
 
-    def __init__(self, rows: int, hidden: int, threads: int, keys: Keys, asked: int | None = None) -> None:
+    def __init__(
+        self, rows: int, hidden: int, threads: int, keys: Keys, asked: int | None = None, vocab: int = 0
+    ) -> None:
+        """vocab: of which each chunk's spread is wanted, for the likelihood of greedy choices."""
         self._asked = rows if asked is None else asked
-        self.bytes, self.scales = np.empty((rows, hidden), np.uint8), np.empty(rows, np.float32)
+        self.spreads = np.empty((self._asked, -(-vocab // CHUNK), 2), np.float32)
+        self.bytes, self.scales = aligned((rows, hidden), np.uint8), np.empty(rows, np.float32)
         self._heats = np.array(keys.temperatures, np.float32)
         self._seeds = np.array(keys.seeds, np.uint64)
         self._positions = np.array(keys.positions, np.int64)
@@ -67,6 +71,7 @@ class HeadBuffers:
             "threads": len(self._best),
             "best": address(self._best),
             "tokens": address(self.tokens),
+            "spreads": address(self.spreads) if self.spreads.size else 0,
         }
 
 
@@ -138,19 +143,19 @@ class Buffers:
         model, rows = self._model, self._rows
         width, outputs = model.heads * model.dim, self._outputs * (model.heads // model.kv_heads)
         score_stride = 4 * (self._positions * PAGE + 16)  # no multiple of 4 kB, or rows would share places in the cache
-        attention = 8 * outputs * model.dim + 4 * (outputs + rows + _LINE) + outputs * score_stride
-        scratch = max(attention, 8 * GROUP_ROWS * max(model.dim, CHUNK)) + _LINE
-        scratch = -(-scratch // _LINE) * _LINE
-        self.x = np.empty((rows, model.hidden), np.float32)
-        byte_stride = max(width, model.hidden, model.inner) + _LINE
+        attention = 8 * outputs * model.dim + 4 * (outputs + rows + LINE) + outputs * score_stride
+        scratch = max(attention, 8 * GROUP_ROWS * max(model.dim, CHUNK)) + LINE
+        scratch = -(-scratch // LINE) * LINE
+        self.x = aligned((rows, model.hidden), np.float32)
+        byte_stride = max(width, model.hidden, model.inner) + LINE
         self._kept: dict[str, npt.NDArray[Any]] = {
             "x": self.x,
-            "bytes": np.empty((rows, byte_stride), np.uint8),
+            "bytes": aligned((rows, byte_stride), np.uint8),
             "row_scales": np.empty(rows, np.float32),
-            "queries": np.empty((rows, width), np.float32),
-            "mixed": np.empty((rows, width), np.float32),
-            "inner": np.empty((rows, model.inner), np.float32),
-            "scratch": np.empty((self._threads, scratch), np.uint8),
+            "queries": aligned((rows, width), np.float32),
+            "mixed": aligned((rows, width), np.float32),
+            "inner": aligned((rows, model.inner), np.float32),
+            "scratch": aligned((self._threads, scratch), np.uint8),
         }
         self.job = self.job._replace(
             byte_stride=byte_stride,

@@ -21,7 +21,7 @@ from llvmlite import binding
 import kernels.cpu
 from decoding.checkpoints.fetch.cache_folder import cache_root, written_whole
 from decoding.targets.int8.packed_model import keep_newest
-from kernels.cpu.processor import cpu_name, features_text
+from kernels.cpu.processor import cpu_name, features_text, variant
 
 FORWARD = "forward:forward"
 
@@ -89,7 +89,7 @@ def source_key() -> str:
 
 
 def _processor_key() -> str:
-    return hashlib.sha256(f"{sys.platform} {cpu_name()} {features_text()}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{sys.platform} {cpu_name()} {features_text()} {variant()}".encode()).hexdigest()[:16]
 
 
 def _compiled_now(function: Any) -> ObjectCode:

@@ -32,10 +32,16 @@ class HeadRows:
     model: "CpuModel"
     bytes: npt.NDArray[np.uint8]  # [rows, hidden]
     scales: Floats  # [rows]
+    spreads: Floats  # [rows for which a token was chosen, chunks, 2]: see `Job.spreads`
 
     def logits(self, rows: Sequence[int]) -> Floats:
         """[rows, vocab], fp32."""
         return self.model.logits(self.bytes[rows], self.scales[rows])
+
+    def largest_log_prob(self, row: int) -> float:
+        """Natural log-probability of the most likely token after a row for which one was chosen greedily."""
+        tops, sums = self.spreads[row].astype(np.float64).T
+        return -float(np.log((np.exp(tops - tops.max()) * sums).sum()))
 
     def logits_of(self, rows: Sequence[int], tokens: TokenSet) -> Floats:
         """[rows, tokens], fp32."""
@@ -103,7 +109,7 @@ class CpuModel:
         planes = np.full(self.config.layers + 1, -1, np.int32)
         planes[list(taps)] = range(len(taps))
         states = np.empty((len(taps), rows, self.hidden), np.float32)
-        head = HeadBuffers(len(heads), self.hidden, self._team.threads, keys, asked)
+        head = HeadBuffers(len(heads), self.hidden, self._team.threads, keys, asked, self.config.vocab_size)
         head_rows = np.array(heads, np.int32)
         job = room.job._replace(
             layers=self.config.layers,
@@ -122,7 +128,8 @@ class CpuModel:
             **head.fields(),
         )
         self._compute(job, self._model_table)
-        return head.tokens[0, :asked].tolist(), HeadRows(self, head.bytes, head.scales), self._tapped(states, taps)
+        kept = HeadRows(self, head.bytes, head.scales, head.spreads)
+        return head.tokens[0, :asked].tolist(), kept, self._tapped(states, taps)
 
     def logits(self, rows: npt.NDArray[np.uint8], scales: Floats, tokens: TokenSet | None = None) -> Floats:
         """[rows, vocab] of quantized rows before the LM head, or [rows, tokens] of some tokens."""

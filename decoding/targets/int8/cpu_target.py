@@ -114,13 +114,19 @@ class _Scored:
     choices: Sequence[int]  # after the first of the head rows; after the others nobody has chosen yet
 
     def __call__(self, hidden: Array | None) -> Scores:
-        return Scores(self._after, hidden, self._choice, len(self.chunk.draft), self._among)
+        return Scores(self._after, hidden, self._choice, len(self.chunk.draft), self._among, self._log_prob)
 
     def _after(self, nodes: Sequence[int]) -> Floats:
         return self.head_rows.logits([self.places[1 + node] for node in nodes])
 
     def _among(self, nodes: Sequence[int], tokens: TokenSet) -> Floats:
         return self.head_rows.logits_of([self.places[1 + node] for node in nodes], tokens)
+
+    def _log_prob(self, node: int) -> float | None:
+        place = self.places[1 + node]
+        if place >= len(self.choices) or self.chunk.sequence.sampler.temperature:
+            return None
+        return self.head_rows.largest_log_prob(place)
 
     def _choice(self, node: int) -> int:
         place = self.places[1 + node]

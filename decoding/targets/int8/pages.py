@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.job import PAGE
+from kernels.cpu.memory import aligned, aligned_copy
 
 Page = npt.NDArray[np.float32]  # [layers * kv_heads, 2, PAGE * dim]: keys [dim, PAGE], then values [PAGE, dim]
 
@@ -46,7 +47,7 @@ class Pages:
         full, rest = divmod(positions, PAGE)
         shared = self.pages[:full]
         if rest:
-            shared.append(self.pages[full].copy())
+            shared.append(aligned_copy(self.pages[full]))
         return Pages(self._planes, self._dim, shared)
 
     def compact(self, start: int, rows: Sequence[int]) -> None:
@@ -63,4 +64,4 @@ class Pages:
         return keys[:, :, at], values[:, at]
 
     def _new(self) -> Page:
-        return np.empty(self.page_shape, np.float32)
+        return aligned(self.page_shape, np.float32)

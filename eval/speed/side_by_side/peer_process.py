@@ -30,7 +30,7 @@ class PeerModel:
     stop_ids: frozenset[int]
     threads: int
     context: int  # tokens for which there must be room
-    gguf: Path | None = None  # the same weights for llama.cpp
+    gguf: tuple[Path, ...] = ()  # the same weights for llama.cpp
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,22 +82,22 @@ class PeerProcess:
 def peers_of(decoder: TextDecoder, folder: Path, limit: int) -> Iterator[list[PeerProcess]]:
     """transformers, and llama.cpp if it is installed and the model came as a GGUF file, each loaded and waiting.
 
-    folder: where a copy of that file with our weights is written. limit: most new tokens that will be asked for.
+    folder: where copies of that file with our weights are written. limit: most new tokens that will be asked for.
     """
     model, source = peer_model(decoder, limit), llama_cpp_peer.gguf_of(decoder.name)
     opened: list[PeerProcess] = []
     try:
         opened.append(PeerProcess("transformers", model))
         if llama_cpp_peer.is_installed() and source is not None:
-            gguf = in_own_thread(lambda: llama_cpp_peer.write_merged(decoder, source, folder / f"merged-{source.name}"))
-            opened.append(PeerProcess("llama.cpp", peer_model(decoder, limit, gguf)))
+            merged = in_own_thread(lambda: llama_cpp_peer.write_merged(decoder, source, folder / "merged.gguf"))
+            opened.append(PeerProcess("llama.cpp", peer_model(decoder, limit, llama_cpp_peer.quantised(merged))))
         yield opened
     finally:
         for peer in opened:
             peer.close()
 
 
-def peer_model(decoder: TextDecoder, limit: int, gguf: Path | None = None) -> PeerModel:
+def peer_model(decoder: TextDecoder, limit: int, gguf: Sequence[Path] = ()) -> PeerModel:
     """The decoder's own model; peers get 8-bit matrices as fp32."""
     weight = torch.as_tensor(decoder.target.lm_head)
     return PeerModel(
@@ -108,7 +108,7 @@ def peer_model(decoder: TextDecoder, limit: int, gguf: Path | None = None) -> Pe
         stop_ids=decoder.tokenizer.stop_ids,
         threads=torch.get_num_threads(),
         context=min(decoder.target.max_length, _LONGEST_PROMPT + limit),
-        gguf=gguf,
+        gguf=tuple(gguf),
     )
 
 

@@ -196,6 +196,20 @@ def test_the_choice_is_the_samplers_choice_of_the_logits() -> None:
         target.close(sequence)
 
 
+def test_the_likelihood_of_greedy_choices_comes_with_the_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of other tokens, and above temperature 0, logits are computed."""
+    _, scores = fed(fresh(), PROMPT, TREE)
+    logits = torch.from_numpy(scores.logits).log_softmax(1)
+    chosen = {node: scores.choice(node) for node in (-1, 0, 3, 6)}
+    found = scores.log_probs(chosen | {4: 17})
+    want = [float(logits[node + 1, token]) for node, token in (chosen | {4: 17}).items()]
+    assert found == pytest.approx(want, abs=1e-4)
+    monkeypatch.setattr(CpuModel, "logits", None)
+    assert scores.log_probs(chosen) == found[:-1]
+    with pytest.raises(TypeError):
+        scores.log_probs({4: 17})
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
 def test_masks_pass_the_lm_head_only_when_they_are_asked_for(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
     target, asked = fresh(), list[int]()

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from llvmlite import binding, ir
 
-from kernels.cpu.int8_products import _EMITTERS, pack, products_of, products_reference, rescale, unpack
+from kernels.cpu.int8_products import _EMITTERS, pack, products_of, products_reference, unpack
 from kernels.cpu.processor import Variant, variant
+from kernels.cpu.rescale import rescale
 
 BEST = variant()
 pytestmark = pytest.mark.skipif(BEST is None, reason="the processor has neither AVX2 nor better")
 RUNS: dict[Variant | None, tuple[Variant, ...]] = {
+    "amx_int8": ("amx_int8", "avx512_vnni", "avx_vnni", "avx2", "generic"),
     "avx512_vnni": ("avx512_vnni", "avx_vnni", "avx2", "generic"),  # which has the narrower products, too
     "avx_vnni": ("avx_vnni", "avx2", "generic"),
     "avx2": ("avx2", "generic"),
@@ -24,14 +26,14 @@ RUNS: dict[Variant | None, tuple[Variant, ...]] = {
 
 
 @pytest.mark.parametrize("kind", get_args(Variant))
-@pytest.mark.parametrize(("outputs", "inputs"), [(64, 64), (192, 576), (128, 1536)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(64, 64), (192, 576), (128, 1536), (64, 96)])
 def test_products_are_exact(kind: Variant, outputs: int, inputs: int) -> None:
     if kind not in RUNS[BEST]:
         pytest.skip(f"the processor does not run {kind}")
     random, products = np.random.default_rng(inputs), products_of(kind)
     weight = random.integers(-127, 128, (outputs, inputs), dtype=np.int8)
     weight[0], packed = 127, pack(weight)
-    for rows in (1, 2, 3, 4, 5, 6, 7, 11, 13, 24, 25):
+    for rows in (1, 2, 3, 4, 5, 6, 7, 11, 13, 16, 17, 24, 25, 32, 47):
         x = random.integers(0, 256, (rows, inputs + 64), dtype=np.uint8)
         x[0] = 255  # where 8-bit products would saturate
         sums = np.full((rows, outputs + 16), -1, np.int32)

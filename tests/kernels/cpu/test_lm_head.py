@@ -7,7 +7,7 @@ import torch
 
 from kernels.choice import choose_reference as of_tensors
 from kernels.cpu.job import CHUNK
-from kernels.cpu.lm_head import choose, choose_reference
+from kernels.cpu.lm_head import choose, choose_reference, spread
 from kernels.cpu.processor import variant
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
@@ -47,3 +47,15 @@ def test_the_first_of_equals_wins_in_any_order() -> None:
     logits[[7, 9, CHUNK + 1, 2 * CHUNK + 4]] = 3
     for order in ([0, CHUNK, 2 * CHUNK], [2 * CHUNK, CHUNK, 0]):
         assert chosen(logits, 0.0, 0, 0, order) == 7
+
+
+def test_the_spread_of_logits_gives_their_likelihood() -> None:
+    random = np.random.default_rng(3)
+    for count in (1, 15, 16, 200, CHUNK):
+        logits = np.full(CHUNK, np.nan, np.float32)
+        logits[:count] = 5 * random.standard_normal(count)
+        room, out = np.full(CHUNK, np.nan, np.float32), np.zeros(2, np.float32)
+        spread(logits.ctypes.data, count, room.ctypes.data, out.ctypes.data)
+        mine = logits[:count].astype(np.float64)
+        assert out[0] == logits[:count].max()
+        assert out[1] == pytest.approx(np.exp(mine - mine.max()).sum(), rel=1e-5)
