@@ -10,7 +10,7 @@ from decoding.methods.drafting.expected_tree import ExpectedTree
 LEAST = 0.005
 """What a row must be expected to commit even where rows cost nothing: drafting takes time as well."""
 
-STEP = 1.4
+STEP = 1.3
 """The ratio of the bars that are tried between the dearest and the cheapest row."""
 
 
@@ -59,11 +59,12 @@ class Plan:
         return self.tree.with_masks(chain, self.masks)
 
 
-def planned(tree: ExpectedTree, mask_worths: Sequence[float], prices: Prices, bars: Sequence[float]) -> Plan:
-    """The plan that is expected to commit most beyond what would be committed in its rows' time without it.
+def planned(tree: ExpectedTree, mask_worths: Sequence[float], prices: Prices, bars: Sequence[float], most: int) -> Plan:
+    """The plan of at most `most` rows that is expected to commit most beyond what its time would bring without it.
 
     mask_worths: tokens that the masks after a node are worth, by depth, if the text leaves the tree there. A bar cuts off what
-    commits less; the best of `bars` is taken, because where rows come in tiles a lower one may cost no more.
+    commits less; the best of `bars`, descending, is taken, because where rows come in tiles a lower one may cost no more.
+    Where all of them leave too many rows, the bar is raised.
     """
 
     def surplus(plan: Plan) -> float:
@@ -71,7 +72,10 @@ def planned(tree: ExpectedTree, mask_worths: Sequence[float], prices: Prices, ba
         masks = sum(end * sum(mask_worths[:count]) for end, count in ends)
         return sum(plan.tree.gains) + masks - prices.rate * prices.steps(plan.rows)
 
-    return max((_cut(tree, mask_worths, bar) for bar in bars), key=surplus)
+    plans = [_cut(tree, mask_worths, bar) for bar in bars]
+    while plans[0].rows > most:
+        plans.insert(0, _cut(tree, mask_worths, STEP * plans[0].bar))
+    return max((plan for plan in plans if plan.rows <= most), key=surplus)
 
 
 def _cut(tree: ExpectedTree, mask_worths: Sequence[float], bar: float) -> Plan:

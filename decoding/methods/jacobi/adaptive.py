@@ -41,10 +41,10 @@ UNHEARD = -6.0
 
 
 class Adaptive(Method):
-    """head: of Domino's kind: a folder, "none", or "auto" for `path_tree`'s if one is shipped for the target. draft_cost: time of
-    the head's draft, in plain steps. row_cost: of a row, in plain steps; 0: what was measured on this machine, or a default.
-    budget: most guesses in a tree. masks: most masks after a node. top_k: guesses per mask and node. copies: continuations that
-    differ; 0 copies nothing. copied_tokens: the most tokens of each.
+    """head: of Domino's kind: a folder, "none", or "auto" for `path_tree`'s if one is shipped for the target.
+    row_cost: of a row, in plain steps; 0: what was measured on this machine, or a default. draft_cost: of the head's draft.
+    budget: most rows of a draft, guesses and masks. masks: most masks after a node. top_k: guesses per mask and node.
+    copies: continuations that differ; 0 copies nothing. copied_tokens: the most tokens of each.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Adaptive(Method):
         if not 0.0 <= row_cost < 1.0 or min(budget, top_k) < 1 or min(masks, copies, copied_tokens, draft_cost) < 0:
             raise ValueError("row_cost must be 0 to below 1, budget and top_k 1 or more, the others not negative")
         self._head = optional_head("path_tree", head)
+        self.network = self._head.head if self._head else None  # what it drafts with beside the target
         self.taps = self._head.taps if self._head else ()
         self._row_cost, self._draft_cost = row_cost, draft_cost
         self._budget, self._masks, self._top_k = budget, masks, top_k
@@ -68,7 +69,7 @@ class Adaptive(Method):
 
     def meet(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> None:
         if self._head and not self._head.suits(target, identity):
-            self._head, self.taps = None, ()
+            self._head, self.network, self.taps = None, None, ()
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._cursor, self._prompts = context.cursor, context.prompts
@@ -106,7 +107,7 @@ class Adaptive(Method):
         bars = prices.bars(self._budget)
         tree = expected_tree(self._continuations, bars[-1], self._budget, room, self._cursor())
         worths = [self._mask_worth[depth] for depth in range(self._masks)]
-        plan = planned(tree, worths, prices, bars)
+        plan = planned(tree, worths, prices, bars, self._budget)
         self._note(plan)
         return plan.draft(self._foreseen.chain)
 

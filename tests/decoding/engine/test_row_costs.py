@@ -24,10 +24,11 @@ def test_noise_promises_no_gain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "steps"), [((1,), (1.0,)), ((2, 4), (1.0, 2.0)), ((1, 1), (1.0, 2.0)), ((1, 2), (1.0, 0.0)), ((1, 2), (1.0,))]
+    ("rows", "steps"),
+    [((1,), (1.0,)), ((2, 4), (1.0, 2.0)), ((1, 1), (1.0, 2.0)), ((1, 2), (1.0, 0.0)), ((1, 2), (1.0,))],
 )
 def test_what_is_no_table(rows: tuple[int, ...], steps: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="rows"):
         RowCosts(rows, steps)
 
 

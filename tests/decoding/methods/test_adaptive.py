@@ -81,7 +81,7 @@ def test_where_the_text_leaves_the_tree_sums_to_one() -> None:
 
 def test_masks_hang_where_the_text_leaves_the_tree() -> None:
     tree = expected_tree(shares, 0.28, 9, 9, None)
-    draft = planned(tree, [0.5, 0.4], Prices(RowCosts.even(0.1), 1, 1, 1.0), [0.11]).draft((9, 9))
+    draft = planned(tree, [0.5, 0.4], Prices(RowCosts.even(0.1), 1, 1, 1.0), [0.11], 9).draft((9, 9))
     assert draft.tokens == (1, 2, 3, 9, 9, 9, 9, 9, 9)  # 0.1 at the root, 0.3 after each of the others
     assert draft.parents == (ROOT, ROOT, 0, 0, 3, 1, 5, 2, 7)
     assert draft.context == len(draft) and draft.masks == (9, 9)
@@ -98,8 +98,15 @@ def test_as_many_rows_as_the_price_says() -> None:
     rows = {}
     for name, costs in (("tiles", tiles), ("dear", dear), ("free", RowCosts.even(0.0))):
         prices = Prices(costs, 1, 1, 2.0)
-        rows[name] = planned(a_chain(30), [], prices, prices.bars(30)).rows
+        rows[name] = planned(a_chain(30), [], prices, prices.bars(30), 30).rows
     assert rows == {"tiles": 15, "dear": 4, "free": 23}  # 0.8 ** 4 = 0.41 is above 2 * 0.2, and 0.8 ** 23 above LEAST
+
+
+@pytest.mark.parametrize("most", [0, 1, 5, 12])
+def test_never_more_rows_than_wanted(most: int) -> None:
+    prices = Prices(RowCosts.even(0.0), 1, 1, 2.0)
+    plan = planned(a_chain(12), [0.3, 0.2], prices, prices.bars(12), most)
+    assert plan.rows <= most and (plan.rows > most // 2 or not most)
 
 
 def test_every_prompt_takes_every_row() -> None:

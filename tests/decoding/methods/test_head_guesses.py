@@ -66,7 +66,9 @@ def test_beyond_its_block_a_head_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("temper", ["random", "loud", "broken"])
-@pytest.mark.parametrize("options", [{}, {"copies": 0}, {"masks": 0, "budget": 9}, {"draft_cost": 1.5, "row_cost": 0.1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"copies": 0}, {"masks": 0, "budget": 9}, {"draft_cost": 1.5, "row_cost": 0.1}]
+)
 def test_lossless_whatever_the_head_says_and_beside_other_drafts(temper: Temper, options: dict[str, float]) -> None:
     head = small_head("path_tree", VOCAB, VOCAB, temper)
     for (temperature, seed), bound in product(((0.0, 0), (0.8, 0), (0.8, 1)), (False, True)):
