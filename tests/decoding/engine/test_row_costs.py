@@ -28,7 +28,7 @@ def test_noise_promises_no_gain() -> None:
     [((1,), (1.0,)), ((2, 4), (1.0, 2.0)), ((1, 1), (1.0, 2.0)), ((1, 2), (1.0, 0.0)), ((1, 2), (1.0,))],
 )
 def test_what_is_no_table(rows: tuple[int, ...], steps: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="rows"):
+    with pytest.raises(ValueError, match="row"):
         RowCosts(rows, steps)
 
 
