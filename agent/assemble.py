@@ -116,7 +116,9 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
         progress=progress,
     )
     profile_of(choice, decoder.adapter.about if decoder.adapter else None)
-    return LoadedModel(choice, decoder, PlainCost(decoder))
+    cost = PlainCost(decoder)
+    decoder.row_costs = cost.row_costs
+    return LoadedModel(choice, decoder, cost)
 
 
 def tuned_key(choice: ModelChoice) -> str:

@@ -21,6 +21,7 @@ from decoding.engine.ensemble import Ensemble
 from decoding.engine.method import Context, Method
 from decoding.engine.recall import Recall
 from decoding.engine.records.rounds import FinishReason, Round
+from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget, Scores, Work
 from decoding.engine.verify import Verdict, verify
@@ -42,6 +43,7 @@ class Request:
     likelihood: bool = False  # whether the rounds record the log probability of their tokens
     identity: Callable[[], TargetIdentity] | None = None  # the target's, for heads that belong to one target
     other_prompts: tuple[tuple[int, ...], ...] = ()  # further prompts for the same text, see `Ensemble`
+    row_costs: RowCosts | None = None  # what the target's forwards take on this machine, if it was measured
 
     @property
     def prompts(self) -> tuple[tuple[int, ...], ...]:
@@ -104,6 +106,7 @@ class Decoding:
         self.index, self._target, self._request = index, target, request
         self._tokens = list(request.prompt)
         self.room = min(request.max_new_tokens, *(_room(prompt, target) for prompt in request.prompts))
+        request.method.meet(target, request.identity)
         self._sequences = Ensemble(target, request.prompts, request.sampler, request.method.taps, opened)
         self._pending = self._tokens[self._sequences.cached :]
         self._cursors: dict[int, ConstraintCursor | None] = {}
@@ -122,6 +125,7 @@ class Decoding:
             target.mask_pairs,
             target.runtime,
             self.prompts,
+            request.row_costs,
         )
         request.method.begin(request.prompt, self._sequences.hidden, context)
 

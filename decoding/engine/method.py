@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.recall import Recall
+from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Array, PairScores, Scores
+from decoding.engine.target import AnyTarget, Array, PairScores, Scores
 from decoding.engine.verify import Verdict
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Context:
     mask_pairs: PairScores | None = None
     runtime: str = "cpu"  # what computes the target, see `Target.runtime`; heads run on the same
     prompts: int = 1  # behind which each node of a draft is scored, see `Ensemble`
+    row_costs: RowCosts | None = None  # what this machine takes for a forward; None: not measured
 
 
 class Method(ABC):
@@ -41,6 +43,10 @@ class Method(ABC):
 
     kind: ClassVar[str | None] = None  # its head's kind, a key of `decoding.heads.kinds.KINDS`; None without a head
     taps: tuple[int, ...] = ()  # hidden layers whose states it needs (see `Target`); empty for most
+
+    def meet(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> None:
+        """Called first, before `taps` are read: a method that can do without its head drops one that does not fit."""
+        return
 
     @abstractmethod
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:

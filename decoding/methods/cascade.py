@@ -1,15 +1,19 @@
 """Asks several methods in turn, and takes the first draft that is not empty, or all drafts in one tree."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method, UnknownMethod
-from decoding.engine.target import Array, Scores
+from decoding.engine.target import AnyTarget, Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.name_value import name_and_value
 from decoding.methods.registry import load_method, option_value
+
+if TYPE_CHECKING:
+    from decoding.checkpoints.target_identity import TargetIdentity
 
 
 class Cascade(Method):
@@ -27,7 +31,15 @@ class Cascade(Method):
     ) -> None:
         self._together = together
         self._methods = [_method(each) for each in (first, second)]
-        self.taps = tuple(sorted({tap for method in self._methods for tap in method.taps}))
+        self.taps = self._all_taps()
+
+    def meet(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> None:
+        for method in self._methods:
+            method.meet(target, identity)
+        self.taps = self._all_taps()
+
+    def _all_taps(self) -> tuple[int, ...]:
+        return tuple(sorted({tap for method in self._methods for tap in method.taps}))
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         for method in self._methods:

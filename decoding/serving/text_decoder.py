@@ -13,6 +13,7 @@ from decoding.engine.loop import Request
 from decoding.engine.recall import Recall
 from decoding.engine.records.metrics import Metrics, measure, prefilled_tokens
 from decoding.engine.records.rounds import Round
+from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget
 from decoding.methods.registry import load_method, ready_methods
@@ -94,6 +95,7 @@ class TextDecoder:
         self._identity = identity
         self.batcher = batcher or Batcher(target)
         self.queue = ModelQueue(SEATS)
+        self.row_costs: Callable[[], RowCosts | None] = lambda: None  # what is known of this machine
 
     @contextmanager
     def reserved(
@@ -169,12 +171,15 @@ class TextDecoder:
             likelihood=settings.likelihood,
             identity=self._identity,
             other_prompts=tuple(tuple(self.tokenizer.encode(prompt)) for prompt in settings.other_prompts),
+            row_costs=self.row_costs(),
         )
 
     def _prefill(self, request: Request) -> None:
         """Put the shared prompt into the prefix cache, so that each sample finds it there."""
         prompt, *others = (each[:-1] for each in request.prompts)
-        shared = replace(request, prompt=prompt, other_prompts=tuple(others), max_new_tokens=1, method=load_method("plain"))
+        shared = replace(
+            request, prompt=prompt, other_prompts=tuple(others), max_new_tokens=1, method=load_method("plain")
+        )
         if all(shared.prompts) and not request.method.taps:
             for _ in self.batcher.decode([shared]):
                 pass

@@ -1,35 +1,46 @@
-"""Estimates how long plain decoding would have taken, from plain steps timed on this machine for this model.
+"""Estimates how long plain decoding would have taken, from plain steps timed on this machine for this model, and says what rows
+cost here.
 
 They are timed once at two context lengths (well under a second for the embedded model), then kept in the cache. Between and
 beyond them a step's time is taken as linear in the context, because only attention grows with it.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from decoding.checkpoints.fetch.cache_folder import cache_root
 from decoding.engine.records.rounds import Round
+from decoding.engine.records.row_costs import RowCosts
+from decoding.engine.target import AnyTarget
 from decoding.serving.text_decoder import TextDecoder
 from decoding.timing.forward_timing import time_forward
 from decoding.timing.machine_key import running_as
 
 _CONTEXTS = (128, 768)
-_NODES = 4
+_ROWS = (1, 4, 8, 16, 24, 32, 48)
+_REPEATS = 7
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Milliseconds of a plain step: `base_ms` + `per_token_ms` x context length, and `row_ms` for each further row."""
+    """Milliseconds of a plain step: `base_ms` + `per_token_ms` x context length. rows: what further rows add."""
 
     base_ms: float
     per_token_ms: float
-    row_ms: float
+    rows: RowCosts
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Self:
+        """From the JSON values that `asdict` makes. Raises KeyError, TypeError or ValueError for others."""
+        rows = RowCosts(tuple(values["rows"]["rows"]), tuple(values["rows"]["steps"]))
+        return cls(float(values["base_ms"]), float(values["per_token_ms"]), rows)
 
     def at(self, context: int, rows: int = 1) -> float:
-        return self.base_ms + self.per_token_ms * context + self.row_ms * (rows - 1)
+        return self.base_ms * self.rows.at(rows) + self.per_token_ms * context
 
 
 class PlainCost:
@@ -58,22 +69,36 @@ class PlainCost:
 
     def _load(self) -> StepCost | None:
         try:
-            return StepCost(**json.loads(self._path().read_text()))
-        except (OSError, ValueError, TypeError):
+            return StepCost.read(json.loads(self._path().read_text()))
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def _measure(self) -> StepCost:
         longest = self._decoder.target.max_length - 1
         near, far = (min(context, longest) for context in _CONTEXTS)
-        nodes = min(_NODES, longest - far)
-        times = self._decoder.alone(lambda target: time_forward(target, contexts=(near, far), nodes=(0, nodes)))
+        times = self._decoder.alone(lambda target: time_forward(target, contexts=(near, far), nodes=(0,)))
         slope = max(times[far, 0] - times[near, 0], 0.0) / (far - near) if far > near else 0.0
-        row = max(times[near, nodes] - times[near, 0], 0.0) / nodes if nodes else 0.0
-        cost = StepCost(times[near, 0] - slope * near, slope, row)
+        cost = StepCost(times[near, 0] - slope * near, slope, self._decoder.alone(_row_costs))
         with suppress(OSError):  # no room, or not ours to write: it is measured again
             self._path().parent.mkdir(parents=True, exist_ok=True)
             self._path().write_text(json.dumps(asdict(cost)))
         return cost
 
+    def row_costs(self) -> RowCosts | None:
+        """What rows cost on this machine; None before it was measured. Measures nothing."""
+        if self._cost is None:
+            self._cost = self._load()
+        return self._cost.rows if self._cost else None
+
     def _path(self) -> Path:
         return cache_root() / "costs" / f"{running_as(self._decoder)}.json"
+
+
+def _row_costs(target: AnyTarget) -> RowCosts:
+    """Measured in turn; for a target that is too short for some sizes, time is taken to go on as before them."""
+    context = max(min(_CONTEXTS[0], target.max_length - max(_ROWS)), 1)
+    rows = [count for count in _ROWS if count <= target.max_length - context]
+    if len(rows) == 1:
+        return RowCosts.even(0.0)
+    times = time_forward(target, (context,), [count - 1 for count in rows], _REPEATS)
+    return RowCosts.measured(rows, [times[context, count - 1] for count in rows])

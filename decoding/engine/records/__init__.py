@@ -1,4 +1,4 @@
-"""What a round leaves behind, and the figures that follow from it.
+"""What a round leaves behind, the figures that follow from it, and what rows cost.
 
 Start at `rounds`.
 """

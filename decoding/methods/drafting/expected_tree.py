@@ -1,77 +1,147 @@
 """A draft of the guesses that are worth their rows, whatever proposed them.
 
 Every proposer gives a guess a probability; a node's is the product along its path. In the time of one plain step the target
-commits one token, and with drafts several; a row pays if the probability that its token is committed exceeds what would be
-committed in the row's time without it.
+commits one token, and with drafts several; rows pay if what they are expected to commit exceeds what would be committed in
+their time without them. A token that the constraint forces is committed anyway: its row only leads to the token after it, so a
+guess before such tokens must pay for their rows too.
 """
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from math import inf, log
+from typing import Any
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 
-Continuations = Callable[[tuple[int, ...], ConstraintCursor | None, float], Mapping[int, float]]
-"""(path so far, the constraint's cursor after it, least probability) -> guesses for the next token and their probabilities."""
+WIDTH = 12
+"""Nodes of one depth whose continuations are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A node whose continuations are wanted. parent: its place in the level above; cursor: the constraint's after it."""
+
+    path: tuple[int, ...]
+    chance: float  # of being committed
+    worth: float  # what a row on the way to it is expected to commit
+    parent: int
+    cursor: ConstraintCursor | None
+    least: float  # the lowest probability that a continuation may have
+
+    @property
+    def floor(self) -> float:
+        """`least` as a log-probability."""
+        return log(self.least) if self.least > 0.0 else -inf
+
+
+Continuations = Callable[[Sequence[Reached]], Iterable[Mapping[int, float]]]
+"""The nodes of one level, from the root on -> for each, guesses for the next token and their probabilities."""
 
 
 @dataclass(slots=True)
 class ExpectedTree:
-    """Nodes in topological order, best first. `chances`: of each node to be committed; `ends`: that the text leaves the tree
-    just after a node, by node, the root's under ROOT."""
+    """Nodes in topological order, best first.
+
+    chances: of each node to be committed. worths: what a row on the way to it is expected to commit. gains: what the node
+    itself commits beyond its parent, none where the constraint forces the token after it.
+    """
 
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     chances: list[float] = field(default_factory=list)
-    ends: dict[int, float] = field(default_factory=lambda: {ROOT: 1.0})
+    worths: list[float] = field(default_factory=list)
+    gains: list[float] = field(default_factory=list)
 
-    def add(self, parent: int, token: int, chance: float) -> int:
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, token: int, parent: int, chance: float, worth: float, gain: float) -> int:
         """Add a node and return its number."""
-        self.tokens.append(token)
-        self.parents.append(parent)
-        self.chances.append(chance)
-        self.ends[parent] -= chance
-        node = len(self.tokens) - 1
-        self.ends[node] = chance
-        return node
+        for values, value in zip(self._columns(), (token, parent, chance, worth, gain), strict=True):
+            values.append(value)
+        return len(self) - 1
 
-    def with_masks(self, chain: Sequence[int], count: Callable[[float], int]) -> Draft:
-        """The draft, with the first masks of a chain after every node, as many as `count` gives for its entry in `ends`.
+    def best(self, count: int) -> "ExpectedTree":
+        """The nodes of most worth, sorted; no node is worth more than its parent, so parents come first."""
+        order = sorted(range(len(self)), key=lambda node: -self.worths[node])[:count]
+        place = {node: index for index, node in enumerate(order)} | {ROOT: ROOT}
+        tokens, parents, *others = ([values[node] for node in order] for values in self._columns())
+        return ExpectedTree(tokens, [place[parent] for parent in parents], *others)
+
+    def _columns(self) -> Sequence[list[Any]]:
+        return self.tokens, self.parents, self.chances, self.worths, self.gains
+
+    def paths(self) -> list[tuple[int, ...]]:
+        """The tokens from the root to each node."""
+        found: list[tuple[int, ...]] = []
+        for token, parent in zip(self.tokens, self.parents, strict=True):
+            found.append((*(found[parent] if parent != ROOT else ()), token))
+        return found
+
+    def ends(self) -> list[float]:
+        """That the text leaves the tree just after each node; the root's comes last."""
+        ends = [*self.chances, 1.0]
+        for parent, chance in zip(self.parents, self.chances, strict=True):
+            ends[parent] -= chance
+        return ends
+
+    def with_masks(self, chain: Sequence[int], counts: Sequence[int]) -> Draft:
+        """The draft, with the first masks of a chain after every node, as many as `counts` says; the root's comes last.
 
         All nodes are scored, even where a constraint forbids them.
         """
         tokens, parents = list(self.tokens), list(self.parents)
-        for node, end in self.ends.items():
-            for place, mask in enumerate(chain[: count(end)]):
+        for node, count in zip([*range(len(self)), ROOT], counts, strict=True):
+            for place, mask in enumerate(chain[:count]):
                 parents.append(len(tokens) - 1 if place else node)
                 tokens.append(mask)
         return Draft(tuple(tokens), tuple(parents), context=len(tokens), masks=tuple(chain))
 
 
 def expected_tree(
-    continuations: Continuations, least: float, budget: int, room: int, cursor: ConstraintCursor | None
+    continuations: Continuations,
+    least: float,
+    budget: int,
+    room: int,
+    cursor: ConstraintCursor | None,
+    width: int = WIDTH,
 ) -> ExpectedTree:
-    """The `budget` most probable prefixes of at most `room` tokens that are worth their rows.
+    """The `budget` prefixes of at most `room` tokens whose rows are worth most, and at least `least`.
 
-    least: the lowest probability that is worth a row. `cursor` is the constraint's at the root; a token that it forces is
-    certain, and forbidden ones are left to it.
+    Grown level by level, so that a drafter is asked once for each. width: the best nodes of a level that get children.
+    `cursor` is the constraint's at the root; a token that it forces is certain, and forbidden ones are left to it.
     """
-    tree, offers = ExpectedTree(), count()
-    heap: list[tuple[float, int, int, tuple[int, ...], ConstraintCursor | None]] = []
+    tree, bar = ExpectedTree(), [least] * budget  # what the best nodes so far are worth, as a heap
+    level, nodes = [Reached((), 1.0, 1.0, 0, cursor, least)], [ROOT]
+    while level and len(level[0].path) < room:
+        found = sorted(_children(level, continuations(level), least), key=lambda child: -child.worth)
+        above, level, nodes = nodes, [], []
+        for child in found[:budget]:
+            if child.worth < bar[0]:
+                break
+            heapq.heappushpop(bar, child.worth)
+            gain = 0.0 if child.cursor is not None and child.cursor.run else child.chance
+            node = tree.add(child.path[-1], above[child.parent], child.chance, child.worth, gain)
+            if len(level) < width:
+                level.append(child)
+                nodes.append(node)
+    return tree.best(budget)
 
-    def offer(node: int, path: tuple[int, ...], chance: float, cursor: ConstraintCursor | None) -> None:
-        if len(path) >= room:
-            return
-        guesses = {cursor.run[0]: 1.0} if cursor and cursor.run else continuations(path, cursor, least / chance)
-        for token, share in guesses.items():
-            if chance * share >= least:
-                heapq.heappush(heap, (-chance * share, next(offers), node, (*path, token), cursor))
 
-    offer(ROOT, (), 1.0, cursor)
-    while heap and len(tree.tokens) < budget:
-        negative, _, parent, path, above = heapq.heappop(heap)
-        node = tree.add(parent, path[-1], -negative)
-        offer(node, path, -negative, above and above.after(path[-1]))
-    return tree
+def _children(level: Sequence[Reached], guesses: Iterable[Mapping[int, float]], least: float) -> Iterator[Reached]:
+    """The continuations of a level's nodes that are worth their rows."""
+    for place, (node, shares) in enumerate(zip(level, guesses, strict=True)):
+        forced = node.cursor is not None and node.cursor.run
+        for token, share in ({forced[0]: 1.0} if forced else shares).items():
+            chance = node.chance * share
+            if min(chance, node.worth) < least:
+                continue
+            cursor = node.cursor and node.cursor.after(token)
+            if cursor is not None and cursor.ended:
+                continue  # the target ends the text by itself
+            rows = 1 + (len(cursor.run) if cursor is not None and not forced else 0)
+            worth = min(chance / rows, node.worth)
+            if worth >= least:
+                yield Reached((*node.path, token), chance, worth, place, cursor, least / chance)

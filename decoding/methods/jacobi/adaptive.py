@@ -1,164 +1,163 @@
-"""Copies and mask tokens in one tree, each guess and each mask only where it is expected to pay.
+"""Copies, mask tokens and a trained head in one tree, each guess and each mask only where it is expected to pay.
 
-Copies come from the text, the prompt and the conversation's recall, as in prompt lookup; how likely a copied token is to be
-right is counted by the length of its match. The model's own guesses come from mask tokens (see `mask_tokens`), with the
-probabilities that the model gives them. A guess that both make is more likely than either. Mask tokens are hung where the
-text will probably leave the tree, as many as their past success pays for.
+Copies come from texts, with probabilities that are counted while decoding (`copied`). The target's own guesses come from mask
+tokens (`foreseen`), a head's from the states of the text so far (`head_guesses`); `pooled` makes one distribution of them.
+Mask tokens are hung where the text will probably leave the tree. How many rows a forward gets follows from what rows cost on
+this machine (`planned`), and the head drafts where what rounds commit with it, beyond those without, pays for its time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from math import exp, log
+from math import exp
+from typing import TYPE_CHECKING
 
 from decoding.engine.constraint import ConstraintCursor
-from decoding.engine.draft import ROOT, Draft
+from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import Array, Scores
+from decoding.engine.records.row_costs import RowCosts, default_costs
+from decoding.engine.target import AnyTarget, Array, Scores
 from decoding.engine.verify import Verdict
+from decoding.heads.head import Head
 from decoding.methods.drafting.chances import Chances, Rate
-from decoding.methods.drafting.expected_tree import ExpectedTree, expected_tree
-from decoding.methods.drafting.likely import LikelyLevels
-from decoding.methods.drafting.ngram_pool import NgramPool
-from decoding.methods.drafting.trees import admitted, offered
-from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of
+from decoding.methods.drafting.expected_tree import Reached, expected_tree
+from decoding.methods.drafting.planned import Plan, Prices, planned
+from decoding.methods.drafting.pooled import pooled
+from decoding.methods.drafting.trees import Level, admitted, offered
+from decoding.methods.jacobi.copied import CopiedGuesses
+from decoding.methods.jacobi.foreseen import ForeseenGuesses
+from decoding.methods.jacobi.head_guesses import optional_head
 
-COPIED = (0.0, 0.5, 0.58, 0.75, 0.75, 0.77, 0.8, 0.8, 0.84, 0.88, 0.88, 0.9, 0.94)
-"""Prior of a copied token's being right, by the length of the match before it."""
-
-SECOND = 0.3
-"""Prior of the first token of a copy whose match is no better than that of another that it differs from, of what is left."""
+if TYPE_CHECKING:
+    from decoding.checkpoints.target_identity import TargetIdentity
 
 FORESEEN = (0.3, 0.2, 0.1, 0.05)
 """Prior of what a mask is worth, in committed tokens: those that no copy had, less the price of the rows that guessed them."""
 
+OWN = 0.5
+"""A guess is a mask's own if the head gave it less than this share of the mask's probability."""
+
+UNHEARD = -6.0
+"""Guesses below this log-probability are not asked for: their proposers are hardly heard there."""
+
 
 class Adaptive(Method):
-    """row_cost: time of a row, as a share of a plain step (`sqlagent bench cost`). budget: most guesses in a tree.
-    masks: most masks after a node; 0 copies only. top_k: guesses per mask. copies: continuations that differ; 0 copies nothing.
-    copied_tokens: the most tokens of each.
+    """head: of Domino's kind: a folder, "none", or "auto" for `path_tree`'s if one is shipped for the target.
+    row_cost: of a row, in plain steps; 0: what was measured on this machine, or a default. draft_cost: of the head's draft.
+    budget: most rows of a draft, guesses and masks. masks: most masks after a node. top_k: guesses per mask and node.
+    copies: continuations that differ; 0 copies nothing. copied_tokens: the most tokens of each.
     """
 
     def __init__(
         self,
-        row_cost: float = 0.06,
-        budget: int = 24,
-        masks: int = 4,
+        head: Head | str = "auto",
+        row_cost: float = 0.0,
+        draft_cost: float = 0.2,
+        budget: int = 32,
+        masks: int = 6,
         top_k: int = 8,
         copies: int = 3,
         copied_tokens: int = 24,
     ) -> None:
-        if not 0.0 < row_cost < 1.0 or min(budget, top_k) < 1 or min(masks, copies, copied_tokens) < 0:
-            raise ValueError("row_cost must be between 0 and 1, budget and top_k 1 or more, the others not negative")
-        self._row_cost, self._budget, self._masks, self._top_k = row_cost, budget, masks, top_k
+        if not 0.0 <= row_cost < 1.0 or min(budget, top_k) < 1 or min(masks, copies, copied_tokens, draft_cost) < 0:
+            raise ValueError("row_cost must be 0 to below 1, budget and top_k 1 or more, the others not negative")
+        self._head = optional_head("path_tree", head)
+        self.network = self._head.head if self._head else None  # what it drafts with beside the target
+        self.taps = self._head.taps if self._head else ()
+        self._row_cost, self._draft_cost = row_cost, draft_cost
+        self._budget, self._masks, self._top_k = budget, masks, top_k
         self._most_copies, self._copied_tokens = copies, copied_tokens
 
-    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
-        self._sampler, self._cursor = context.sampler, context.cursor
-        self._price = self._row_cost * context.prompts / (1.0 + self._row_cost * (context.prompts - 1))
-        self._pairs, self._tokens = context.mask_pairs, guessable(context, prompt)
-        self._pool = NgramPool(0, context.recall.sequences)
-        self._copied, self._second = Chances(COPIED), Chances((SECOND,))
-        self._foreseen = Chances(FORESEEN)
-        self._rate = Rate()
-        self._length = 0  # of the text before the draft
-        self._first = 0  # position of the first level
-        self._levels: LikelyLevels | None = None
-        self._taken = 0  # how many of its positions the text has passed
-        self._last = prompt[-1]  # token of the text
-        self._forget_draft()
+    def meet(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> None:
+        if self._head and not self._head.suits(target, identity):
+            self._head, self.network, self.taps = None, None, ()
 
-    def _forget_draft(self) -> None:
-        """There is nothing to count until the next draft."""
-        self._least = 1.0  # probability that a row must have
-        self._copies: list[tuple[int, tuple[int, ...]]] = []
-        self._own: set[tuple[int, ...]] = set()  # guesses that are in no copy, as paths from the root
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        self._cursor, self._prompts = context.cursor, context.prompts
+        measured = context.row_costs or default_costs(context.runtime)
+        self._costs = RowCosts.even(self._row_cost) if self._row_cost else measured
+        self._copied = CopiedGuesses(context.recall.sequences, self._most_copies, self._copied_tokens)
+        self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k)
+        self._mask_worth, self._rate = Chances(FORESEEN), Rate()
+        self._reached = len(prompt)  # tokens before those that were forced after the last round
+        if self._head:
+            self._head.begin(prompt, hidden, context)
+        self._forget_draft(len(prompt))
+
+    def _forget_draft(self, length: int) -> None:
+        """There is nothing to count until the next draft, which follows `length` tokens."""
+        self._length, self._bar = length, 1.0
+        self._gains: dict[tuple[int, ...], float] = {}  # of the tree's guesses, by their paths from the root
+        self._own: set[tuple[int, ...]] = set()  # guesses that masks made, and hardly anyone else
         self._own_rows: list[int] = []  # how many of these, by depth
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        self._length, cursor = len(tokens), self._cursor()
-        self._copies = self._found(tokens, room)
-        self._taken, self._last = max(len(tokens) - self._first, 0), tokens[-1]
-        self._least = min(self._price * self._rate.tokens_per_step, 0.99)
-        tree = expected_tree(self._continuations, self._least, self._budget, room, cursor)
-        self._note_own(tree)
-        return tree.with_masks(self._chain, self._masks_after)
+        self._copied.find(tokens, room)
+        if self._head and self._head.pays(self._copied.agreed, self._rate.tokens_per_step * self._draft_cost):
+            self._head.draft(tokens, offered(self._top_k, self._cursor()))
+        return self._grown(tokens, room)
+
+    def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:
+        self._copied.find(tokens, room)
+        return self._grown(tokens, room)
+
+    def _grown(self, tokens: Sequence[int], room: int) -> Draft:
+        self._forget_draft(len(tokens))
+        self._foreseen.stand(tokens)
+        prices = self._prices(len(tokens))
+        bars = prices.bars(self._budget)
+        tree = expected_tree(self._continuations, bars[-1], self._budget, room, self._cursor())
+        worths = [self._mask_worth[depth] for depth in range(self._masks)]
+        plan = planned(tree, worths, prices, bars, self._budget)
+        self._note(plan)
+        return plan.draft(self._foreseen.chain)
+
+    def _prices(self, length: int) -> Prices:
+        return Prices(self._costs, self._prompts, 1 + length - self._reached, self._rate.tokens_per_step)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
-        self._count(committed)
-        self._forget_draft()
-        self._rate.saw(len(committed), 1.0 + self._price * len(draft))
-        found = draft.below(verdict.path[-1] if verdict.path else ROOT, self._chain)
-        self._first, self._levels = self._length + len(committed), None
-        if found:
-            count = offered(self._top_k, self._cursor())
-            logits = scores.among(found, self._tokens)
-            self._levels = LikelyLevels(self._sampler, logits, self._first, count, self._pairs, self._tokens)
+        self._count(committed, len(draft))
+        self._reached = self._length + len(committed)
+        self._foreseen.observe(draft, scores, verdict, self._reached)
+        if self._head:
+            self._head.observe(draft, scores, verdict)
+        self._forget_draft(self._reached)
 
-    def _found(self, tokens: Sequence[int], room: int) -> list[tuple[int, tuple[int, ...]]]:
-        """Copies that differ, the longest match first, with the lengths of their matches."""
-        found: list[tuple[int, tuple[int, ...]]] = []
-        for match in self._pool.matched(tokens, min(room, self._copied_tokens)) if self._most_copies else ():
-            if not any(other[: len(match[1])] == match[1] for _, other in found):
-                found.append(match)
-                if len(found) == self._most_copies:
-                    break
-        return found
+    def _continuations(self, nodes: Sequence[Reached]) -> Iterator[Mapping[int, float]]:
+        said: Sequence[Level | None] = self._head.levels(nodes) if self._head else [None] * len(nodes)
+        for node, level in zip(nodes, said, strict=True):
+            copies = self._copied.shares(node.path, node.cursor)
+            head, masks = (self._likely(each, node.cursor) for each in (level, self._foreseen.level(node.path)))
+            self._own.update(
+                (*node.path, token)
+                for token, chance in masks.items()
+                if token not in copies and head.get(token, 0.0) < OWN * chance
+            )
+            yield pooled(copies, head, masks)
 
-    @property
-    def _ahead(self) -> int:
-        """For how many positions the masks have guesses."""
-        return max(len(self._levels) - self._taken, 0) if self._levels else 0
+    def _likely(self, level: Level | None, cursor: ConstraintCursor | None) -> dict[int, float]:
+        """A level's guesses that the constraint allows, with their probabilities."""
+        if level is None:
+            return {}
+        return {token: exp(score) for token, score in islice(admitted(level, cursor, UNHEARD), self._top_k)}
 
-    def _continuations(
-        self, path: tuple[int, ...], cursor: ConstraintCursor | None, least: float
-    ) -> Mapping[int, float]:
-        shares: dict[int, float] = {}
-        for agreed, copy in self._copies:
-            if len(copy) > len(path) and copy[: len(path)] == path and copy[len(path)] not in shares:
-                token = copy[len(path)]
-                if cursor is None or cursor.admits(token):
-                    right = self._copied[agreed + len(path)]
-                    shares[token] = (1.0 - sum(shares.values())) * (self._second[0] if shares else right)
-        if self._levels and len(path) < self._ahead:
-            level = self._levels.level(self._taken + len(path), path[-1] if path else self._last)
-            for token, score in islice(admitted(level, cursor, log(least)), self._top_k):
-                shares[token] = 1.0 - (1.0 - shares.get(token, 0.0)) * (1.0 - exp(score))
-        total = max(sum(shares.values()), 1.0)
-        return {token: share / total for token, share in shares.items()}
+    def _note(self, plan: Plan) -> None:
+        """Remember what there is to count."""
+        paths = plan.tree.paths()
+        self._bar, self._gains = plan.bar, dict(zip(paths, plan.tree.gains, strict=True))
+        self._own.intersection_update(paths)
+        self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(self._foreseen.ahead)]
 
-    def _note_own(self, tree: ExpectedTree) -> None:
-        """Remember which guesses of the tree are in no copy."""
-        paths: list[tuple[int, ...]] = []
-        for token, parent in zip(tree.tokens, tree.parents, strict=True):
-            paths.append((*(paths[parent] if parent != ROOT else ()), token))
-        self._own = {path for path in paths if not any(copy[: len(path)] == path for _, copy in self._copies)}
-        self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(self._ahead)]
-
-    def _masks_after(self, end: float) -> int:
-        """How many masks a node deserves at which the text leaves the tree with this probability."""
-        worth = (end * self._foreseen[depth] >= self._least for depth in range(self._masks))
-        return next((depth for depth, pays in enumerate(worth) if not pays), self._masks)
-
-    def _count(self, committed: Sequence[int]) -> None:
-        """Count what was right among the copies and the levels."""
-        for rank, (agreed, copy) in enumerate(self._copies):
-            for place, (guess, token) in enumerate(zip(copy, committed, strict=False)):
-                if rank == 0:
-                    self._copied.saw(agreed + place, guess == token)
-                if guess != token:
-                    break
-        self._count_second(committed)
-        for depth, rows in enumerate(self._own_rows):
-            self._foreseen.saw(depth, self._own_hit(committed, depth) - self._least * rows)
-
-    def _own_hit(self, committed: Sequence[int], depth: int) -> bool:
-        """Whether the committed token at a depth was in the tree, and in no copy."""
-        path = tuple(committed[: depth + 1])
-        return len(path) == depth + 1 and path in self._own
-
-    def _count_second(self, committed: Sequence[int]) -> None:
-        firsts = [copy[0] for _, copy in self._copies]
-        if len(firsts) > 1 and firsts[1] != firsts[0] != committed[0]:
-            self._second.saw(0, firsts[1] == committed[0])
+    def _count(self, committed: Sequence[int], rows: int) -> None:
+        """Count what was right, and what the round was worth. rows: of the draft."""
+        paths = [tuple(committed[: depth + 1]) for depth in range(len(committed))]
+        self._copied.count(committed)
+        for depth, own in enumerate(self._own_rows):
+            hit = depth < len(paths) and paths[depth] in self._own
+            self._mask_worth.saw(depth, hit - self._bar * own)
+        tokens = 1 + sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])
+        steps = self._prices(self._length).steps(rows)
+        if self._head:
+            self._head.count(self._copied.agreed, tokens)
+            steps += self._draft_cost * self._head.drafted
+        self._rate.saw(tokens, steps)

@@ -27,7 +27,7 @@ SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "jacobi": {"block_size": (4, 8, 16)},
     "lookahead": {"window": (2, 3, 5), "guesses": (3, 5)},
     "jacobi_forcing": {"block_size": (2, 4, 8, 16), "blocks": (1, 2), "candidates": (1, 2, 3), "per_matched": (2, 4)},
-    "adaptive": {"row_cost": (0.03, 0.06, 0.1), "masks": (0, 2, 4), "copies": (1, 3), "budget": (12, 24)},
+    "adaptive": {"masks": (0, 4, 6), "copies": (1, 3), "budget": (16, 32)},
     "mask_tokens": {"masks": (1, 2, 3), "masked": (1, 3), "budget": (3, 6), "copies": (1, 2)},
 }
 Say = Callable[[str], None]
@@ -38,6 +38,7 @@ def autotune(choice: ModelChoice, database: Database, questions: Sequence[str], 
     loaded, recorder = recording(plain_model(choice))
     say("timing forwards")
     cost = ForwardCost.fit(recorder.alone(_times))
+    loaded.plain_cost.step_cost()  # what rows cost, which methods are told from then on
     calls = []
     for number, question in enumerate(questions, 1):
         say(f"question {number} of {len(questions)}")

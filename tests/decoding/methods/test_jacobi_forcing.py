@@ -19,7 +19,7 @@ from decoding.engine.recall import Recall
 from decoding.engine.records.metrics import text_tokens
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import AnyTarget, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.drafting.ngram_pool import NgramPool
 from decoding.methods.jacobi.first_guess import FirstGuess, first_guesses
@@ -64,6 +64,10 @@ class Alternating(Fuzz):
     def __init__(self, method: Method, seed: int) -> None:
         super().__init__(seed)
         self.begin, self.observe, self._method = method.begin, method.observe, method  # type: ignore[method-assign]
+
+    def meet(self, target: AnyTarget, identity: Any) -> None:
+        self._method.meet(target, identity)
+        self.taps = self._method.taps
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         own = self._method.propose(tokens, room)

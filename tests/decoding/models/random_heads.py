@@ -13,6 +13,7 @@ from decoding.methods.registry import load_method, method_class, method_options
 
 Temper = Literal["random", "loud", "broken"]
 TAPS = (1, 2)
+OPTIONAL = {"adaptive": "path_tree"}  # heads of methods that can do without
 
 
 @cache
@@ -30,11 +31,12 @@ def head_options(name: str, target: AnyTarget, temper: Temper = "random") -> dic
     """What `load_method` must be given beside the name of a method so that it runs on a small target and drafts whole trees:
     random weights are sure of nothing.
     """
-    kind = method_class(name).kind
+    kind = method_class(name).kind or OPTIONAL.get(name)
     if kind is None:
         return {}
     vocab, hidden = target.embedding.shape
-    every = {"least": 0.0} if "least" in method_options(name) else {}
+    whole = {"least": 0.0, "draft_cost": 0.0, "row_cost": 1e-6}
+    every = {option: value for option, value in whole.items() if option in method_options(name)}
     return {"head": small_head(kind, hidden, vocab, temper)} | every
 
 

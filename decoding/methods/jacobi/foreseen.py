@@ -1,0 +1,47 @@
+"""What a target says at mask tokens, as guesses for the positions after the accepted path (see `mask_tokens`)."""
+
+from collections.abc import Sequence
+
+from decoding.engine.draft import ROOT, Draft
+from decoding.engine.method import Context
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.methods.drafting.likely import LikelyLevels
+from decoding.methods.drafting.trees import Level, offered
+from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of
+
+
+class ForeseenGuesses:
+    """The guesses of one text. chain: the masks that a draft may hang after a node, at most `most`. count: guesses of each."""
+
+    def __init__(self, prompt: Sequence[int], context: Context, most: int, count: int) -> None:
+        self.chain = mask_chain(masks_of(prompt, context.mask_tokens), most)
+        self._context, self._tokens, self._count = context, guessable(context, prompt), count
+        self._levels: LikelyLevels | None = None
+        self._first = 0  # position of the first level
+        self._taken = 0  # how many of its positions the text has passed
+        self._last = prompt[-1]  # token of the text
+
+    def stand(self, tokens: Sequence[int]) -> None:
+        """The next draft follows `tokens`."""
+        self._taken, self._last = max(len(tokens) - self._first, 0), tokens[-1]
+
+    @property
+    def ahead(self) -> int:
+        """For how many positions there are guesses."""
+        return max(len(self._levels) - self._taken, 0) if self._levels else 0
+
+    def level(self, path: tuple[int, ...]) -> Level | None:
+        """The guesses after a path."""
+        if self._levels is None or len(path) >= self.ahead:
+            return None
+        return self._levels.level(self._taken + len(path), path[-1] if path else self._last)
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict, first: int) -> None:
+        """Read the masks after the accepted path. first: position of the token after the bonus."""
+        found = draft.below(verdict.path[-1] if verdict.path else ROOT, self.chain)
+        self._first, self._levels = first, None
+        if found:
+            context, count = self._context, offered(self._count, self._context.cursor())
+            logits = scores.among(found, self._tokens)
+            self._levels = LikelyLevels(context.sampler, logits, first, count, context.mask_pairs, self._tokens)

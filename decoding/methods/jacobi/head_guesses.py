@@ -1,0 +1,108 @@
+"""A trained head as a proposer of guesses along any path, for trees that other proposers grow with it."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from decoding.engine.draft import Draft
+from decoding.engine.method import Context
+from decoding.engine.target import AnyTarget, Array, Scores
+from decoding.engine.verify import Verdict
+from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, find_head
+from decoding.heads.modules.domino import DominoHead
+from decoding.methods.drafting.chances import Chances
+from decoding.methods.drafting.committed_states import committed_hidden
+from decoding.methods.drafting.expected_tree import Reached
+from decoding.methods.drafting.head_runtimes import path_runtime
+from decoding.methods.drafting.trees import Level, levels
+
+if TYPE_CHECKING:
+    from decoding.checkpoints.target_identity import TargetIdentity
+
+WITH_HEAD = (3.5, 3.6, 4.2, 4.6, 4.4, 5.0, 5.6, 5.9, 6.4)
+WITHOUT_HEAD = (2.0, 2.9, 2.9, 3.6, 3.3, 3.6, 4.9, 5.4, 6.4)
+"""Priors of what a round commits where the head drafts and where it does not, by the length of the longest match of a copy.
+
+Without a match the first is not what was measured where texts are foretold, but closer to what it is where none are.
+"""
+
+
+def optional_head(kind: str, head: Head | str) -> "HeadGuesses | None":
+    """The head of a method that can do without: a folder, "none", or "auto" for the shipped one of `kind` if there is one.
+
+    Raises HeadUnavailable, ModelUnavailable.
+    """
+    if head == "none":
+        return None
+    try:
+        return HeadGuesses(find_head(kind, head), is_wanted=head != "auto")
+    except HeadUnavailable:
+        if head == "auto":
+            return None
+        raise
+
+
+class HeadGuesses:
+    """One text's guesses by a head of Domino's kind, whose guesses depend on the path before them.
+
+    is_wanted: by name, so that a target which it does not fit is an error. Raises HeadUnavailable for another kind.
+    """
+
+    def __init__(self, head: Head, is_wanted: bool = True) -> None:
+        if not isinstance(head, DominoHead):
+            raise HeadUnavailable(
+                f"a tree of guesses along paths needs a head of Domino's kind, not {head.config.kind}"
+            )
+        self.head, self.taps, self._is_wanted = head, head.config.taps, is_wanted
+
+    def suits(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> bool:
+        """Whether to draft with it for this target: always if it is wanted, else if it was trained on it."""
+        if self._is_wanted:
+            return True
+        try:
+            self.head.check_fits(target.embedding)
+        except HeadMismatch:
+            return False
+        return not (identity and self.head.identity and self.head.identity.difference(identity()))
+
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
+        """Start a text. Raises HeadMismatch where the head does not fit the context's target."""
+        self._drafter, self._depths = path_runtime(self.head, context, prompt), 0
+        self._with, self._without = Chances(WITH_HEAD), Chances(WITHOUT_HEAD)
+        self._is_ready = False  # the first round has no states, and says nothing of rounds without the head
+        if hidden is not None:
+            self._drafter.append(hidden)
+
+    @property
+    def drafted(self) -> bool:
+        """Whether it has guesses for this round."""
+        return self._depths > 0
+
+    def pays(self, agreed: int, price: float) -> bool:
+        """Whether a round with its draft is expected to commit that much more than one without.
+
+        agreed: the length of the longest match of a copy.
+        """
+        return self._with[agreed] - self._without[agreed] > price
+
+    def count(self, agreed: int, tokens: int) -> None:
+        """Count what a round committed."""
+        if self._is_ready:
+            (self._with if self.drafted else self._without).saw(agreed, tokens)
+
+    def draft(self, tokens: Sequence[int], count: int) -> None:
+        """Run the head's one pass after `tokens`. count: guesses for each node."""
+        states = self._drafter.states(tokens[self._drafter.count :], self.head.size("block_size") - 1)
+        self._expand, self._depths = self._drafter.expansion(states, tokens, count), len(states)
+
+    def levels(self, nodes: Sequence[Reached]) -> Sequence[Level | None]:
+        """The guesses after each node of a level; levels are asked for one after the other, from the root on."""
+        depth = len(nodes[0].path)
+        if depth >= self._depths:
+            return [None] * len(nodes)
+        tokens = tuple(node.path[-1] for node in nodes) if depth else ()
+        return levels(self._expand(depth, tokens, tuple(node.parent for node in nodes)))
+
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        """Take in the states of what was committed."""
+        self._drafter.append(committed_hidden(draft, scores, verdict))
+        self._depths, self._is_ready = 0, True

@@ -1,0 +1,148 @@
+"""A head as one of several proposers: its guesses follow any path, and it drafts where it suits and pays."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from decoding.checkpoints.target_identity import TargetIdentity
+from decoding.engine.draft import Draft
+from decoding.engine.method import Context
+from decoding.engine.recall import Recall
+from decoding.engine.records.metrics import text_tokens
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.heads.head import HeadMismatch, HeadUnavailable
+from decoding.methods.cascade import Cascade
+from decoding.methods.drafting.expected_tree import Reached
+from decoding.methods.jacobi.adaptive import Adaptive
+from decoding.methods.jacobi.head_guesses import HeadGuesses, optional_head
+from decoding.methods.registry import load_method
+from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, rounds_of
+from tests.decoding.models.doubles import NoAscent
+from tests.decoding.models.random_heads import TAPS, Temper, ready_method, small_head
+from tests.decoding.models.toy import VOCAB, ToyTarget, toy_hidden
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+IDENTITY = TargetIdentity("base", "adapter", "prompts")
+
+
+def drafting() -> HeadGuesses:
+    """A head that has read the prompt and ran its pass."""
+    guesses, target = HeadGuesses(small_head("path_tree", VOCAB, VOCAB)), ToyTarget()
+    context = Context(Sampler(), target.embedding, target.lm_head, Recall())
+    guesses.begin(PROMPT, toy_hidden(PROMPT[:-1], len(TAPS)), context)
+    guesses.draft(PROMPT, VOCAB)
+    return guesses
+
+
+def reached(path: tuple[int, ...], parent: int = 0) -> Reached:
+    return Reached(path, 1.0, 1.0, parent, None, 0.0)
+
+
+def asked(*levels: Sequence[Reached]) -> list[list[float]]:
+    """What a fresh head says after each node of the last level, by token."""
+    guesses = drafting()
+    *_, said = [guesses.levels(nodes) for nodes in ([reached(())], *levels)]
+    return [[score for _, score in sorted(zip(level.tokens, level.scores, strict=True))] for level in said if level]
+
+
+def test_guesses_depend_on_the_path_and_not_on_what_stands_beside_it() -> None:
+    """Guards against states of paths that are read from another branch."""
+    both = asked([reached((4,)), reached((7,))], [reached((7, 1), 1), reached((4, 1), 0)])
+    alone = [asked([reached((first,))], [reached((first, 1))])[0] for first in (7, 4)]
+    assert both[0] == pytest.approx(alone[0], abs=1e-5) and both[1] == pytest.approx(alone[1], abs=1e-5)
+    assert both[0] != pytest.approx(both[1], abs=1e-3)
+
+
+def test_beyond_its_block_a_head_says_nothing() -> None:
+    guesses = drafting()
+    paths = [tuple(range(depth)) for depth in range(6)]
+    said = [guesses.levels([reached(path)]) for path in paths]
+    assert [level is None for (level,) in said] == [False] * 5 + [True]  # of a block of five
+
+
+@pytest.mark.parametrize("temper", ["random", "loud", "broken"])
+@pytest.mark.parametrize(
+    "options", [{}, {"copies": 0}, {"masks": 0, "budget": 9}, {"draft_cost": 1.5, "row_cost": 0.1}]
+)
+def test_lossless_whatever_the_head_says_and_beside_other_drafts(temper: Temper, options: dict[str, float]) -> None:
+    head = small_head("path_tree", VOCAB, VOCAB, temper)
+    for (temperature, seed), bound in product(((0.0, 0), (0.8, 0), (0.8, 1)), (False, True)):
+        sampler = Sampler(temperature, seed)
+        bounds = {"constraint": NoAscent(), "stop": frozenset({NoAscent.STOP})} if bound else {}
+        want = text_tokens(rounds_of(load_method("plain"), sampler=sampler, max_new_tokens=30, **bounds))
+        cheap = {"row_cost": 1e-6, "draft_cost": 0.0} | options
+        own = (load_method("adaptive", head=head, **cheap) for _ in range(2))
+        for method in (next(own), Alternating(next(own), seed)):
+            assert text_tokens(rounds_of(method, sampler=sampler, max_new_tokens=30, **bounds)) == want
+
+
+def test_in_a_cascade_each_part_keeps_its_head() -> None:
+    target = ToyTarget()
+    parts = [ready_method(name, target) for name in ("adaptive", "ddtree")]
+    for sampler in (Sampler(), Sampler(1.0, 4)):
+        want = text_tokens(rounds_of(load_method("plain"), sampler=sampler))
+        assert text_tokens(rounds_of(Cascade(*parts, together=True), target, sampler)) == want
+
+
+def test_a_head_drafts_only_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    drafted = list[int]()
+    draft = HeadGuesses.draft
+    monkeypatch.setattr(HeadGuesses, "draft", lambda *args: (drafted.append(1), draft(*args)))
+    head = small_head("path_tree", VOCAB, VOCAB)
+    counts = {}
+    for cost in (0.0, 5.0):
+        drafted.clear()
+        rounds_of(Adaptive(head, draft_cost=cost))
+        counts[cost] = len(drafted)
+    assert counts[0.0] > 0 and counts[5.0] == 0
+
+
+def test_a_head_that_is_seldom_right_is_given_up() -> None:
+    guesses = drafting()
+    assert guesses.pays(2, price=0.5)
+    guesses.count(2, 1)
+    assert guesses.pays(2, price=1.0), "the first round had no states, and says nothing"
+    scores = Scores.of(np.zeros((1, VOCAB), np.float32), toy_hidden(PROMPT[-1:], len(TAPS)), lambda node: 0)
+    guesses.observe(Draft(), scores, Verdict((), 0))
+    guesses.draft([*PROMPT, 0], VOCAB)
+    for _ in range(9):
+        guesses.count(2, 1)
+    assert not guesses.pays(2, price=0.5)
+    assert guesses.pays(4, price=0.5), "which is counted by the length of the match"
+
+
+def test_a_head_is_dropped_where_it_does_not_suit_unless_it_is_wanted() -> None:
+    target, head = ToyTarget(), small_head("path_tree", VOCAB, VOCAB)
+    other = small_head("path_tree", 2 * VOCAB, VOCAB)
+    assert HeadGuesses(head, is_wanted=False).suits(target, None)
+    assert not HeadGuesses(other, is_wanted=False).suits(target, None)
+    assert HeadGuesses(other).suits(target, None), "its misfit is an error when the text begins"
+    head.identity = IDENTITY
+    try:
+        same, changed = (HeadGuesses(head, is_wanted=False).suits(target, lambda each=each: each) for each in others())
+    finally:
+        head.identity = None
+    assert same and not changed
+    with pytest.raises(HeadMismatch):
+        rounds_of(Adaptive(other))
+
+
+def others() -> tuple[TargetIdentity, TargetIdentity]:
+    return IDENTITY, replace(IDENTITY, adapter_sha256="other")
+
+
+def test_without_a_head_for_the_target_nothing_is_tapped() -> None:
+    """The shipped head is for the embedded model."""
+    for method in (Adaptive(), Cascade(Adaptive(), "prompt_lookup")):
+        method.meet(ToyTarget(), None)
+        assert method.taps == ()
+    assert optional_head("no_such_kind", "auto") is None and optional_head("path_tree", "none") is None
+    with pytest.raises(HeadUnavailable):
+        optional_head("path_tree", "/no/such/folder")
+    with pytest.raises(HeadUnavailable, match="Domino"):
+        Adaptive(small_head("medusa", VOCAB, VOCAB))

@@ -1,0 +1,54 @@
+"""The cost of a plain step and of rows is measured once for a model, and kept."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from decoding.engine.records.row_costs import RowCosts
+from decoding.methods.jacobi.adaptive import Adaptive
+from decoding.serving.load import load_text_decoder
+from decoding.serving.text_decoder import Settings, TextDecoder
+from decoding.timing.plain_cost import PlainCost, StepCost
+from tests.decoding.models.tiny_models import tiny_checkpoint
+
+
+@pytest.fixture
+def decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TextDecoder:
+    monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path / "home"))
+    return load_text_decoder(str(tiny_checkpoint(tmp_path)))
+
+
+def test_a_step_costs_more_with_context_and_rows() -> None:
+    cost = StepCost(4.0, 0.01, RowCosts((1, 16), (1.0, 1.5)))
+    assert cost.at(100) == pytest.approx(5.0) and cost.at(100, 16) == pytest.approx(7.0)
+    assert StepCost.read(json.loads(json.dumps(asdict(cost)))) == cost
+
+
+def test_rows_are_known_once_they_were_measured_and_stay_known(decoder: TextDecoder) -> None:
+    first = PlainCost(decoder)
+    assert first.row_costs() is None
+    found = first.step_cost().rows
+    assert found.rows[0] == 1 and found.rows[-1] == 48 and first.row_costs() == found
+    assert list(found.steps) == sorted(found.steps)
+    assert PlainCost(decoder).row_costs() == found
+
+
+def test_a_file_of_an_older_release_is_measured_again(decoder: TextDecoder) -> None:
+    path = PlainCost(decoder)._path()
+    path.parent.mkdir(parents=True)
+    path.write_text('{"base_ms": 1.0, "per_token_ms": 0.0, "row_ms": 0.1}')
+    assert PlainCost(decoder).row_costs() is None
+    assert PlainCost(decoder).step_cost().rows.steps[0] == 1.0
+
+
+def test_methods_are_told_what_was_measured(decoder: TextDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    begin = Adaptive.begin
+    monkeypatch.setattr(Adaptive, "begin", lambda self, *args: (told.append(args[2].row_costs), begin(self, *args)))
+    measured = RowCosts.even(0.01)
+    for known in (None, measured):
+        decoder.row_costs = lambda known=known: known  # type: ignore[misc]
+        decoder.generate("How many?", Settings("adaptive", max_new_tokens=3))
+    assert told == [None, measured]
