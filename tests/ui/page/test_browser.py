@@ -87,9 +87,10 @@ def test_sql_can_be_changed_and_run_but_not_to_write(page: Any) -> None:
 
 def test_an_unclear_question_is_asked_back_and_a_click_settles_it(page: Any) -> None:
     ask(page, UNCLEAR)
-    until(page, "#chat", "What does “Home” mean")
-    page.click("#chat button:has-text('artists.name')")
+    until(page, "#chat", "“Home” as the artist's name, or the album's title?")
+    page.click("#chat button:has-text('the artist')")
     until(page, "#chat", "1 artist.")
+    assert [each.strip() for each in page.locator("#chat .user .message").all_inner_texts()][-1] == "the artist's name"
 
 
 def test_a_follow_up_says_what_it_continues_and_a_click_asks_it_afresh(page: Any) -> None:
