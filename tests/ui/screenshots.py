@@ -61,7 +61,7 @@ def desktop(page: Any, folder: Path, scheme: str) -> None:
     take(page, folder, f"desktop-{scheme}-follow-up")
     side_tab(page, "Chats")
     choose_file(page, "#replay", RECORDED)
-    until(page, "#chat", "per year")
+    until(page, "#chat", "in each country")
     for name in TABS:
         tab(page, name)
         take(page, folder, f"desktop-{scheme}-{name.lower()}")
@@ -79,7 +79,7 @@ def phone(page: Any, folder: Path, scheme: str) -> None:
     preview(page, folder, f"phone-{scheme}-preview")
     side_tab(page, "Chats")
     choose_file(page, "#replay", RECORDED)
-    until(page, "#conversations", "per year")
+    until(page, "#conversations", "How many customers")
     take(page, folder, f"phone-{scheme}-sidebar")
     page.click(".sidebar .toggle-button")
     take(page, folder, f"phone-{scheme}-chat")

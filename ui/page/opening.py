@@ -237,4 +237,4 @@ def _label(entry: Entry, first: str) -> str:
     when = f"{changed:%H:%M}" if changed.date() == now.date() else f"{changed.day} {changed:%b %Y}"
     source = first if entry.source == EXAMPLE else entry.source
     data = source.split("?")[0].rstrip("/").rpartition("/")[2].rpartition("@")[2]
-    return f"{entry.title or '(nothing asked yet)'}\n{when}{f' · {data}' if data else ''}"
+    return f"{_short(entry.title) or '(nothing asked yet)'}\n{when}{f' · {data}' if data else ''}"

@@ -154,7 +154,7 @@ def test_a_conversation_that_was_deleted_comes_back(page: Any) -> None:
 def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
     side_tab(page, "Chats")
     choose_file(page, "#replay", Path(__file__).parents[1] / "recorded" / "albums.jsonl")
-    until(page, "#chat", "per year")
+    until(page, "#chat", "in each country")
     tab(page, "Decoding")
     until(page, "#decoding", "fewer than token by token")
     page.eval_on_selector("[data-seek]", "e => { e.value = 1; e.dispatchEvent(new Event('input', {bubbles: true})) }")
