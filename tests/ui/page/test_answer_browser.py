@@ -17,7 +17,7 @@ if not os.environ.get("SQLAGENT_BROWSER"):
 assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
 
 SALES = "Sales in each year?"
-SCRIPT = {SALES: "SELECT SUM(album_id) * 1000 AS sold, year FROM albums GROUP BY year ORDER BY sold DESC"}
+SCRIPT = {SALES: "SELECT SUM(album_id) * SUM(album_id) * 100 AS sold, year FROM albums GROUP BY year ORDER BY sold DESC"}
 DOUBTFUL = (
     '{"event": "asked", "question": "Who sold most?"}\n'
     '{"event": "answered", "row_count": 1, "answer": {"sql": "SELECT 1", "error": null, "dialect": "duckdb", '
@@ -57,7 +57,7 @@ def right_edges(page: Any, selector: str) -> set[int]:
 def test_numbers_stand_under_each_other_and_say_what_they_are(page: Any) -> None:
     ask(page, SALES)
     until(page, "#caption", "3 rows")
-    until(page, "#table .body-cell", "5,000")
+    until(page, "#table .body-cell", "2,500")
     number = "#table [data-col='1'] span.text"
     assert page.inner_text("#table [data-heading='0']").split() == ["year"]
     assert len(right_edges(page, number)) == 1
@@ -94,7 +94,7 @@ def test_a_charts_words_can_be_read(page: Any) -> None:
 
 
 def test_the_first_questions_stand_under_the_invitation(page: Any) -> None:
-    heading, first = page.wait_for_selector("#chat .placeholder"), page.wait_for_selector("#chat .example")
+    heading, first = page.wait_for_selector("#chat .placeholder p"), page.wait_for_selector("#chat .example")
     gap = first.bounding_box()["y"] - heading.evaluate(_BELOW)
     assert 0 <= gap < 60
     assert page.locator("#question").evaluate(_BELOW) > 820, "the composer is at the bottom"
