@@ -36,7 +36,7 @@ def ran_by_hand(
 
 
 def every_row(trail: Trail | None, database: Database, sql: str, limits: Limits, *, as_answered: bool) -> Result:
-    """All rows of a query; `as_answered`: with the headings and the names beside ids that its answer shows. Raises OpenError."""
+    """All rows of a query; `as_answered`: with the headings and names that its answer shows. Raises OpenError."""
     run = partial(run_sql, trail, database, limits=limits)
     outcome = run(sql)
     if isinstance(outcome, QueryError):

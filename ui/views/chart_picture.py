@@ -19,7 +19,7 @@ _AXIS: dict[str, Any] = {
     "tickColor": _INK,
 }
 _EXPORTS = {"export": {"svg": True, "png": True}, "source": False, "compiled": False, "editor": False}
-_EMBEDDED = {"actions": _EXPORTS, "renderer": "svg"}  # whose texts the page colours: no one colour is readable on light and dark
+_EMBEDDED = {"actions": _EXPORTS, "renderer": "svg"}  # its texts are coloured by the page, for light and for dark
 
 
 def picture(chart: Chart) -> alt.Chart | None:

@@ -10,8 +10,8 @@ LEAST_BARS = 3
 
 
 def bar_lengths(rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> list[float]:
-    """A length from 0 to 1 for each row, where that says more than its number: one amount beside what it is of, none below 0, and
-    not all of them the same.
+    """A length from 0 to 1 for each row, where that says more than its number: one amount beside what it is of, none below 0,
+    and not all of them the same.
 
     >>> bar_lengths([["Ann", 4], ["Bo", 1], ["Cy", None]], ["text", "amount"])
     [1.0, 0.25, 0.0]

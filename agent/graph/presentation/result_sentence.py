@@ -77,7 +77,7 @@ def _many_rows(shown: Shown) -> str:
 
 
 def _of_unit(heading: str, cell: str) -> str:
-    """A measure with its value: "a price of 9.50", "a duration of 937 seconds" where the heading ends in a unit, "24 artists"."""
+    """A measure with its value: "a price of 9.50", "24 artists", and "a duration of 937 seconds" for a heading with a unit."""
     what, _, unit = heading.rpartition(" ")
     if unit not in _UNITS and singular(heading) != heading == plural(heading):  # an alias that is a count: "artists"
         return f"{cell} {heading}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.ui.browser import ask, choose_file, chromium, open_browser, open_page, served, side_tab, tab, until
-from tests.ui.page.test_contrast import TEXT, contrast
+from tests.ui.views.test_contrast import TEXT, contrast
 from tests.ui.workspaces import scripted_workspace
 
 if not os.environ.get("SQLAGENT_BROWSER"):
@@ -17,13 +17,17 @@ if not os.environ.get("SQLAGENT_BROWSER"):
 assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
 
 SALES = "Sales in each year?"
-SCRIPT = {SALES: "SELECT SUM(album_id) * SUM(album_id) * 100 AS sold, year FROM albums GROUP BY year ORDER BY sold DESC"}
+SCRIPT = {
+    SALES: "SELECT SUM(album_id) * SUM(album_id) * 100 AS sold, year FROM albums GROUP BY year ORDER BY sold DESC"
+}
 DOUBTFUL = (
     '{"event": "asked", "question": "Who sold most?"}\n'
     '{"event": "answered", "row_count": 1, "answer": {"sql": "SELECT 1", "error": null, "dialect": "duckdb", '
     '"columns": ["a"], "rows": [[1]], "answer": "A: 1.", "probably_wrong": true, "doubts": ["No key connects them."]}}\n'
 )
-_RGB = "e => getComputedStyle(e)[e.ownerSVGElement ? 'fill' : 'backgroundColor'].match(/[0-9.]+/g).slice(0, 3).map(Number)"
+_RGB = (
+    "e => getComputedStyle(e)[e.ownerSVGElement ? 'fill' : 'backgroundColor'].match(/[0-9.]+/g).slice(0, 3).map(Number)"
+)
 _BELOW = "e => e.getBoundingClientRect().bottom"
 
 
@@ -61,7 +65,10 @@ def test_numbers_stand_under_each_other_and_say_what_they_are(page: Any) -> None
     number = "#table [data-col='1'] span.text"
     assert page.inner_text("#table [data-heading='0']").split() == ["year"]
     assert len(right_edges(page, number)) == 1
-    assert right_edges(page, "#table [data-heading='1'] span.text").pop() > right_edges(page, "[data-heading='0'] span.text").pop()
+    assert (
+        right_edges(page, "#table [data-heading='1'] span.text").pop()
+        > right_edges(page, "[data-heading='0'] span.text").pop()
+    )
     assert page.locator("#table [data-col='0'][role=gridcell]").all_inner_texts() == ["2015", "2017", "2014"]
 
 
@@ -87,7 +94,9 @@ def test_a_charts_words_can_be_read(page: Any) -> None:
     until(page, "#caption", "3 rows")
     tab(page, "Chart")
     word = page.wait_for_selector("#plot svg.marks text")
-    behind = page.evaluate("() => getComputedStyle(document.body).getPropertyValue('--background-fill-primary')").strip()
+    behind = page.evaluate(
+        "() => getComputedStyle(document.body).getPropertyValue('--background-fill-primary')"
+    ).strip()
     ink = "#{:02x}{:02x}{:02x}".format(*map(int, word.evaluate(_RGB)))
     assert re.fullmatch(r"#[0-9a-f]{6}", behind, re.IGNORECASE) or behind == "white"
     assert contrast(ink, "#ffffff" if behind == "white" else behind) >= TEXT

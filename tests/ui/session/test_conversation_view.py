@@ -8,7 +8,15 @@ from agent.observe.events import Answered, Asked, Event, Failed, Judged, Started
 from agent.observe.step_titles import step_title
 from tools.sql.pretty_sql import pretty_sql
 from ui.session.conversation_view import ConversationView
-from ui.views.messages import AS_IT_STANDS, ASK_AFRESH, PREVIEW_BARS, chosen_label, chosen_reading, message_turn, messages
+from ui.views.messages import (
+    AS_IT_STANDS,
+    ASK_AFRESH,
+    PREVIEW_BARS,
+    chosen_label,
+    chosen_reading,
+    message_turn,
+    messages,
+)
 
 ANSWER: dict[str, Any] = {
     "question": "q", "sql": "SELECT 1", "dialect": "duckdb", "columns": ["a"], "rows": [[1]], "truncated": False,
@@ -157,8 +165,10 @@ def test_a_preview_has_bars_where_they_say_more() -> None:
         event = answered(columns=["city", "sold"], rows=rows, shown=seen)
         return str(messages(ConversationView([Asked("q"), event]).turns)[-1]["content"])
 
-    drawn = preview([["Porto", 1000], ["Rome", 250], ["Oslo", None], *([f"c{i}", 1] for i in range(9))], ["text", "amount"])
-    assert "| Porto | 1,000 | <i class=\"bar\" style=\"width:100%\"></i> |\n| Rome | 250 | <i" in drawn
+    drawn = preview(
+        [["Porto", 1000], ["Rome", 250], ["Oslo", None], *([f"c{i}", 1] for i in range(9))], ["text", "amount"]
+    )
+    assert '| Porto | 1,000 | <i class="bar" style="width:100%"></i> |\n| Rome | 250 | <i' in drawn
     assert "width:25%" in drawn and "| Oslo | – |" in drawn
     assert drawn.count("<i class") == PREVIEW_BARS and "4 more rows" in drawn
     for rows in ([["Porto", 1], ["Rome", 2]], [["a", 3], ["b", 3], ["c", 3]], [["a", -1], ["b", 3], ["c", 3]]):
