@@ -3,14 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import FiniteFloat, TypeAdapter
+from pydantic import Field, FiniteFloat, TypeAdapter
 
 from decoding.engine.draft import ROOT
 from decoding.engine.records.rounds import Round
 
 MOST_SEQUENCES = 1_000_000  # in a forward: more cannot be, and would not fit a float
+MOST_TOKENS = 10**12  # of a step, for the same reason
+_Count = Annotated[int, Field(le=MOST_TOKENS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +24,13 @@ class _Step:
     plain_ms: FiniteFloat | None = None
     plain_ms_source: str | None = None
     decoder: str | None = None
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    new_tokens: int = 0
-    target_forwards: int = 0
-    plain_forwards: int = -1  # in records of older programs: see `check_step`
+    prompt_tokens: _Count = 0
+    cached_tokens: _Count = 0
+    new_tokens: _Count = 0
+    target_forwards: _Count = 0
+    plain_forwards: _Count = -1  # in records of older programs: see `check_step`
     tokens_per_forward: FiniteFloat | None = None
-    forced_tokens: int = 0
+    forced_tokens: _Count = 0
     detail: str = ""
 
 

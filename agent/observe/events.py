@@ -15,11 +15,13 @@ from decoding.engine.records.rounds import Round
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A turn begins with its question; all events up to the next `Asked` belong to it."""
+    """A turn begins with its question; all events up to the next `Asked` belong to it. `reply`: what the asker chose from what
+    the turn before offered, where that is why the question is asked again."""
 
     question: str
     evidence: str = ""
     database: str = ""
+    reply: str = ""
 
 
 @dataclass(frozen=True, slots=True)

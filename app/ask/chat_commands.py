@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from app.ask.export_answer import export_answer
-from app.ask.schema import print_schema
+from app.ask.schema import looks_around, print_schema
 from app.shared import output
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class ChatCommands:
         plain = " ".join(line.rstrip(";").casefold().split())
         if plain in ("help", "?"):
             print(HELP)
-        elif plain in ("show tables", "tables", "schema", "describe"):
-            self._schema("")
-        elif plain.startswith("describe ") and self._conversation.toolbox.database.schema().table(words[1]):
-            self._schema(words[1])
+        elif (table := looks_around(line)) == "" or (
+            table and self._conversation.toolbox.database.schema().table(table)
+        ):
+            self._schema(table)
         else:
             return False
         return True

@@ -4,18 +4,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agent.graph.presentation.shown import Shown
     from agent.graph.toolbox import Toolbox
     from tools.result import Result
-
-_TYPES = {"digits": "BIGINT", "amount": "DOUBLE", "time": "TIMESTAMP"}
 
 
 def export_answer(toolbox: "Toolbox", path: Path) -> str:
     """Write what is shown of the last result; returns what to tell. Raises ExportError."""
     if toolbox.result is None or toolbox.shown is None:
         return "there is no answer to write"
-    return export_rows(_as_result(toolbox.shown, toolbox.result), path)
+    from agent.graph.presentation.shown import shown_as_result
+
+    return export_rows(shown_as_result(toolbox.shown, toolbox.result), path)
 
 
 def export_rows(result: "Result", path: Path) -> str:
@@ -30,12 +29,3 @@ def export_rows(result: "Result", path: Path) -> str:
     except OSError as error:
         raise ExportError(f"cannot write {path}: {error.strerror or error}") from error
     return f"{len(result.rows):,} rows written to {path}"
-
-
-def _as_result(shown: "Shown", result: "Result") -> "Result":
-    """The shown rows with types: the query's own where a column is its own."""
-    from dataclasses import replace
-
-    own = dict(zip(shown.given, result.types, strict=True))
-    types = tuple(own.get(place, _TYPES.get(column.kind, "VARCHAR")) for place, column in enumerate(shown.columns))
-    return replace(result, columns=tuple(column.heading for column in shown.columns), types=types, rows=shown.rows)

@@ -21,6 +21,11 @@ def schema(
     as_json: options.Json = False,
 ) -> None:
     """Show the tables, or the columns of one, within what may be seen."""
+    show_schema(source, table, as_json, as_sql)
+
+
+def show_schema(source: DatabaseOptions, table: str | None, as_json: bool, as_sql: bool = False) -> None:
+    """Open the database and print its tables, or one of them."""
     with exit_codes.plain_errors(as_json):
         database = source.open()
         try:
@@ -39,16 +44,29 @@ def schema(
             database.close()
 
 
+def looks_around(line: str) -> str | None:
+    """The table that a line such as "describe albums" asks about, empty for "show tables"; None for any other line."""
+    words = line.strip().rstrip(";").split()
+    plain = " ".join(words).casefold()
+    if plain in ("show tables", "tables", "schema", "describe"):
+        return ""
+    return words[1] if len(words) == 2 and plain.startswith(("describe ", "desc ")) else None
+
+
 def print_schema(database: "Database", table: str) -> None:
     """List the tables; or the columns of `table`, if one is named."""
     if table:
         _print_table(_named(database, table))
         return
     rows = [
-        [each.name, each.row_count, ", ".join(column.name for column in each.columns)]
+        [
+            each.name,
+            "" if each.row_count is None else f"{each.row_count:,}",
+            ", ".join(column.name for column in each.columns),
+        ]
         for each in database.schema().tables
     ]
-    output.print_table(["table", "rows", "columns"], rows)
+    output.print_table(["table", "rows", "columns"], rows, [False, True, False])
 
 
 def _print_table(table: "Table") -> None:

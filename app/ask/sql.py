@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from app.ask.export_answer import export_rows
+from app.ask.schema import looks_around, show_schema
 from app.shared import audit_trail, exit_codes, options, output
 from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, DatabaseOptions, Query, spread
 
@@ -37,6 +38,9 @@ def sql(
     text = statement if statement not in (None, "-") else "" if sys.stdin.isatty() else sys.stdin.read()
     if not text.strip():
         raise exit_codes.fail("no SQL; try: sqlagent sql 'SELECT 1'", exit_codes.USAGE)
+    if (table := looks_around(text)) is not None:
+        show_schema(source, table, as_json)
+        return
     limits = query.limits(EXPORTED_ROWS if as_csv or out else SHOWN_ROWS)
     with exit_codes.plain_errors(as_json):
         database = source.open()

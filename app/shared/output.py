@@ -16,7 +16,7 @@ from app.shared.terminal.tables import print_table as print_table  # re-exported
 from app.shared.terminal.terminal_text import in_json, shown
 
 SHOWN_ROWS = 20
-LEAST_BARS, LONGEST_BAR = 3, 12
+LONGEST_BAR = 12  # characters
 SAME_SPEED = 1.05
 """Below this factor nothing is said of speed."""
 stdout = Console()
@@ -136,15 +136,9 @@ def _print_shown(answer: Mapping[str, Any]) -> None:
 
 
 def _bars(rows: Sequence[Sequence[Any]], kinds: Sequence[str]) -> list[str]:
-    """A bar for each row where that says more than its number: one amount, none below 0, beside a text."""
-    amounts = [place for place, kind in enumerate(kinds) if kind == "amount"]
-    if len(amounts) != 1 or "text" not in kinds or len(rows) < LEAST_BARS:
-        return []
-    values = [float(row[amounts[0]] or 0) for row in rows]
-    largest = max(values)
-    if not all(0 <= value < float("inf") for value in values) or not largest:
-        return []
-    eighths = [round(8 * LONGEST_BAR * value / largest) for value in values]
+    from agent.graph.presentation.bars import bar_lengths
+
+    eighths = [round(8 * LONGEST_BAR * length) for length in bar_lengths(rows, kinds)]
     return ["█" * (each // 8) + "▏▎▍▌▋▊▉"[each % 8 - 1 : each % 8] for each in eighths]
 
 

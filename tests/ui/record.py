@@ -13,7 +13,7 @@ from ui.session.workspace import Workspace
 
 RECORDINGS = {
     "albums": (
-        ("How many concerts were there per year?", "lookahead"),
+        ("How many customers are there in each country?", "lookahead"),
         ("How many albums are there for each genre?", "jacobi_forcing"),
     ),
     "artists": (

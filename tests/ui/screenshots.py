@@ -14,6 +14,7 @@ from tests.ui.workspaces import scripted_workspace
 
 RECORDED = Path(__file__).parent / "recorded" / "albums.jsonl"
 SIZES = {"desktop": {"width": 1360, "height": 860}, "phone": {"width": 390, "height": 844}}
+LISBON = "How many are in Lisbon?"
 UNCLEAR = "How many are called Home?"
 NAMES, FOLLOW_UP = "Names of artists?", "only those from France"
 SCRIPT = {NAMES: "SELECT name, country FROM artists ORDER BY name"}
@@ -61,7 +62,7 @@ def desktop(page: Any, folder: Path, scheme: str) -> None:
     take(page, folder, f"desktop-{scheme}-follow-up")
     side_tab(page, "Chats")
     choose_file(page, "#replay", RECORDED)
-    until(page, "#chat", "per year")
+    until(page, "#chat", "in each country")
     for name in TABS:
         tab(page, name)
         take(page, folder, f"desktop-{scheme}-{name.lower()}")
@@ -79,7 +80,7 @@ def phone(page: Any, folder: Path, scheme: str) -> None:
     preview(page, folder, f"phone-{scheme}-preview")
     side_tab(page, "Chats")
     choose_file(page, "#replay", RECORDED)
-    until(page, "#conversations", "per year")
+    until(page, "#conversations", "How many customers")
     take(page, folder, f"phone-{scheme}-sidebar")
     page.click(".sidebar .toggle-button")
     take(page, folder, f"phone-{scheme}-chat")
@@ -89,11 +90,17 @@ def phone(page: Any, folder: Path, scheme: str) -> None:
 
 
 def race(browser: Any, folder: Path, scheme: str) -> None:
-    """Three methods that decode the same step, by the embedded model."""
+    """By the embedded model: README's pictures of an answer and of asking back, and three methods on the same step."""
     with TemporaryDirectory() as scratch, served(embedded_workspace(Path(scratch))) as address:
+        page = open_page(browser.new_context(viewport=SIZES["desktop"], color_scheme=scheme), address)
+        ask(page, LISBON)
+        until(page, "#chat", "“Lisbon” as")
+        take(page, folder, f"desktop-{scheme}-chat-clarify")
         page = open_page(browser.new_context(viewport=SIZES["desktop"], color_scheme=scheme), address)
         ask(page, "How many albums are there for each genre?")
         until(page, "#chat", "than token by token")
+        tab(page, "Chart")
+        take(page, folder, f"desktop-{scheme}-chat-answer")
         tab(page, "Race")
         page.click("#race")
         until(page, "#race-view .verdict", "identical text")

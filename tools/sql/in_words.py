@@ -57,7 +57,8 @@ def _select(select: exp.Select, dialect: str) -> Iterator[str]:
     if order := select.args.get("order"):
         yield f"Sorted by {_listed([_sorting(each, dialect) for each in order.expressions])}."
     if limit := select.args.get("limit"):
-        yield f"At most {limit.expression.sql(dialect) if limit.expression else 'some'} rows."
+        most = limit.expression.sql(dialect) if limit.expression else "some"
+        yield "Only the first row." if most == "1" else f"At most {most} rows."
 
 
 def _tables(select: exp.Select, dialect: str) -> list[str]:
@@ -80,6 +81,8 @@ def _source(source: exp.Expr, dialect: str) -> str:
 
 def _column(column: exp.Expr, dialect: str) -> str:
     inner = column.unalias()
+    while isinstance(inner, exp.AnyValue | exp.IgnoreNulls):  # any of several equal values is that value
+        inner = inner.this
     if isinstance(inner, exp.Star):
         return "all columns"
     if isinstance(inner, exp.Count):

@@ -14,7 +14,15 @@ from ui.page.page import Page
 from ui.page.wiring import Controller
 from ui.session.kept import Busy, OtherData
 from ui.session.session import Session
-from ui.views.messages import AS_IT_STANDS, ASK_AFRESH, chosen_reading, message_turn, messages, turn_messages
+from ui.views.messages import (
+    AS_IT_STANDS,
+    ASK_AFRESH,
+    chosen_label,
+    chosen_reading,
+    message_turn,
+    messages,
+    turn_messages,
+)
 
 LONGEST_QUESTION = 8000  # characters, evidence included
 PAUSE_S = 0.1  # between two updates of the chat while text is written: a page with a long conversation keeps up
@@ -30,6 +38,7 @@ class How(TypedDict, total=False):
     ask_back: bool
     reading: Reading
     chosen: str
+    reply: str
 
 
 class Asking:
@@ -61,25 +70,32 @@ class Asking:
         if not session.view.turns:
             return
         last, chosen = session.view.turns[-1], str(data.value)
+        reply = chosen_label(last, chosen)
         if chosen == AS_IT_STANDS:
-            yield from self._stream(session, last.question, last.evidence, ask_back=False)
+            yield from self._stream(session, last.question, last.evidence, ask_back=False, reply=reply)
         elif sql := chosen_reading(last.answer, chosen):
-            yield from self._stream(session, last.question, last.evidence, chosen=sql)
+            yield from self._stream(session, last.question, last.evidence, chosen=sql, reply=reply)
         elif chosen == ASK_AFRESH:
-            yield from self._stream(session, last.question, last.evidence, reading="standalone")
+            yield from self._stream(session, last.question, last.evidence, reading="standalone", reply=reply)
         else:
-            yield from self._stream(session, last.question, "; ".join(filter(None, (last.evidence, chosen))))
+            evidence = "; ".join(filter(None, (last.evidence, chosen)))
+            yield from self._stream(session, last.question, evidence, reply=reply)
 
     def edit(self, data: gr.EditData, request: gr.Request) -> Iterator[Updates]:
-        """A question was changed: the conversation goes on from there in a copy; the original stays in the list."""
+        """A question was changed: the conversation goes on from there in a copy; the original stays in the list. A changed
+        reply settles the same question in other words."""
         session = self._controller.session(request)
         turn = message_turn(session.view.turns, data.index)
         text = str(data.value).strip()
         if turn is None or not text:
             return
+        before = session.view.turns[turn]
         if not session.wants:
             session.branch(turn)
-        yield from self._stream(session, text)
+        if before.reply:
+            yield from self._stream(session, before.question, text, reply=text)
+        else:
+            yield from self._stream(session, text)
 
     def stop(self, request: gr.Request) -> Updates:
         self._controller.session(request).stop()

@@ -79,7 +79,8 @@ class Opening:
         entries = self._workspace.archive.search(session.owner, text)
         names = [entry.id for entry in entries]
         value = session.kept.id if session.kept.id in names else None
-        choices = [(_label(entry), entry.id) for entry in entries]
+        first = session.database.name if session.source == EXAMPLE else "the first data"
+        choices = [(_label(entry, first), entry.id) for entry in entries]
         gone = session.kept.deleted
         undo = gr.update(visible=gone is not None, value=f"Undo: bring back “{_short(gone.title)}”" if gone else "Undo")
         return {self._page.side.conversations: gr.update(choices=choices, value=value), self._page.side.restore: undo}
@@ -229,9 +230,11 @@ def _short(title: str) -> str:
     return title if len(title) <= 30 else f"{title[:29]}…"
 
 
-def _label(entry: Entry) -> str:
-    """Two lines: what was asked first; when, and of which data. A source's last part never holds a password."""
+def _label(entry: Entry, first: str) -> str:
+    """Two lines: what was asked first; when, and of which data, `first` being the name of those that the server began with. A
+    source's last part never holds a password."""
     changed, now = datetime.fromtimestamp(entry.changed_s), datetime.now()
     when = f"{changed:%H:%M}" if changed.date() == now.date() else f"{changed.day} {changed:%b %Y}"
-    data = entry.source.split("?")[0].rstrip("/").rpartition("/")[2].rpartition("@")[2]
-    return f"{entry.title or '(nothing asked yet)'}\n{when}{f' · {data}' if data else ''}"
+    source = first if entry.source == EXAMPLE else entry.source
+    data = source.split("?")[0].rstrip("/").rpartition("/")[2].rpartition("@")[2]
+    return f"{_short(entry.title) or '(nothing asked yet)'}\n{when}{f' · {data}' if data else ''}"

@@ -13,7 +13,7 @@ from ui.session.session import Session
 from ui.views.chart_picture import picture
 from ui.views.charts import KINDS, MOST_BARS, Chart, draw, fitting, suggest
 from ui.views.decoding.decoding_html import decoding_html
-from ui.views.result_rows import NO_ROWS, Rows, rows_of
+from ui.views.result_rows import NO_ROWS, Rows, rows_of, table_of
 from ui.views.savings_html import savings_html
 from ui.views.words import counted, plain
 
@@ -193,7 +193,7 @@ def show(panel: Panel, session: Session, index: int | None = None) -> Updates:
     turns = session.view.turns
     index = len(turns) - 1 if index is None or not 0 <= index < len(turns) else index
     turn = turns[index] if turns else None
-    choices = [(f"{i + 1}. {each.question[:70]}", i) for i, each in enumerate(turns)]
+    choices = [(f"{i + 1}. {each.said[:70]}", i) for i, each in enumerate(turns)]
     picker = gr.update(choices=choices, value=index if turns else None, visible=bool(turns))
     updates: Updates = {panel.turn: picker}
     updates |= show_rows(panel, session, turn, index)
@@ -215,7 +215,8 @@ def show_rows(panel: Panel, session: Session, turn: TurnView | None, index: int)
     told = own.told
     if own.count > len(own.rows):
         told += f"; the first {len(own.rows):,} are shown, an export has them all"
-    table = gr.update(value={"headers": own.columns, "data": own.rows}, visible=bool(own.columns))
+    sides = [f"right-{place}" for place, right in enumerate(own.at_right) if right]
+    table = gr.update(value=table_of(own), visible=bool(own.columns), elem_classes=sides)
     chart = show_chart(panel, own, suggest(own.columns, own.rows))
     exports = gr.update(visible=bool(own.columns))
     parts = {panel.caption: told, panel.table: table, panel.exports: exports}

@@ -38,11 +38,13 @@ class StepView:
 
 @dataclass(slots=True)
 class TurnView:
-    """A question and what came of it. `row_count`: rows of the result, of which `answer` may hold fewer."""
+    """A question and what came of it. `row_count`: rows of the result, of which `answer` may hold fewer. `reply`: what the
+    asker chose from what the turn before offered."""
 
     question: str
     evidence: str = ""
     database: str = ""
+    reply: str = ""
     steps: list[StepView] = field(default_factory=list)
     unclear: Unclear | None = None  # the asker is asked back; the answer says so too
     answer: dict[str, Any] | None = None
@@ -50,6 +52,11 @@ class TurnView:
     failure: Failed | None = None
     liked: bool | None = None
     ran: Ran | None = None  # the newest SQL that was run by hand
+
+    @property
+    def said(self) -> str:
+        """What the asker said: the question, or the reply that settles it."""
+        return self.reply or self.question
 
     @property
     def is_over(self) -> bool:
@@ -86,7 +93,7 @@ class ConversationView:
     def apply(self, event: Event) -> None:
         """Events that belong to no turn, as a damaged file may have them, change nothing."""
         if isinstance(event, Asked):
-            self.turns.append(TurnView(event.question, event.evidence, event.database))
+            self.turns.append(TurnView(event.question, event.evidence, event.database, event.reply))
         elif isinstance(event, Judged | Ran | Measured):
             self._afterwards(event)
         elif self.turns:

@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from agent.conversation.conversation import Again, Conversation
 from agent.conversation.race import Lane, NoRace, race
 from agent.conversation.records import records
 from agent.graph.toolbox import StopSignal, Toolbox
-from agent.observe.audit import Trail, run_sql
+from agent.observe.audit import Trail
 from agent.observe.events import Asked, Event, Failed, Judged, Ran
 from agent.state import Reading
 from decoding.engine.loop import PromptTooLong
@@ -20,8 +21,8 @@ from decoding.errors import ModelError
 from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.databases.files.export import Format, export
-from tools.result import OpenError, QueryError, Result
-from ui.session.by_hand import LONGEST_SQL, STORED_ROWS, measured, ran_by_hand
+from tools.result import OpenError
+from ui.session.by_hand import LONGEST_SQL, STORED_ROWS, every_row, measured, ran_by_hand
 from ui.session.conversation_view import ConversationView
 from ui.session.kept import SHARED, Busy, KeptConversation, check_open, first_turns, missing, read_shared, write_shared
 from ui.session.open_data import OpenData, Opened, opened_url
@@ -30,6 +31,7 @@ from ui.session.retry import Retry, remember, retry_of
 from ui.session.services import Services
 
 EXAMPLE = "example"
+Cells = Sequence[Sequence[Any]]
 
 
 class Session:
@@ -43,7 +45,7 @@ class Session:
         self.wants = ""  # the source of the conversation that is shown, where that is not the one that is open
         self.kept = KeptConversation(workspace.archive, owner)
         self.view = ConversationView()
-        self.results: dict[int, Result] = {}  # the newest turn's result, whole
+        self.whole_rows: dict[int, Cells] = {}  # the newest turn's rows as they are shown, all of them
         self._former: tuple[str | None, bool] = (None, False)  # the conversation before files came; whether it went on
         self._stop = StopSignal()
         self._recall = Recall()
@@ -63,17 +65,18 @@ class Session:
 
     def ask(
         self, question: str, evidence: str = "", again: int | None = None, ask_back: bool = True,
-        reading: Reading | None = None, chosen: str = "",
+        reading: Reading | None = None, chosen: str = "", reply: str = "",
     ) -> Iterator[Event]:  # fmt: skip
         """Answer, event by event; closing the iterator stops the answering. `again`: the turn whose question is tried once
         more, in its place; its SQL does not come back. `ask_back`: unless the settings forbid it. `reading`: as it is meant.
-        `chosen`: the SQL of the alternative that the asker took.
+        `chosen`: the SQL of the alternative that the asker took. `reply`: what was clicked, in words.
         """
         happened: list[Event] = []
         with self._occupied():
             try:
                 wanted = Again(reading=reading, chosen=chosen)
                 for event in self._asked(question, evidence, again, ask_back and again is None, wanted):
+                    event = replace(event, reply=reply) if isinstance(event, Asked) else event
                     self._happens(event, happened)
                     if isinstance(event, Asked):  # a program that is killed has kept the question
                         self._store(happened)
@@ -118,7 +121,8 @@ class Session:
                 started = True
                 yield event
             if conversation.toolbox.result is not None:
-                self.results = {len(self.view.turns) - 1: conversation.toolbox.result}
+                rows = (conversation.toolbox.shown or conversation.toolbox.result).rows
+                self.whole_rows = {len(self.view.turns) - 1: rows}
         except (Stopped, ModelError, OpenError, PromptTooLong, ValueError) as error:
             if not started:
                 yield Asked(question, evidence, self.database.name)
@@ -139,30 +143,29 @@ class Session:
         check_open(self.wants)
         ran, result = ran_by_hand(self._trail, self.database, sql, self.settings.limits(), turn)
         if ran.sql:
-            self.results = self.results if result is None else {turn: result}
+            self.whole_rows = self.whole_rows if result is None else {turn: result.rows}
             self._later(ran)
         return ran
 
     def show_own(self, turn: int) -> None:
         """Back from SQL that was run by hand to what the answer itself found."""
-        self.results = {}
+        self.whole_rows = {}
         self._later(Ran(turn, ""))
 
     def judge(self, turn: int, liked: bool | None) -> None:
         self._later(Judged(turn, liked))
 
     def export(self, sql: str, kind: Format) -> Path:
-        """Every row of the query as a file, in the place of the last one. Raises OpenError, ExportError."""
+        """Every row of the query as a file, in the place of the last one; an answer's own with its headings. Raises OpenError,
+        ExportError."""
         check_open(self.wants)
         if len(sql) > LONGEST_SQL:
             raise OpenError(f"a statement may have {LONGEST_SQL:,} characters")
         path = fresh_export(self.folder, f"result.{kind}")
         left = (self.workspace.rules.export_mb << 20) - self.workspace.files.exported(self.owner)
         limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
-        outcome = run_sql(self._trail, self.database, sql, limits)
-        if isinstance(outcome, QueryError):
-            raise OpenError(outcome.message)
-        export(outcome, path, kind, left)
+        is_answer = any(sql == turn.sql for turn in self.view.turns)
+        export(every_row(self._trail, self.database, sql, limits, as_answered=is_answer), path, kind, left)
         return path
 
     def race(self, step: str, methods: Sequence[str]) -> Iterator[list[Lane]]:
@@ -219,16 +222,16 @@ class Session:
         """Another database is open. The conversation goes on, if it can; otherwise a new one begins."""
         self._recall, self._toolbox = Recall(), None
         if goes_on:
-            self.results = {}
+            self.whole_rows = {}
             self.kept.move(self.source)
         elif self.wants and self.wants in (self.source, self.database.name):
-            self.wants, self.results = "", {}
+            self.wants, self.whole_rows = "", {}
         else:
             self.begin()
 
     def begin(self) -> None:
         """A new conversation; it is stored once something is asked."""
-        self.kept.id, self.view, self.results, self.wants = None, ConversationView(), {}, ""
+        self.kept.id, self.view, self.whole_rows, self.wants = None, ConversationView(), {}, ""
 
     def resume(self, conversation: str) -> bool:
         """Go on with a stored conversation; whether its database is the one that is open."""
@@ -237,7 +240,7 @@ class Session:
             return True
         if entry.source == EXAMPLE and self.source != EXAMPLE:
             self.open_example()
-        self.kept.id, self.results = conversation, {}
+        self.kept.id, self.whole_rows = conversation, {}
         self.view = ConversationView(self.kept.events())
         if self.view.turns and not self.view.turns[-1].is_over:
             self.view.apply(Failed("No answer was kept: there was no room, the program ended, or it is still at work."))

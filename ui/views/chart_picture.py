@@ -19,6 +19,7 @@ _AXIS: dict[str, Any] = {
     "tickColor": _INK,
 }
 _EXPORTS = {"export": {"svg": True, "png": True}, "source": False, "compiled": False, "editor": False}
+_EMBEDDED = {"actions": _EXPORTS, "renderer": "svg"}  # its texts are coloured by the page, for light and for dark
 
 
 def picture(chart: Chart) -> alt.Chart | None:
@@ -28,7 +29,7 @@ def picture(chart: Chart) -> alt.Chart | None:
     bars = len(dict.fromkeys(chart.frame[chart.x]))
     height = _BAR_HEIGHT * bars if _lies(chart) else _HEIGHT
     drawn: Any = _MARKS[chart.kind](alt.Chart(chart.frame)).encode(**_axes(chart), tooltip=_told(chart))
-    sized = drawn.properties(width="container", height=height, usermeta={"embedOptions": {"actions": _EXPORTS}})
+    sized = drawn.properties(width="container", height=height, usermeta={"embedOptions": _EMBEDDED})
     clear: alt.Chart = sized.configure(background="transparent").configure_view(stroke=None).configure_axis(**_AXIS)
     return clear
 
@@ -47,7 +48,9 @@ def _axes(chart: Chart) -> dict[str, Any]:
         return {"y": alt.Y(f"{chart.x}:N", sort="-x", axis=names), "x": alt.X(f"{chart.y}:Q", axis=numbers)}
     up = alt.Y(f"{chart.y}:Q", axis=numbers, scale=free)
     if chart.kind == "bar":
-        return {"x": alt.X(f"{chart.x}:N", sort=list(dict.fromkeys(chart.frame[chart.x]))), "y": up}
+        bars = list(dict.fromkeys(chart.frame[chart.x]))
+        names = alt.Axis(labelAngle=0, labelLimit=80) if len(bars) <= ACROSS else alt.Axis()
+        return {"x": alt.X(f"{chart.x}:N", sort=bars, axis=names), "y": up}
     if str(chart.frame[chart.x].dtype).startswith("datetime"):
         return {"x": alt.X(f"{chart.x}:T"), "y": up}
     years = alt.Axis(format="d") if chart.in_order else alt.Axis()

@@ -5,6 +5,7 @@ from textwrap import shorten
 from typing import Any
 
 from agent.conversation.savings import Savings, savings
+from agent.graph.presentation.bars import bar_lengths
 from agent.graph.presentation.cells import in_column
 from agent.observe.node_notes import Note
 from agent.observe.step_titles import step_title
@@ -14,6 +15,7 @@ from ui.views.words import counted, fenced, html, milliseconds, plain, times
 
 Message = dict[str, Any]
 PREVIEW_ROWS, PREVIEW_COLUMNS, PREVIEW_CHARACTERS = 5, 6, 40
+PREVIEW_BARS = 8  # rows of a preview that is a chart, too
 MOST_OPTIONS = 4
 ASK_AFRESH = "ask afresh"  # the reply of one whose question was taken for a follow-up
 OTHER_READING = "other reading "  # and its number from 0: the reply of one who chooses an alternative
@@ -28,7 +30,7 @@ def messages(turns: Sequence[TurnView]) -> list[Message]:
 
 def turn_messages(turn: TurnView, index: int) -> list[Message]:
     """A turn's messages. `metadata.id` names the turn, so that a click on a message finds it."""
-    asked: Message = {"role": "user", "content": turn.question, "metadata": {"id": f"{index}:question"}}
+    asked: Message = {"role": "user", "content": turn.said, "metadata": {"id": f"{index}:question"}}
     if not turn.is_over:
         return [asked, *(_running(step, f"{index}:{i}") for i, step in enumerate(turn.steps))]
     return [asked, _answer(turn, index)]
@@ -109,14 +111,16 @@ def _answer(turn: TurnView, index: int) -> Message:
         said = f"**{plain(turn.failure.message if turn.failure else 'No answer.')}**"
         return _message(index, "\n\n".join(filter(None, (said, _how(turn)))))
     error = turn.answer["error"]
-    parts = [f"*{plain(turn.evidence)}*"] if turn.evidence else []
+    parts = [f"*{plain(turn.evidence)}*"] if turn.evidence and not turn.reply else []
     continues = turn.answer.get("continues")
     if continues:
         parts.append(f'<span class="chip">continues question {int(continues)}</span>')
-    if turn.answer.get("probably_wrong"):
-        why = " ".join(turn.answer["doubts"])
-        parts.append(f'<span class="chip" title="{html(why)}">probably wrong</span>')
+    doubtful = turn.answer.get("probably_wrong")
+    if doubtful:
+        parts.append('<span class="chip doubtful">probably wrong</span>')
     parts.append(f"**{plain(turn.answer['answer'])}**")
+    if doubtful and turn.answer["doubts"]:
+        parts.append(f'<ul class="doubts">{"".join(f"<li>{html(why)}</li>" for why in turn.answer["doubts"])}</ul>')
     if error:
         parts.append(_advice(error))
     elif turn.row_count > 1 or len(turn.answer["columns"]) > 2:
@@ -128,6 +132,12 @@ def _answer(turn: TurnView, index: int) -> Message:
     if options := (_asked_back(turn) or _options(turn.answer)) + _other_readings(turn.answer) + afresh:
         message["options"] = options
     return message
+
+
+def chosen_label(turn: TurnView, chosen: str) -> str:
+    """What a reply says that was clicked under a turn; itself if the turn does not offer it."""
+    offered = _answer(turn, 0).get("options") or []
+    return next((str(each["label"]) for each in offered if each["value"] == chosen), chosen)
 
 
 def _folded(title: str, content: str) -> str:
@@ -142,15 +152,23 @@ def _preview(turn: TurnView) -> str:
     """The first rows as a Markdown table, with the headings that people read."""
     answer = turn.answer or {}
     seen = answer.get("shown") or {"headings": answer["columns"], "rows": answer["rows"], "kinds": []}
-    headings, rows = seen["headings"][:PREVIEW_COLUMNS], seen["rows"][:PREVIEW_ROWS]
     kinds = seen["kinds"] or ["other"] * len(seen["headings"])
+    lengths = bar_lengths(seen["rows"], kinds)
+    most = PREVIEW_BARS if lengths else PREVIEW_ROWS
+    headings, rows = seen["headings"][:PREVIEW_COLUMNS], seen["rows"][:most]
     columns = [in_column([row[i] for row in rows], kinds[i]) for i in range(len(headings))]
-    sides = ("---:|" if kind in ("amount", "digits") else "---|" for kind in kinds[: len(headings)])
-    lines = [_row(headings), "|" + "".join(sides), *map(_row, zip(*columns, strict=True))]
+    sides = "".join("---:|" if kind in ("amount", "digits") else "---|" for kind in kinds[: len(headings)])
+    bars = [f" {_bar(length)} |" for length in lengths[:most]] or [""] * len(rows)
+    head = [f"{_row(headings)}{'  |' if lengths else ''}", f"|{sides}{'---|' if lengths else ''}"]
+    lines = [*head, *(f"{_row(cells)}{bar}" for cells, bar in zip(zip(*columns, strict=True), bars, strict=True))]
     more = [counted(turn.row_count - len(rows), "more row")] if turn.row_count > len(rows) else []
     if len(seen["headings"]) > PREVIEW_COLUMNS:
         more.append(counted(len(seen["headings"]) - PREVIEW_COLUMNS, "more column"))
     return "\n".join(lines) + (f"\n\n*{' and '.join(more)} in the result*" if more else "")
+
+
+def _bar(length: float) -> str:
+    return f'<i class="bar" style="width:{100 * length:.0f}%"></i>'
 
 
 def _row(cells: Iterable[Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from langgraph.types import Command
 
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, values_of
-from agent.graph.presentation.answer_text import asked_back
+from agent.graph.presentation.answer_text import asked_back, meanings_in_words
 from agent.graph.readings import asked
 from agent.observe.events import Unclear
 from agent.observe.step_record import tool_step
@@ -55,6 +55,6 @@ def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]
     update: dict[str, Any] = recorded(state, runtime, step)
     if not meanings:
         return Command(update=update, goto="plan")
-    options = {one.label: one.evidence for one in meanings}
+    options = dict(zip(meanings_in_words(meanings), (one.evidence for one in meanings), strict=True))
     runtime.stream_writer(Unclear(meanings[0].phrase, options))
     return Command(update=update | {"unclear": options, "answer": asked_back(meanings)}, goto="__end__")

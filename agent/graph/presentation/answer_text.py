@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from agent.graph.presentation.result_sentence import result_sentence
 from agent.graph.presentation.shown import Shown
+from agent.graph.presentation.words import singular, words
 from agent.state import State
 from tools.linking.ambiguity import Meaning
 from tools.sql.parse_quietly import parse_or_nothing
@@ -35,9 +36,25 @@ def _nothing(sql: str, dialect: str) -> str:
 
 
 def asked_back(meanings: Sequence[Meaning]) -> str:
-    """The question that asks the asker what is meant."""
-    *others, last = [one.label for one in meanings]
-    return f"What does “{meanings[0].phrase}” mean: {', '.join(others)} or {last}?"
+    """The question that asks the asker what is meant: “Lisbon” as the customer's city, or the store's?"""
+    first, *others = meanings_in_words(meanings)
+    _, _, column = first.partition("'s ")
+    if column and all(each.endswith(f"'s {column}") for each in others):
+        others = [each.removesuffix(f" {column}") for each in others]
+    *most, last = others
+    asked = f"{', '.join([first, *most])}, or {last}?"
+    return f"“{meanings[0].phrase}” as {asked}" if meanings[0].value else f"Which {meanings[0].phrase}: {asked}"
+
+
+def meanings_in_words(meanings: Sequence[Meaning]) -> list[str]:
+    """What may be meant: "the customer's city". By the names of the schema where the words would be the same."""
+    found = [_in_words(one) for one in meanings]
+    return found if len(set(found)) == len(found) else [one.label for one in meanings]
+
+
+def _in_words(meaning: Meaning) -> str:
+    table, column = singular(words(meaning.table.rpartition(".")[2])), words(meaning.column)
+    return f"the {table}'s {column.removeprefix(f'{table} ')}"
 
 
 def _failure(state: State) -> str:

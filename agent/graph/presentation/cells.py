@@ -54,6 +54,8 @@ def cell_text(cell: Any, kind: Kind = "other") -> str:
         return _amount(cell, _decimals(cell))
     if isinstance(cell, datetime):
         return cell.isoformat(" ", "seconds").removesuffix(" 00:00:00")
+    if kind == "time" and isinstance(cell, str):  # as a record keeps it
+        return cell.removesuffix(" 00:00:00")
     if isinstance(cell, date | time):
         return cell.isoformat()
     if isinstance(cell, bytes | bytearray):

@@ -27,7 +27,7 @@ def fuller(select: exp.Select, schema: Schema) -> Fuller:
     by_place = any(isinstance(each.this, exp.Literal) for each in (order.expressions if order else ()))
     if select.args.get("distinct") or by_place:
         return Fuller(whole, 0, 0)
-    there = {_text(each.unalias()) for each in select.expressions} | {
+    there = {_text(one_value(each)) for each in select.expressions} | {
         each.alias.casefold() for each in select.expressions
     }
     groups = [each for each in _groups(select) if _text(each) not in there and not _is_named(each, select, schema)]
@@ -37,6 +37,13 @@ def fuller(select: exp.Select, schema: Schema) -> Fuller:
         added = []
     whole.set("expressions", [each.copy() for each in (*groups, *whole.expressions, *added)])
     return Fuller(whole, len(groups), len(added))
+
+
+def one_value(item: exp.Expr) -> exp.Expr:
+    """The item without its alias, and without ANY_VALUE: any of several equal values is that value."""
+    inner = item.unalias()
+    inner = inner.this if isinstance(inner, exp.IgnoreNulls) else inner  # as DuckDB's own ANY_VALUE does
+    return inner.this if isinstance(inner, exp.AnyValue) else inner
 
 
 def sort_key(select: exp.Select) -> exp.Expr | None:

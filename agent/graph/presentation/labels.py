@@ -11,8 +11,8 @@ from tools.result import QueryError, Result
 from tools.schema import ColumnRef, Table
 from tools.sql.scope import type_kind
 
-MOST_NAMED = 200
-"""Ids whose names are looked up."""
+MOST_NAMED = 2000
+"""Different ids up to which their names are looked up: of more, none is named, since a column of names has no gaps."""
 Run = Callable[[str], Result | QueryError]
 Labels = Mapping[str, tuple[str, ...]]
 """Declared label columns by table, in lower case."""
@@ -51,8 +51,8 @@ def label_columns(table: Table, declared: Labels) -> tuple[str, ...]:
 
 def names_of(ids: Iterable[Any], named: Named, labels: Sequence[str], run: Run, dialect: str) -> dict[Any, str]:
     """The names of ids, by one bounded query; none if it fails."""
-    wanted = list(dict.fromkeys(each for each in ids if isinstance(each, int | str)))[:MOST_NAMED]
-    if not wanted:
+    wanted = list(dict.fromkeys(each for each in ids if isinstance(each, int | str)))
+    if not 0 < len(wanted) <= MOST_NAMED:
         return {}
     columns = [exp.column(exp.to_identifier(each, quoted=True)) for each in (named.column, *labels)]
     schema, _, bare = named.table.name.rpartition(".")

@@ -7,7 +7,7 @@ from typing import Any
 from sqlglot import exp
 
 from agent.graph.presentation.cells import kind_of_cells
-from agent.graph.presentation.fuller_query import Fuller, fuller, sort_key
+from agent.graph.presentation.fuller_query import Fuller, fuller, one_value, sort_key
 from agent.graph.presentation.headings import count_of, headings, label_heading
 from agent.graph.presentation.labels import Labels, Named, Run, label_columns, named_by, names_of
 from agent.graph.presentation.shown import Shown, ShownColumn, Sorting
@@ -32,7 +32,7 @@ def present(result: Result, sql: str, schema: Schema, run: Run, labels: Labels |
     columns = _columns(wider.select, rows, schema)
     given = tuple(range(wider.before, len(columns) - wider.after))
     shown = Shown(columns, tuple(map(tuple, rows)), given, result.truncated, _sorting(wider.select))
-    return _with_names(shown, wider.select, schema, run, labels or {})
+    return _with_names(shown, wider.select, schema, run, labels or {}).names_first()
 
 
 def plainly(result: Result) -> Shown:
@@ -75,7 +75,7 @@ def _columns(select: exp.Select, rows: Cells, schema: Schema) -> tuple[ShownColu
 
 
 def _column(item: exp.Expr, heading: str, cells: Sequence[Any], schema: Schema) -> ShownColumn:
-    inner = item.unalias()
+    inner = one_value(item)
     named, computed = _named(inner, schema), bool(inner.find(exp.AggFunc))
     kind = kind_of_cells(_name(inner, heading), cells, named is not None, computed)
     is_label = kind == "text" and not named
@@ -133,7 +133,7 @@ def _with_names(shown: Shown, select: exp.Select, schema: Schema, run: Run, labe
     """Names beside ids, from right to left, so that places stay."""
     in_sight = {(table, column) for item in select.expressions for table, column in _columns_of(item, schema)}
     for place in reversed(range(len(select.expressions))):
-        inner = select.expressions[place].unalias()
+        inner = one_value(select.expressions[place])
         named = _named(inner, schema)
         own = label_columns(named.table, labels) if named else ()
         if not named or not own or named.column in own:

@@ -4,7 +4,7 @@ from typing import Any
 
 from agent.graph.presentation.cells import cell_text
 from agent.graph.presentation.shown import Shown, ShownColumn
-from agent.graph.presentation.words import counted, plural
+from agent.graph.presentation.words import counted, plural, singular
 from tools.linking.word_forms import word_set
 
 _UNITS = word_set("seconds minutes hours days weeks months years kg km m2 km2 mb gb percent")
@@ -77,8 +77,10 @@ def _many_rows(shown: Shown) -> str:
 
 
 def _of_unit(heading: str, cell: str) -> str:
-    """A measure with its value: "a price of 9.50", and "a duration of 937 seconds" where the heading ends in a unit."""
+    """A measure with its value: "a price of 9.50", "24 artists", and "a duration of 937 seconds" for a heading with a unit."""
     what, _, unit = heading.rpartition(" ")
+    if unit not in _UNITS and singular(heading) != heading == plural(heading):  # an alias that is a count: "artists"
+        return f"{cell} {heading}"
     told = f"{what} of {cell} {unit}" if what and unit in _UNITS else f"{heading} of {cell}"
     return f"{'an' if told[0] in 'aeiou' else 'a'} {told}"
 

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tools.result import Result
+
 Kind = Literal["amount", "digits", "time", "text", "other"]
 """Of a column's cells: amounts are grouped and rounded; digits (ids, years, codes) are numbers that are not."""
+_TYPES = {"digits": "BIGINT", "amount": "DOUBLE", "time": "TIMESTAMP"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Sorting:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """`given`: the places of the columns that the query itself has."""
+    """`given`: the places of the query's own columns, in the query's order."""
 
     columns: tuple[ShownColumn, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -58,6 +61,19 @@ class Shown:
             sorting=sorting,
         )
 
+    def names_first(self) -> "Shown":
+        """With the columns that say what a row is before those that were computed about it."""
+        order = sorted(range(len(self.columns)), key=lambda place: self.columns[place].measure)
+        place_of = {old: new for new, old in enumerate(order)}
+        sorting = self.sorting and replace(self.sorting, place=place_of[self.sorting.place])
+        return replace(
+            self,
+            columns=tuple(self.columns[place] for place in order),
+            rows=tuple(tuple(row[place] for place in order) for row in self.rows),
+            given=tuple(place_of[each] for each in self.given),
+            sorting=sorting,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain lists: headings, the kinds of their cells, rows."""
         return {
@@ -65,3 +81,10 @@ class Shown:
             "kinds": [column.kind for column in self.columns],
             "rows": [list(row) for row in self.rows],
         }
+
+
+def shown_as_result(shown: Shown, result: Result) -> Result:
+    """What is shown as rows to export: with headings, and with types, the query's own where a column is its own."""
+    own = dict(zip(shown.given, result.types, strict=True))
+    types = tuple(own.get(place, _TYPES.get(column.kind, "VARCHAR")) for place, column in enumerate(shown.columns))
+    return replace(result, columns=tuple(column.heading for column in shown.columns), types=types, rows=shown.rows)

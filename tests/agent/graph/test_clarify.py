@@ -41,13 +41,13 @@ def test_an_unclear_question_is_asked_back_before_any_model_call(music: Database
     told = list(records(conversation, QUESTION))
     (unclear,) = (event for event in told if isinstance(event, Unclear))
     assert unclear == Unclear(
-        "Home", {"artists.name = 'Home'": BAND, "albums.title = 'Home'": "Home refers to albums.title = 'Home'"}
+        "Home", {"the artist's name": BAND, "the album's title": "Home refers to albums.title = 'Home'"}
     )
     assert from_json(to_json(unclear)) == unclear
     assert isinstance(told[-1], Answered)
     error = told[-1].answer["error"]
     assert (error["kind"], error["candidates"]) == ("unclear", list(unclear.options))
-    assert "“Home”" in error["message"]
+    assert error["message"] == "“Home” as the artist's name, or the album's title?"
     assert not conversation._graph.get_state(conversation._config).values.get("turns")
 
 

@@ -42,6 +42,9 @@ def test_schema_lists_and_describes_what_may_be_seen(singer: str) -> None:
     hidden = run("schema", "singer", "--db", singer, "--hide", "singer.age")
     assert "country" in hidden.stdout
     assert "age" not in hidden.stdout
+    assert "name, country, age" in run("sql", "SHOW TABLES;", "--db", singer).stdout
+    described = run("sql", "describe singer", "--db", singer, "--hide", "singer.age")
+    assert "country" in described.stdout and "age" not in described.stdout
     missing = run("schema", "singr", "--db", singer)
     assert missing.exit_code == exit_codes.USAGE
     assert "there is: singer" in missing.stderr

@@ -16,6 +16,8 @@ from tools.sql.in_words import in_words
         ("SELECT a FROM t JOIN u ON t.i = u.i ORDER BY a DESC LIMIT 3",
          ["t and u (matched where t.i = u.i)", "a, largest first", "At most 3 rows"]),
         ("SELECT COUNT(DISTINCT a) FROM t UNION SELECT 1", ["the number of different a", "Together with this:"]),
+        ("SELECT ANY_VALUE(a) FROM t GROUP BY b ORDER BY ANY_VALUE(c) LIMIT 1",
+         ["Takes a from t.", "Sorted by c, smallest first. Only the first row."]),
         ("SELECT * FROM (SELECT a FROM t)", ["all columns from a query of its own"]),
     ],
 )  # fmt: skip

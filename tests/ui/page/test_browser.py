@@ -87,9 +87,10 @@ def test_sql_can_be_changed_and_run_but_not_to_write(page: Any) -> None:
 
 def test_an_unclear_question_is_asked_back_and_a_click_settles_it(page: Any) -> None:
     ask(page, UNCLEAR)
-    until(page, "#chat", "What does “Home” mean")
-    page.click("#chat button:has-text('artists.name')")
+    until(page, "#chat", "“Home” as the artist's name, or the album's title?")
+    page.click("#chat button:has-text('the artist')")
     until(page, "#chat", "1 artist.")
+    assert [each.strip() for each in page.locator("#chat .user .message").all_inner_texts()][-1] == "the artist's name"
 
 
 def test_a_follow_up_says_what_it_continues_and_a_click_asks_it_afresh(page: Any) -> None:
@@ -153,7 +154,7 @@ def test_a_conversation_that_was_deleted_comes_back(page: Any) -> None:
 def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
     side_tab(page, "Chats")
     choose_file(page, "#replay", Path(__file__).parents[1] / "recorded" / "albums.jsonl")
-    until(page, "#chat", "per year")
+    until(page, "#chat", "in each country")
     tab(page, "Decoding")
     until(page, "#decoding", "fewer than token by token")
     page.eval_on_selector("[data-seek]", "e => { e.value = 1; e.dispatchEvent(new Event('input', {bubbles: true})) }")

@@ -22,7 +22,11 @@ from ui.session.services import GuestRules
 from ui.session.workspace import Workspace
 
 NAMES = "Names of artists?"
-SCRIPT = {NAMES: "SELECT name, country FROM artists ORDER BY name"}
+SUMS = "Artists in each country?"
+SCRIPT = {
+    NAMES: "SELECT name, country FROM artists ORDER BY name",
+    SUMS: "SELECT COUNT(*) * 1000 AS artists, country FROM artists GROUP BY country ORDER BY country",
+}
 
 
 class Site:
@@ -73,6 +77,7 @@ def test_asking_fills_chat_and_panel(site: Site) -> None:
     panel, last = site.page.panel, updates[-1]
     assert last[panel.caption] == "3 rows"
     assert last[panel.table]["value"]["data"] == [["Ada", "France"], ["Bo", "Spain"], ["Home", "France"]]
+    assert last[panel.table]["elem_classes"] == []
     assert last[panel.sql] == SCRIPT[NAMES]
     assert "Sorted by name" in last[panel.words]
     assert last[site.page.question]["stop_btn"] is False
@@ -89,6 +94,27 @@ def test_sql_by_hand_changes_the_rows_or_says_why_not(site: Site) -> None:
     refused = site.run("DROP TABLE albums", 0, visitor)
     assert "refused" in refused[panel.trouble]
     assert panel.table not in refused
+
+
+def test_the_table_writes_numbers_as_people_read_them_and_keeps_them_to_sort_by(site: Site) -> None:
+    """`count_star()` and bare numbers at the left once stood in the table, beside an answer that had both better."""
+    visitor, panel = site.visitor("a"), site.page.panel
+    table = site.ask(visitor, SUMS)[-1][panel.table]
+    assert table["value"]["headers"] == ["country", "artists"] and table["elem_classes"] == ["right-1"]
+    assert table["value"]["data"] == [["France", 2000], ["Spain", 1000]]
+    written = table["value"]["metadata"]
+    assert written["display_value"] == [["France", "2,000"], ["Spain", "1,000"]]
+    assert written["styling"][0] == ["", "text-align: right"]
+    by_hand = site.run("SELECT NULL AS a, 12345.678 AS b", 0, visitor)[panel.table]["value"]
+    assert by_hand["metadata"]["display_value"] == [["–", "12345.678"]]
+
+
+def test_an_export_of_an_answer_has_its_headings(site: Site) -> None:
+    visitor, panel = site.visitor("a"), site.page.panel
+    site.ask(visitor, SUMS)
+    for sql, head in ((SCRIPT[SUMS], "country,artists"), (f"{SCRIPT[SUMS]} LIMIT 1", "artists,country")):
+        offered = site.controller.export(sql, "csv", visitor)[panel.download]
+        assert Path(offered["value"]).read_text().splitlines()[0] == head
 
 
 def test_what_is_too_long_is_neither_asked_nor_kept(site: Site) -> None:

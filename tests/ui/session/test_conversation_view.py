@@ -4,11 +4,19 @@ from typing import Any
 
 import pytest
 
-from agent.observe.events import Answered, Asked, Event, Failed, Judged, Started, Waiting, Wrote
+from agent.observe.events import Answered, Asked, Event, Failed, Judged, Started, Unclear, Waiting, Wrote
 from agent.observe.step_titles import step_title
 from tools.sql.pretty_sql import pretty_sql
 from ui.session.conversation_view import ConversationView
-from ui.views.messages import ASK_AFRESH, chosen_reading, message_turn, messages
+from ui.views.messages import (
+    AS_IT_STANDS,
+    ASK_AFRESH,
+    PREVIEW_BARS,
+    chosen_label,
+    chosen_reading,
+    message_turn,
+    messages,
+)
 
 ANSWER: dict[str, Any] = {
     "question": "q", "sql": "SELECT 1", "dialect": "duckdb", "columns": ["a"], "rows": [[1]], "truncated": False,
@@ -124,6 +132,7 @@ def test_what_is_probably_wrong_says_so_and_offers_other_readings() -> None:
     event = answered(probably_wrong=True, doubts=doubts, alternatives=others)
     shown = messages(ConversationView([Asked("How many?"), event]).turns)[-1]
     assert "probably wrong</span>" in shown["content"] and "<b>" not in shown["content"]
+    assert "<li>It reads &quot;a&quot; as &lt;b&gt;.</li>" in shown["content"]
     labels = [option["label"] for option in shown["options"]]
     assert labels[0].startswith("Rather: Takes 2. Takes 2.") and len(labels[0]) < 140
     assert labels[1] == "Rather: SELECT 3"
@@ -134,3 +143,34 @@ def test_what_is_probably_wrong_says_so_and_offers_other_readings() -> None:
     assert chosen_reading(None, replies[0]) == ""
     sure = messages(ConversationView([Asked("How many?"), answered(confidence=0.9)]).turns)[-1]
     assert "chip" not in sure["content"] and "options" not in sure
+
+
+def test_what_a_person_chose_is_what_they_said() -> None:
+    """The choice once left the same question in the chat a second time, with the evidence in the schema's words."""
+    meaning, error = "Home refers to artists.name", {"kind": "unclear", "message": "?", "candidates": []}
+    asked_back = [Asked("Home?"), Unclear("Home", {"the artist's name": meaning}), answered(sql=None, error=error)]
+    turn = ConversationView(asked_back).turns[0]
+    assert [chosen_label(turn, value) for value in (meaning, AS_IT_STANDS, "x")] == [
+        "the artist's name", "Answer it as it stands", "x"
+    ]  # fmt: skip
+    settled = [*asked_back, Asked("Home?", meaning, reply="the artist's name"), answered()]
+    shown = messages(ConversationView(settled).turns)
+    assert [each["content"] for each in shown if each["role"] == "user"] == ["Home?", "the artist's name"]
+    assert meaning not in shown[-1]["content"]
+
+
+def test_a_preview_has_bars_where_they_say_more() -> None:
+    def preview(rows: list[list[Any]], kinds: list[str]) -> str:
+        seen = {"headings": ["city", "sold"], "kinds": kinds, "rows": rows}
+        event = answered(columns=["city", "sold"], rows=rows, shown=seen)
+        return str(messages(ConversationView([Asked("q"), event]).turns)[-1]["content"])
+
+    drawn = preview(
+        [["Porto", 1000], ["Rome", 250], ["Oslo", None], *([f"c{i}", 1] for i in range(9))], ["text", "amount"]
+    )
+    assert '| Porto | 1,000 | <i class="bar" style="width:100%"></i> |\n| Rome | 250 | <i' in drawn
+    assert "width:25%" in drawn and "| Oslo | – |" in drawn
+    assert drawn.count("<i class") == PREVIEW_BARS and "4 more rows" in drawn
+    for rows in ([["Porto", 1], ["Rome", 2]], [["a", 3], ["b", 3], ["c", 3]], [["a", -1], ["b", 3], ["c", 3]]):
+        assert "<i" not in preview(rows, ["text", "amount"])
+    assert "<i" not in preview([["a", 1], ["b", 2], ["c", "x"]], ["text", "digits"])

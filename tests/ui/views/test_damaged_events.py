@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.observe.event_json import EventError, from_json, to_json
-from agent.observe.events import Event
+from agent.observe.events import Event, Finished
 from ui.session.conversation_view import ConversationView
 from ui.session.retry import remembered
 from ui.views.charts import suggest
@@ -44,6 +44,15 @@ def show(events: list[Event]) -> None:
         suggest(answer.get("columns", []), answer.get("rows", []))
         for step in turn.steps:
             decoding_html(step)
+
+
+def test_a_count_that_no_step_can_have_is_refused(albums: list[Event]) -> None:
+    """One did not fit a float, and the page could not be drawn."""
+    line = next(to_json(event) for event in albums if isinstance(event, Finished))
+    body = json.loads(line)
+    body["record"]["plain_forwards"] = 10**400
+    with pytest.raises(EventError):
+        from_json(json.dumps(body))
 
 
 @pytest.mark.parametrize("seed", range(20))

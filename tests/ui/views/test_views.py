@@ -11,6 +11,7 @@ from agent.conversation.savings import savings
 from agent.observe.events import Event
 from decoding.engine.records.origins import origins
 from decoding.engine.records.rounds import Round
+from tests.ui.conftest import recorded
 from tools.schema import Column, ForeignKey, Schema, Table
 from ui.session.conversation_view import ConversationView, StepView, TurnView
 from ui.views.chart_picture import ACROSS, picture
@@ -46,8 +47,9 @@ def test_a_race_says_when_others_shared_its_forwards() -> None:
     assert "1 of 2 passes shared their forward" in race_html([lane(1), lane(2)])
 
 
-def test_the_decoding_view_has_every_round_and_a_legend(albums: list[Event]) -> None:
-    step = next(step for turn in ConversationView(albums).turns for step in turn.steps if step.rounds)
+def test_the_decoding_view_has_every_round_and_a_legend() -> None:
+    (turn,) = ConversationView(recorded("artists")).turns
+    step = next(step for step in turn.steps if step.rounds)
     view = decoding_html(step)
     assert view.count("<li data-round=") == len(step.rounds)
     counts = Counter(placed.origin for placed in origins(step.rounds))

@@ -38,6 +38,21 @@ def test_an_id_gets_the_name_beside_it(explain: Explain) -> None:
     assert shown.rows[0][:2] == ("Ada Moss", 1)
 
 
+def test_any_value_of_an_id_is_that_id(explain: Explain) -> None:
+    """ "Who sold most?" was also answered "Customer id: 230", for `any_value` hid that it is one."""
+    shown = explain("SELECT any_value(person_id) FROM albums GROUP BY person_id ORDER BY count(*) DESC LIMIT 1")
+    assert heads(shown) == ["person", "person id", "albums"]
+    assert shown.rows[0] == ("Bo Lind", 2, 2)
+
+
+def test_what_a_row_is_comes_before_what_was_counted(explain: Explain) -> None:
+    joined = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id GROUP BY genres.name"
+    shown = explain(f"SELECT count(*), genres.name {joined} ORDER BY count(*) DESC")
+    assert (heads(shown), shown.rows[0], shown.given) == (["name", "albums"], ("Jazz", 3), (1, 0))
+    assert shown.sorting is not None and shown.sorting.place == 1
+    assert heads(explain("SELECT max(price), min(price) FROM albums")) == ["highest price", "lowest price"]
+
+
 def test_a_name_that_is_there_is_not_added_again(explain: Explain) -> None:
     joined = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id"
     assert heads(explain(f"SELECT genres.genre_id, genres.name {joined}")) == ["genre id", "name"]

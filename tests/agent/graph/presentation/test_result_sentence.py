@@ -29,6 +29,7 @@ BY_GENRE = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id GROUP B
         ("SELECT title FROM albums ORDER BY title", "4 albums: Four, One, Three, Two."),
         ("SELECT title, sum(released) AS age_years FROM albums WHERE genre_id = 1 GROUP BY title",
          "3 albums; Two leads with an age of 2,011 years."),
+        (f"SELECT genres.name, count(*) * 10 AS copies {BY_GENRE}", "2 genres; Jazz leads with 30 copies."),
         ("SELECT name FROM genres WHERE genre_id = 3", "Name: [bold]."),
     ],
 )  # fmt: skip
