@@ -174,7 +174,9 @@ class TextDecoder:
     def _prefill(self, request: Request) -> None:
         """Put the shared prompt into the prefix cache, so that each sample finds it there."""
         prompt, *others = (each[:-1] for each in request.prompts)
-        shared = replace(request, prompt=prompt, other_prompts=tuple(others), max_new_tokens=1, method=load_method("plain"))
+        shared = replace(
+            request, prompt=prompt, other_prompts=tuple(others), max_new_tokens=1, method=load_method("plain")
+        )
         if all(shared.prompts) and not request.method.taps:
             for _ in self.batcher.decode([shared]):
                 pass
