@@ -4,7 +4,8 @@ Three implementations: `decoding.targets.hf_target` (any transformers causal LM;
 `decoding.targets.fast_target`, and `decoding.targets.int8.cpu_target`, which is exact in eight bits.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -83,6 +84,19 @@ class Scores:
         if tokens is None:
             return self.after(nodes)
         return self.some(nodes, tokens) if self.some else self.after(nodes)[:, tokens.ids]
+
+    def log_probs(self, tokens: Mapping[int, int]) -> tuple[float, ...]:
+        """Natural logarithms of the probabilities of tokens after nodes: node (or ROOT) -> token."""
+        if not tokens:
+            return ()
+        rows = self.after(list(tokens))
+        room = np.empty_like(rows[0])  # one row after the other stays in the processor's cache
+        found = []
+        for row, token in zip(rows, tokens.values(), strict=True):
+            np.subtract(row, row.max(), out=room)
+            chosen = float(room[token])
+            found.append(chosen - math.log(np.exp(room, out=room).sum()))
+        return tuple(found)
 
     @property
     def logits(self) -> Floats:
