@@ -72,9 +72,8 @@ def decode(
 
 
 def advance(target: AnyTarget, live: Sequence["Decoding"]) -> Iterator[Round | Exception | None]:
-    """Run one round for sequences of one target, in one forward. Yields each one's record, in order, or the exception that
-    it alone raised; such a sequence must then be dropped. None: it is a newcomer that has read a part of its prompt.
-    """
+    """Run one round for sequences of one target, in one forward. Yields each one's record, in order, or the exception that it
+    alone raised; such a sequence must then be dropped. None: it has read a part of its prompt."""
     most = max(LEAST_DRAFT, DRAFT_ROWS // max(len(live), 1))
     parts = parts_of_prompts([one.unread for one in live])
     drafts = [
@@ -89,8 +88,11 @@ def advance(target: AnyTarget, live: Sequence["Decoding"]) -> Iterator[Round | E
         own = list(islice(scores, len(share)))
         if isinstance(draft, Draft):
             yield _attempt(partial(one.settle, draft, own, target_ms, len(work)))
+        elif isinstance(draft, Exception):
+            yield draft
         else:
-            yield draft if isinstance(draft, Exception) else one.have_read()
+            one.have_read()
+            yield None
 
 
 def _attempt(do: Callable[[], Done]) -> Done | Exception:
@@ -159,7 +161,7 @@ class Decoding:
         return draft
 
     def work(self, draft: Draft | Exception | int) -> list[Work[Any]]:
-        """The forward's part in this text: one for each of its prompts, or as many rows of them; nothing after an exception."""
+        """The forward's part in this text: one for each prompt, or as many rows of them; nothing after an exception."""
         if isinstance(draft, Exception):
             return []
         return self._sequences.part(draft) if isinstance(draft, int) else self._sequences.work(self._pending, draft)
