@@ -8,22 +8,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agent.grammar.lexer import MAX_DIGITS, MAX_SPACES, Reading, accepts_any_text, feed
+from agent.grammar.lexer import MAX_DIGITS, Reading, accepts_any_text, feed
 from agent.grammar.machine import Position, beginning
 from agent.grammar.rules.plan_rules import plan_catalog
 from agent.grammar.scope.facts import Said, facts_of
 from agent.grammar.scope.scope import Catalog, catalog_of
 from agent.grammar.vocabulary import Mask, Vocabulary, union, vocabulary_of
+from agent.prompts.profiles.profile import Form
 from decoding.tokenizer.tokenizer import Tokenizer
 from tools.schema import Schema
 
+MOST_TEXT_TOKENS = 48  # of one text in quotes, where the answer has a limit
 _MASKS = 192  # cached masks of one constraint; each takes a byte per token
 _POSITIONS = 5_000  # remembered positions of one constraint; about ten kilobytes each
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A reading, and the tokens that spell its lexeme so far; `ended` after a stop token or a newline."""
+    """A reading, and the tokens that spell its lexeme so far; `ended` after a stop token or what else ends a text."""
 
     reading: Reading
     recent: tuple[int, ...] = ()
@@ -34,33 +36,45 @@ class GrammarConstraint:
     """A `decoding.engine.constraint.Constraint[State]`. Safe to share between threads and requests."""
 
     def __init__(
-        self, catalog: Catalog, tokenizer: Tokenizer, stop_ids: frozenset[int], newline: bool, size: int
+        self, catalog: Catalog, tokenizer: Tokenizer, stop_ids: frozenset[int], form: Form | None, size: int
     ) -> None:
-        self._catalog = catalog
+        self._catalog, self._form = catalog, form
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary_of(tokenizer, size)
-        newlines = (number for number, text in enumerate(self._vocabulary.texts) if newline and text == "\n")
-        self._ends = sorted(stop_ids.union(newlines))
-        self._position = beginning(self._catalog)
+        self._ends = sorted(stop_ids.union(self._vocabulary.endings(form.ending) if form else ()))
+        self._position = self._beginning()
         self._mask = lru_cache(maxsize=_MASKS)(self._compute)
         self.forced = lru_cache(maxsize=_POSITIONS)(self._forced)
 
     def start(self) -> State:
         """The state before the statement. Drops the cached positions once there are too many."""
         if self._position.ledger.positions > _POSITIONS:
-            self._position = beginning(self._catalog)
+            self._position = self._beginning()
         return State(Reading(self._position))
+
+    def _beginning(self) -> Position:
+        if self._form is None:
+            return beginning(self._catalog)
+        return beginning(self._catalog, self._form.ending == "fence", self._form.long)
 
     def allowed(self, state: State) -> Mask:
         """Mask [vocab] of the tokens that may come next. It is shared, so callers must not write to it."""
-        return self._mask(None if state.ended else state.reading)
+        mask = self._mask(None if state.ended else state.reading)
+        return mask & ~self._vocabulary.without(state.reading.text[0]) if self._overlong(state) else mask
+
+    def _overlong(self, state: State) -> bool:
+        """Whether a text in quotes must come to its end: it has too many tokens."""
+        long = self._form is not None and self._form.long is not None and len(state.recent) >= MOST_TEXT_TOKENS
+        return long and not state.ended and accepts_any_text(state.reading)
 
     def admits(self, state: State, token: int) -> bool:
         """`allowed(state)[token]`, without computing the mask."""
         if token in self._ends:
             position = state.reading.settled()
             return state.ended or (position is not None and position.complete)
-        return not state.ended and self._fed(state.reading, token) is not None
+        if state.ended or (self._overlong(state) and state.reading.text[0] not in self._vocabulary.texts[token]):
+            return False
+        return self._fed(state.reading, token) is not None
 
     def step(self, state: State, token: int) -> State:
         """The state after an allowed token. Raises ValueError for any other token."""
@@ -106,6 +120,8 @@ class GrammarConstraint:
         if reading:
             mask[list(_mixed(self._vocabulary, reading))] = True
         position = reading.settled() if reading else None
+        if reading and any(place and place.frontier.fresh for place in (position, reading.position)):
+            mask[[token for token in self._vocabulary.short if mask[token] and not self._fed(reading, token)]] = False
         if reading is None or (position is not None and position.complete):
             mask[self._ends] = True
         return mask
@@ -118,15 +134,15 @@ def sql_constraint(
     tokenizer: Tokenizer,
     stop_ids: frozenset[int],
     *,
-    newline: bool = False,
+    form: Form | None = None,
     size: int | None = None,
     said: Said | None = None,
 ) -> GrammarConstraint:
     """The constraint that allows only SELECT statements of `dialect` ("sqlite" or "duckdb") over `schema`.
 
     `said` limits joins, literals and the SELECT list to what fits the schema and the question (`agent.grammar.scope.facts`).
-    `newline` lets a newline token end the statement too. `size` is the width of the model's logits if it differs from the
-    tokenizer's. Cached. Raises ValueError for another dialect, or without a stop token.
+    `form`: how the answer ends, by a stop token alone if none is given. `size` is the width of the model's logits if it differs
+    from the tokenizer's. Cached. Raises ValueError for another dialect, or without a stop token.
     """
     if dialect not in ("sqlite", "duckdb"):
         raise ValueError(f"no grammar for the dialect {dialect}; decode without a constraint")
@@ -134,7 +150,7 @@ def sql_constraint(
         raise ValueError("a constraint needs a stop token to end a statement with")
     facts = facts_of(schema, said) if said is not None else None
     catalog = catalog_of(schema, dialect, facts)
-    return GrammarConstraint(catalog, tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
+    return GrammarConstraint(catalog, tokenizer, stop_ids, form, size or tokenizer.vocab_size)
 
 
 @lru_cache(maxsize=16)
@@ -143,13 +159,13 @@ def plan_constraint(
     tokenizer: Tokenizer,
     stop_ids: frozenset[int],
     *,
-    newline: bool = False,
+    form: Form | None = None,
     size: int | None = None,
     said: Said | None = None,
 ) -> GrammarConstraint:
     """The constraint that allows only plans (`agent.prompts.plan_format`) over `schema`; see `sql_constraint`."""
     facts = facts_of(schema, said) if said is not None else None
-    return GrammarConstraint(plan_catalog(schema, facts), tokenizer, stop_ids, newline, size or tokenizer.vocab_size)
+    return GrammarConstraint(plan_catalog(schema, facts), tokenizer, stop_ids, form, size or tokenizer.vocab_size)
 
 
 def _masks(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
@@ -159,7 +175,7 @@ def _masks(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:
         return
     if reading.kind == "gap":
         yield from _beginning(vocabulary, reading.position, spaced=False)
-        if len(reading.text) < MAX_SPACES:
+        if reading.takes_space:
             yield from _beginning(vocabulary, reading.position, spaced=True)
         return
     yield from _within(vocabulary, reading)

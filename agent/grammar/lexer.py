@@ -11,9 +11,11 @@ from string import ascii_lowercase, digits
 from agent.grammar.machine import Position
 
 MAX_SPACES = 3
+MAX_INDENT = 12  # spaces after the end of a line
 MAX_DIGITS = 15
 FREE = '"\0'  # an open text in double quotes that is a string, not a name
-_SPACE, _INNER = frozenset(" "), frozenset(ascii_lowercase + digits + "_")
+_SPACE, _SPACE_OR_LINE = frozenset(" "), frozenset(" \n")
+_INNER = frozenset(ascii_lowercase + digits + "_")
 _CLOSING = {'"': '"', "`": "`", "[": "]", "'": "'"}
 _NEVER_JOINED = {"--", "/*"}  # comments
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?", re.ASCII)
@@ -21,7 +23,7 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A point between lexemes (kind "gap", `text` is the spaces) or within one (`text` is its characters so far).
+    """A point between lexemes (kind "gap", `text` is the space) or within one (`text` is its characters so far).
 
     Kinds: gap, word, number, operator, quoted (a name or a known literal in quotes or, in SQLite, a string), string.
     """
@@ -39,6 +41,11 @@ class Reading:
             return len(self.text) > 1 and self.text.endswith(_CLOSING[self.text[0]]) and self.text != FREE
         return not (self.kind == "number" and self.text.endswith("."))
 
+    @property
+    def takes_space(self) -> bool:
+        """Whether a gap may grow by a space."""
+        return len(self.text) < (1 + MAX_INDENT if "\n" in self.text else MAX_SPACES)
+
     def settled(self) -> Position | None:
         """The position after the lexeme if it ends here; None if it cannot."""
         if self.kind == "gap":
@@ -53,12 +60,13 @@ def feed(reading: Reading, character: str) -> Reading | None:
 
 def expected(reading: Reading) -> frozenset[str] | None:
     """A superset of the characters that `feed` accepts; None if that is not known."""
+    space = _SPACE_OR_LINE if reading.position.lines else _SPACE
     if reading.kind == "gap":
-        return reading.position.openings | _SPACE
+        return reading.position.openings | space
     if reading.kind not in ("word", "operator"):
         return None
     after = reading.settled()
-    openings = _SPACE if after is None else after.openings | _SPACE
+    openings = space if after is None else after.openings | space
     if reading.kind == "word":
         return openings | _INNER
     longer = (operator for operator in reading.position.operators if len(operator) > len(reading.text))
@@ -67,14 +75,14 @@ def expected(reading: Reading) -> frozenset[str] | None:
 
 def _gap(reading: Reading, character: str) -> Reading | None:
     if character == " ":
-        return Reading(reading.position, "gap", reading.text + " ") if len(reading.text) < MAX_SPACES else None
-    return _begin(reading.position, character)
+        return Reading(reading.position, "gap", reading.text + " ") if reading.takes_space else None
+    return None if character == "\n" and "\n" in reading.text else _begin(reading.position, character)
 
 
 def _begin(position: Position, character: str) -> Reading | None:
     """Begin a lexeme with its first character."""
-    if character == " ":
-        return Reading(position, "gap", " ")
+    if character == " " or (character == "\n" and position.lines):
+        return Reading(position, "gap", character)
     if character == "'" and position.frontier.strings:
         return Reading(position, "string", "'")
     if character in _CLOSING:
@@ -99,10 +107,13 @@ def _word(reading: Reading, character: str) -> Reading | None:
 
 
 def may_be_word(position: Position, text: str) -> bool:
-    """Whether some word that begins with `text` may stand at the position."""
+    """Whether some word that begins with `text` may stand at the position; a new name that can grow no more must be free."""
     if any(words.starts(text) for words in position.wordsets):
         return True
-    return any(terminal.shaped(text) for terminal, _ in position.frontier.fresh)
+    return any(
+        terminal.shaped(text) and (terminal.room(text) != (0, 0) or terminal.accept(scope, text) is not None)
+        for terminal, (_, _, scope) in position.frontier.fresh
+    )
 
 
 def _number(reading: Reading, character: str) -> Reading | None:

@@ -49,20 +49,31 @@ class Frontier:
 
 @dataclass(slots=True)
 class Ledger:
-    """Counts the positions that were reached from one beginning; they live as long as it does."""
+    """What the positions that were reached from one beginning share; they live as long as it does. lines: whether a line may
+    end between two lexemes. long: lexemes after which the text must come to its end; None: never. positions: how many there
+    are.
+    """
 
+    lines: bool = False
+    long: int | None = None
     positions: int = 0
 
 
 class Position:
     """A point between two lexemes of a statement. Compared by identity."""
 
-    def __init__(self, dialect: str, configurations: tuple[Configuration, ...], ledger: Ledger) -> None:
-        self.dialect, self.ledger = dialect, ledger
+    def __init__(self, dialect: str, configurations: tuple[Configuration, ...], ledger: Ledger, count: int = 0) -> None:
+        """count: of the lexemes before it."""
+        self.dialect, self.ledger, self._count = dialect, ledger, count
         self._grammar, self._configurations = grammar_of(dialect), configurations
         ledger.positions += 1
         self._next: dict[tuple[str, str], Position | None] = {}
         self._alike: dict[tuple[int, ...], Position] = {}
+
+    @property
+    def lines(self) -> bool:
+        """Whether a line may end here."""
+        return self.ledger.lines
 
     @property
     def complete(self) -> bool:
@@ -107,15 +118,23 @@ class Position:
                 if symbol is None:
                     work.append((rest, scope))
                 elif isinstance(symbol, Action):
-                    after = symbol.apply(scope)
+                    apply = symbol.landing if symbol.landing and self._long(symbol.early) else symbol.apply
+                    after = apply(scope)
                     if after is not None:
                         work.append((_pushed(behind, rest), after))
+                elif isinstance(symbol, Names) and symbol.grows and self._long():
+                    continue
                 elif isinstance(symbol, Choice):
                     below_it = _pushed(behind, rest)
                     work += [(_pushed((way,), below_it), scope) for way in symbol.expand(scope)]
                 else:
                     _file(found, symbol, (behind, rest, scope))
         return found
+
+    def _long(self, early: bool = False) -> bool:
+        """Whether the text must come to its end."""
+        long = self.ledger.long
+        return long is not None and self._count >= (long / 4 if early else long)
 
     def after(self, kind: str, text: str) -> "Position | None":
         """The position after one more lexeme (`text` in lower case); None if the lexeme is not allowed here."""
@@ -129,7 +148,7 @@ class Position:
         """The position for these configurations. Lexemes that lead to equal ones, such as all comparisons, share it."""
         key = tuple(id(part) for configuration in configurations for part in configuration)
         if key not in self._alike:
-            self._alike[key] = Position(self.dialect, configurations, self.ledger)
+            self._alike[key] = Position(self.dialect, configurations, self.ledger, self._count + 1)
         return self._alike[key]
 
     def _is_word(self, text: str) -> bool:
@@ -162,9 +181,9 @@ class Position:
                 yield (step[0], *behind), rest, step[1]
 
 
-def beginning(catalog: Catalog) -> Position:
-    """The position before the first word of a statement."""
-    return Position(catalog.dialect, ((((Rule("statement"),),), None, Scope(catalog)),), Ledger())
+def beginning(catalog: Catalog, lines: bool = False, long: int | None = None) -> Position:
+    """The position before the first word of a statement, see `Ledger` for `lines` and `long`."""
+    return Position(catalog.dialect, ((((Rule("statement"),),), None, Scope(catalog)),), Ledger(lines, long))
 
 
 def _pushed(sequences: tuple[Sequence, ...], stack: Stack) -> Stack:

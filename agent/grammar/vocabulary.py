@@ -5,7 +5,7 @@ from arrays and from lookups by text; mixed tokens are in a trie that the lexer 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import Lock
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from agent.grammar.lexer import Reading, expected, feed
 from agent.grammar.word_sets import OTHER, WordSet
+from agent.prompts.profiles.profile import Ending
 from decoding.tokenizer.detokenize import ByteLevel, byte_alphabet
 from decoding.tokenizer.tokenizer import Tokenizer
 
@@ -77,10 +78,15 @@ class Vocabulary:
                 self._longest = max(self._longest, len(text))
                 if _is_mixed(text):
                     self.mixed.insert(text, number)
+        self.short = [number for number, text in enumerate(self.texts) if _is_short(text)]  # T1, or the 1 of it
         shapes = _Shapes(self.texts)
         self.words = lru_cache(maxsize=_MASKS)(self._words)
         self.names = lru_cache(maxsize=_MASKS)(shapes.names)
         self.digits = lru_cache(maxsize=_MASKS)(shapes.digits)
+
+    def endings(self, ending: Ending) -> list[int]:
+        """Tokens that are the end of a line, or that begin with a fence on this line or the next."""
+        return [number for number, text in enumerate(self.texts) if _ENDS[ending](text)]
 
     def without(self, quote: str) -> Mask:
         """Tokens that stay inside a text in quotes: they contain neither the quote nor a control character."""
@@ -173,7 +179,9 @@ def _spelled_pieces(token: str) -> str:
     return _lowered(bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode())
 
 
+_is_short = re.compile(r" ?[a-z]?[0-9]").fullmatch
 _is_word = re.compile(r" ?[a-z0-9_]+").fullmatch
+_ENDS: dict[Ending, Callable[[str], object]] = {"line": "\n".__eq__, "fence": re.compile(r"\n?```").match}
 
 
 def _is_mixed(text: str) -> bool:

@@ -66,7 +66,7 @@ def ask_model(
     """
     calls = [
         Call(
-            tuple(toolbox.profile.messages(name, each)),
+            messages_of(toolbox, name, each),
             _call_options(toolbox, name, each, attempt, temperature, bound) | _in_orders(toolbox, name, each, orders),
         )
         for each in (slots, *beside)
@@ -77,6 +77,14 @@ def ask_model(
         reply = _answered(toolbox, model, name, calls, samples)
     toolbox.stop.check()
     return reply
+
+
+def messages_of(toolbox: Toolbox, name: ModelStep, slots: Slots) -> tuple[BaseMessage, ...]:
+    """The messages of a step. A local model's answer is begun for it, where a raw prompt does not end so by itself."""
+    profile = toolbox.profile
+    begun = isinstance(toolbox.model, FastChatModel) and not profile.raw
+    lead = (AIMessage(profile.lead(name).rstrip(" ")),) if begun else ()
+    return (*profile.messages(name, slots), *lead)
 
 
 def _reserved(toolbox: Toolbox, texts: int, waiting: Callable[[int], None]) -> AbstractContextManager[BaseChatModel]:
@@ -132,10 +140,10 @@ def _race(model: BaseChatModel, call: Call, replies: list[AIMessage]) -> PlainTi
 def _call_options(
     toolbox: Toolbox, name: ModelStep, slots: Slots, attempt: int, temperature: float | None, bound: bool
 ) -> dict[str, Any]:
-    options: dict[str, Any] = {"stop": list(toolbox.profile.stop(name))}
     if not isinstance(toolbox.model, FastChatModel):
-        return options
-    options |= {
+        return {}  # its answers are not begun for it: what would end a begun one may stand before the SQL, or in a thought
+    options: dict[str, Any] = {
+        "stop": list(toolbox.profile.stop(name)),
         "recall": _recall(toolbox, toolbox.model.decoder.tokenizer, name, slots),
         "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
         "constraint": _constraint(
@@ -156,15 +164,15 @@ def _in_orders(toolbox: Toolbox, name: ModelStep, slots: Slots, orders: int) -> 
     if orders == 1 or not isinstance(model, FastChatModel):
         return {}
     shown = (replace(slots, schema=in_order(slots.schema, number)) for number in range(orders))
-    prompts = dict.fromkeys(model.prompt(toolbox.profile.messages(name, each)) for each in shown)
+    prompts = dict.fromkeys(model.prompt(messages_of(toolbox, name, each)) for each in shown)
     return {"other_prompts": tuple(prompts)[1:]}
 
 
 def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> Recall:
     """What the conversation remembers, together with what the model will probably write."""
-    if not (toolbox.options.foretell and toolbox.profile.raw):
+    if not toolbox.options.foretell:
         return toolbox.recall.copy()  # the call may be repeated, when the conversation remembers its very text
-    older, newer = predicted_texts(name, slots)
+    older, newer = predicted_texts(name, slots, toolbox.profile.lead(name))
     encode = partial(_encoded, tokenizer)
     return toolbox.recall.beside(map(encode, older), map(encode, newer))
 
@@ -178,15 +186,15 @@ def _constraint(
     toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, said: Said | None
 ) -> Constraint[Any] | None:
     """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows, given what was `said`. None
-    if the profile's answers may contain other text, or if the dialect has no grammar."""
-    dialect = toolbox.database.dialect
-    if not (toolbox.options.constrain and toolbox.profile.raw and dialect in ("sqlite", "duckdb")):
+    if the dialect has no grammar."""
+    dialect, form = toolbox.database.dialect, toolbox.profile.form(name)
+    if not (toolbox.options.constrain and dialect in ("sqlite", "duckdb")):
         return None
     decoder = model.decoder
     stop, size = decoder.tokenizer.stop_ids, decoder.target.vocab_size
     if name == "plan":
-        return plan_constraint(slots.schema, decoder.tokenizer, stop, newline=True, size=size, said=said)
-    return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, newline=True, size=size, said=said)
+        return plan_constraint(slots.schema, decoder.tokenizer, stop, form=form, size=size, said=said)
+    return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, form=form, size=size, said=said)
 
 
 def _said(slots: Slots, mends: Sequence[str]) -> Said:

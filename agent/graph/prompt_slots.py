@@ -27,6 +27,7 @@ def prompt_slots(
     plan: str = "",
     tries: tuple[Try, ...] = (),
     knowledge: tuple[str, ...] = (),
+    examples: tuple[tuple[str, str], ...] = (),
     evidence: str = "",
 ) -> Slots:
     """The slots for a step. `schema` is the whole schema; the slots hold what the prompt shows of it."""
@@ -36,6 +37,7 @@ def prompt_slots(
         question=question,
         evidence=evidence,
         knowledge=knowledge,
+        examples=examples,
         history=history,
         values=values,
         links=links[:MOST_LINKS],

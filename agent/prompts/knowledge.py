@@ -12,10 +12,11 @@ examples: they write them by hand, or give an answer a thumbs-up.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.prompts.slots import example_text
 from tools.databases.reading.annotations import Annotations, Relation
 from tools.linking.word_forms import STOP_WORDS, split, stem, word_set
 from tools.schema import ColumnRef
@@ -23,6 +24,7 @@ from tools.schema import ColumnRef
 FILES = ("terms.md", "metrics.md")
 EXAMPLES, LABELS, RELATIONS, COLUMNS = "examples.md", "labels.md", "relations.md", "columns.md"
 MOST_ITEMS = 4
+MOST_EXAMPLES = 3  # in prompts that show examples by themselves
 SAID = 0.5  # least share of an item's words, weighted by rarity, that a question must contain
 _ITEM = re.compile(r"[-*] (?P<name>[^:]+): *(?P<meaning>\S.*)")
 _EXAMPLE = re.compile(r"^## +(?P<question>\S[^\n]*)\n+```sql\n(?P<sql>.*?)\n```", re.MULTILINE | re.DOTALL)
@@ -59,13 +61,25 @@ class Knowledge:
 
     def about(self, question: str) -> tuple[str, ...]:
         """The texts of at most `MOST_ITEMS` items whose names the question contains, best first."""
-        said = _words(question)
-        known = [_words(item.name) for item in self.items]
-        holders = Counter(word for words in known for word in words)
-        weight = {word: math.log(1 + len(known) / count) for word, count in holders.items()}
-        scores = [sum(weight[word] for word in words & said) / sum(weight[word] for word in words) for words in known]
-        ranked = sorted(range(len(known)), key=lambda place: -scores[place])
-        return tuple(self.items[place].text for place in ranked[:MOST_ITEMS] if scores[place] >= SAID)
+        scores = _said([item.name for item in self.items], question)
+        return tuple(self.items[place].text for place in _best(scores, MOST_ITEMS) if scores[place] >= SAID)
+
+    def similar(self, question: str) -> tuple[tuple[str, str], ...]:
+        """At most `MOST_EXAMPLES` examples whose questions share words with this one, the most similar first."""
+        scores = _said([asked for asked, _ in self.examples], question)
+        return tuple(self.examples[place] for place in _best(scores, MOST_EXAMPLES) if scores[place] > 0)
+
+
+def _said(names: Sequence[str], question: str) -> list[float]:
+    """For each name the share of its words, weighted by rarity among the names, that the question contains."""
+    said, known = _words(question), [_words(name) for name in names]
+    holders = Counter(word for words in known for word in words)
+    weight = {word: math.log(1 + len(known) / count) for word, count in holders.items()}
+    return [sum(weight[word] for word in words & said) / sum(weight[word] for word in words) for words in known]
+
+
+def _best(scores: Sequence[float], most: int) -> list[int]:
+    return sorted(range(len(scores)), key=lambda place: -scores[place])[:most]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -86,7 +100,7 @@ def read_knowledge(folder: Path) -> Knowledge:
         raise KnowledgeError(f"{folder} is no folder; make it, with {', '.join(FILES)} or {EXAMPLES} in it")
     items = [item for name in FILES for item in _named(folder / name)]
     pairs = examples(folder)
-    items += [Item(question, f"{question} => {sql}") for question, sql in pairs]
+    items += [Item(question, example_text(question, sql)) for question, sql in pairs]
     annotations = Annotations(tuple(_relations(folder / RELATIONS)), dict(_descriptions(folder / COLUMNS)))
     return Knowledge(tuple(items), tuple(pairs), _labels(folder / LABELS), annotations)
 

@@ -31,16 +31,16 @@ _COMPARISONS = frozenset(["=", "<", ">", "<=", ">=", "<>", "!=", "LIKE", "BETWEE
 _SETS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 
 
-def predicted_texts(step: ModelStep, slots: Slots) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Texts for a step of the compact profile: those that rank below what the conversation remembers, and those that rank
-    above it, each with the likeliest last. A correction copies the SQL in its prompt and needs none.
+def predicted_texts(step: ModelStep, slots: Slots, lead: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Texts for a step: those that rank below what the conversation remembers, and those that rank above it, each with the
+    likeliest last. A correction copies the SQL in its prompt and needs none. lead: the text right before the answer.
     """
     if step == "plan":
         return (skeletons(),), predicted_plans(slots.links[:LINKS])
     if step == "refine":
         return (), ()
     try:
-        return (), predicted_sql(parse_plan(slots.plan), slots.schema, slots.values, slots.question)
+        return (), predicted_sql(parse_plan(slots.plan), slots.schema, slots.values, slots.question, lead)
     except PlanError:
         return (), ()
 
@@ -69,11 +69,13 @@ def _beginnings(table: str, links: Sequence[Link]) -> tuple[str, str]:
     return f"; {planned}", f"plan: {planned}"
 
 
-def predicted_sql(plan: Plan, schema: Schema, values: Sequence[ValueMatch], question: str) -> tuple[str, ...]:
+def predicted_sql(
+    plan: Plan, schema: Schema, values: Sequence[ValueMatch], question: str, lead: str
+) -> tuple[str, ...]:
     """The skeleton with its blanks filled, in pieces: a piece ends at a blank that nothing known fills. The first piece, which
-    begins with the end of its prompt, comes last."""
+    begins with `lead`, the end of its prompt, comes last."""
     pieces = list(_Filling(plan, edges(schema), values, question).pieces())
-    return tuple(reversed([f"\nsql: {piece}" if not index else piece for index, piece in enumerate(pieces)]))
+    return tuple(reversed([piece if index else lead + piece for index, piece in enumerate(pieces)]))
 
 
 @dataclass(slots=True)

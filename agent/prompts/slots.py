@@ -22,13 +22,19 @@ class Slots:
     dialect: str
     question: str
     evidence: str = ""  # what the asker says about the data's meaning (BIRD's evidence)
-    knowledge: tuple[str, ...] = ()  # terms and rules kept for this database
+    knowledge: tuple[str, ...] = ()  # terms, rules and examples kept for this database that the question is about
+    examples: tuple[tuple[str, str], ...] = ()  # (question, SQL) pairs kept for this database, the most similar first
     history: tuple[tuple[str, str], ...] = ()  # earlier (question, SQL) pairs of the conversation, oldest first
     values: tuple[ValueMatch, ...] = ()
     links: tuple[Link, ...] = ()
     joins: tuple[str, ...] = ()  # join conditions between the likeliest tables
     plan: str = ""
     tries: tuple[Try, ...] = ()
+
+
+def example_text(question: str, sql: str) -> str:
+    """An example as an item of `Slots.knowledge`."""
+    return f"{question} => {sql}"
 
 
 # Control characters, lone surrogates, and characters that reorder or hide text: bidi marks and invisible tags.

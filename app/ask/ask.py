@@ -225,7 +225,9 @@ def _talking(
         from agent.conversation.conversation import Conversation
         from agent.remote import any_model
 
-        toolbox = any_model(replace(decoding.choice(), keep_prompts=source.is_kept)).toolbox(database, agent_options(), limits)
+        toolbox = any_model(replace(decoding.choice(), keep_prompts=source.is_kept)).toolbox(
+            database, agent_options(), limits
+        )
         kept = saver()
         toolbox.trail = audit_trail.trail("chat" if kept else "ask")
         conversation = Conversation(toolbox, kept, thread)

@@ -87,8 +87,22 @@ def _decoding() -> dict[str, Any]:
         "cache": str(cache_root()),
         "damaged_models": _damaged_models(),
         "kept_values": _kept_values(cache_root() / "values"),
+        "expected_speed": _expected_speed(),
         "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in list_models()),
     }
+
+
+_PARAMETERS = {"the embedded model": 134_000_000, "7B": 7_070_000_000}
+
+
+def _expected_speed() -> str:
+    """By the measured bandwidth of memory: what plain decoding can reach at most, in int8."""
+    from decoding.timing.expected_speed import measured_bytes_per_s, most_tokens_per_s
+
+    speed = measured_bytes_per_s()
+    tokens = {name: most_tokens_per_s(count, 1, speed) for name, count in _PARAMETERS.items()}
+    told = ", ".join(f"{most:.3g} with {name}" for name, most in tokens.items())
+    return f"memory is read at {speed / 1e9:.1f} GB/s: without drafts and in int8 at most {told} tokens a second"
 
 
 def _target() -> str:

@@ -72,6 +72,23 @@ class ModelConfig:
     bos_id: int | None
     eos_ids: tuple[int, ...]  # from config.json and generation_config.json
 
+    @property
+    def step_parameters(self) -> int:
+        """Numbers in the matrices that every forward reads: those of the layers, and the LM head."""
+        attention = self.hidden_size * self.head_dim * 2 * (self.heads + self.kv_heads)
+        layer = attention + 3 * self.hidden_size * self.intermediate_size
+        return self.layers * layer + self.vocab_size * self.hidden_size
+
+    def memory_bytes(self, matrix_bytes: int, other_bytes: int) -> int:
+        """Memory of the weights. matrix_bytes, other_bytes: of a number in a matrix, and in the embedding."""
+        embedding = self.vocab_size * self.hidden_size * other_bytes
+        shared = self.tie_embeddings and matrix_bytes == other_bytes
+        return self.step_parameters * matrix_bytes + (0 if shared else embedding)
+
+    def token_bytes(self, element_bytes: int) -> int:
+        """Memory that the keys and values of one token of a text take."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * element_bytes
+
 
 def load_config(path: Path) -> ModelConfig:
     """Configuration of the checkpoint folder `path`.

@@ -132,6 +132,14 @@ class Draft:
             kept[node] = kept[parent] and keep(node)
         return [node for node, stays in kept.items() if stays and node != ROOT]
 
+    def first(self, most: int) -> "Draft":
+        """The draft of its first `most` nodes.
+
+        >>> Draft.trie([[7, 8], [7, 9], [5]]).first(2)
+        Draft(tokens=(7, 8), parents=(-1, 0), context=0)
+        """
+        return Draft(self.tokens[:most], self.parents[:most], min(self.context, most), self.masks)
+
     def only(self, nodes: Sequence[int]) -> "Draft":
         """The draft of these nodes alone, renumbered from 0. They must be in ascending order and include their parents.
 

@@ -6,6 +6,7 @@ self-consistency does for whole answers (Tang et al., arXiv 2310.07712). A draft
 and verified against the mean, so every method writes the text of plain decoding here as well.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -16,6 +17,23 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget, Array, Scores, TargetSequence, TokenSet, Work
+
+PROMPT_ROWS = 256  # of newcomers' prompts in a forward that texts under way wait for
+
+
+def parts_of_prompts(unread: Sequence[int]) -> list[int | None]:
+    """For each text of a forward how many of its unread rows it reads, or None where it reads the rest and decodes. As long as
+    some text has nothing to read, all share `PROMPT_ROWS`, in order, so that a long prompt does not stop the others.
+
+    >>> parts_of_prompts([0, 200, 900, 30]), parts_of_prompts([900, 30])
+    ([None, None, 56, 0], [None, None])
+    """
+    left: float = PROMPT_ROWS if 0 in unread else math.inf
+    found: list[int | None] = []
+    for rows in unread:
+        found.append(None if rows <= left else int(left))
+        left -= min(rows, left)
+    return found
 
 
 class Ensemble:
@@ -38,6 +56,7 @@ class Ensemble:
             sequence: TargetSequence = target.open(prompt, sampler, () if self._sequences else taps)
             opened.callback(target.close, sequence)
             self._sequences.append(sequence)
+        self._parts: list[int] = []  # rows of each prompt that the forward under way reads
         self._unseen = [list(prompt[each.cached :]) for prompt, each in zip(prompts, self._sequences, strict=True)]
 
     def __len__(self) -> int:
@@ -50,6 +69,27 @@ class Ensemble:
     @property
     def hidden(self) -> Array | None:
         return self._sequences[0].hidden
+
+    @property
+    def unread(self) -> int:
+        """Rows of the prompts that can be read before the first token is wanted: all but the last of each."""
+        return sum(len(rest) - 1 for rest in self._unseen)
+
+    def part(self, rows: int) -> list[Work[Any]]:
+        """As many rows of the prompts, one prompt after the other, for the next forward; `keep_part` then keeps them."""
+        self._parts = []
+        for rest in self._unseen:
+            self._parts.append(min(rows, len(rest) - 1))
+            rows -= self._parts[-1]
+        fed = zip(self._sequences, self._unseen, self._parts, strict=True)
+        return [Work(sequence, rest[:count], Draft()) for sequence, rest, count in fed if count]
+
+    def keep_part(self) -> None:
+        for index, count in enumerate(self._parts):
+            if count:
+                self._target.commit(self._sequences[index], ())
+                self._unseen[index] = self._unseen[index][count:]
+        self._parts = []
 
     def work(self, pending: Sequence[int], draft: Draft) -> list[Work[Any]]:
         """What the next forward computes: before the first `commit` the rest of each prompt, then `pending` behind each."""

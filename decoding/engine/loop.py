@@ -17,7 +17,7 @@ import numpy as np
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintCursor, ConstraintError
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.ensemble import Ensemble
+from decoding.engine.ensemble import Ensemble, parts_of_prompts
 from decoding.engine.method import Context, Method
 from decoding.engine.recall import Recall
 from decoding.engine.records.rounds import FinishReason, Round
@@ -27,6 +27,7 @@ from decoding.engine.target import AnyTarget, Scores, Work
 from decoding.engine.verify import Verdict, verify
 
 Done = TypeVar("Done")
+DRAFT_ROWS, LEAST_DRAFT = 256, 4  # nodes of all drafts in a forward, and of each draft at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +69,32 @@ def decode(
             for outcome in advance(target, live):
                 if isinstance(outcome, Exception):
                     raise outcome
-                yield outcome
+                if outcome is not None:
+                    yield outcome
 
 
-def advance(target: AnyTarget, live: Sequence["Decoding"]) -> Iterator[Round | Exception]:
-    """Run one round for sequences of one target, in one forward. Yields each one's record, in order, or the exception that
-    it alone raised; such a sequence must then be dropped.
-    """
-    drafts = [_attempt(one.propose) for one in live]
-    parts = [one.work(draft) for one, draft in zip(live, drafts, strict=True) if isinstance(draft, Draft)]
-    work = [each for part in parts for each in part]
+def advance(target: AnyTarget, live: Sequence["Decoding"]) -> Iterator[Round | Exception | None]:
+    """Run one round for sequences of one target, in one forward. Yields each one's record, in order, or the exception that it
+    alone raised; such a sequence must then be dropped. None: it has read a part of its prompt."""
+    most = max(LEAST_DRAFT, DRAFT_ROWS // max(len(live), 1))
+    parts = parts_of_prompts([one.unread for one in live])
+    drafts = [
+        _attempt(partial(one.propose, most)) if part is None else part for one, part in zip(live, parts, strict=True)
+    ]
+    shares = [one.work(draft) for one, draft in zip(live, drafts, strict=True)]
+    work = [each for share in shares for each in share]
     start = perf_counter()
     scores = iter(target.score(work) if work else ())
     target_ms = 1e3 * (perf_counter() - start)
-    for one, draft in zip(live, drafts, strict=True):
+    for one, draft, share in zip(live, drafts, shares, strict=True):
+        own = list(islice(scores, len(share)))
         if isinstance(draft, Draft):
-            own = list(islice(scores, one.prompts))
             yield _attempt(partial(one.settle, draft, own, target_ms, len(work)))
-        else:
+        elif isinstance(draft, Exception):
             yield draft
+        else:
+            one.have_read()
+            yield None
 
 
 def _attempt(do: Callable[[], Done]) -> Done | Exception:
@@ -134,21 +142,33 @@ class Decoding:
         """How many prompts the text stands behind."""
         return len(self._sequences)
 
-    def propose(self) -> Draft:
-        """The method's draft, without nodes that cannot become text: too deep, after a stop token, or forbidden (`context`
-        nodes may be forbidden).
+    @property
+    def unread(self) -> int:
+        """Rows of the prompts that can be read beforehand. None for methods that want the states of a prompt at once."""
+        return 0 if self._request.method.taps else self._sequences.unread
+
+    def have_read(self) -> None:
+        """Keep what the forward has read of the prompts."""
+        self._sequences.keep_part()
+
+    def propose(self, most: int) -> Draft:
+        """The method's draft of `most` nodes, without those that cannot become text: too deep, after a stop token, or forbidden
+        (`context` nodes may be forbidden).
         """
         start = perf_counter()
         method = self._request.method
         unseen = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
         propose = method.propose_unseen if unseen else method.propose
-        draft = self._prune(propose(self._tokens, self.room - 1))
+        draft = propose(self._tokens, self.room - 1)
+        draft = self._prune(draft if len(draft) <= most else draft.first(most))
         self._draft_ms = 1e3 * (perf_counter() - start)
         return draft
 
-    def work(self, draft: Draft) -> list[Work[Any]]:
-        """The forward's part in this text: one for each of its prompts."""
-        return self._sequences.work(self._pending, draft)
+    def work(self, draft: Draft | Exception | int) -> list[Work[Any]]:
+        """The forward's part in this text: one for each prompt, or as many rows of them; nothing after an exception."""
+        if isinstance(draft, Exception):
+            return []
+        return self._sequences.part(draft) if isinstance(draft, int) else self._sequences.work(self._pending, draft)
 
     def settle(self, draft: Draft, found: Sequence[Scores], target_ms: float, batch: int) -> Round:
         """Verify the draft, commit what the target agrees with, and report it. found: the scores behind each prompt."""

@@ -26,7 +26,7 @@ class _Asked:
     """A caller's request for the next round of its sequences."""
 
     live: Sequence[Decoding]
-    answer: Future[list[Round | Exception]] = field(default_factory=Future)
+    answer: Future[list[Round | Exception | None]] = field(default_factory=Future)
 
 
 class Batcher:
@@ -53,7 +53,8 @@ class Batcher:
                 for outcome in self._round(live):
                     if isinstance(outcome, Exception):
                         raise outcome
-                    yield outcome
+                    if outcome is not None:
+                        yield outcome
 
     def _opened(self, requests: Sequence[Request], opened: ExitStack) -> list[Decoding]:
         """The requests' sequences, which `opened` closes."""
@@ -73,7 +74,7 @@ class Batcher:
             self._open += change
             self._changed.notify_all()
 
-    def _round(self, live: Sequence[Decoding]) -> list[Round | Exception]:
+    def _round(self, live: Sequence[Decoding]) -> list[Round | Exception | None]:
         """Ask for a round, and for a turn of the thread. One turn serves all waiting callers, so later turns may be idle."""
         asked = _Asked(live)
         with self._changed:

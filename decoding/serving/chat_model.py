@@ -22,10 +22,12 @@ _ROLES = {"human": "user", "ai": "assistant", "system": "system"}
 class FastChatModel(BaseChatModel):
     """Messages in, one message out (or `n`), decoded by a `TextDecoder`.
 
-    `raw` concatenates the messages' texts as they are instead of applying the checkpoint's chat template. Every field of
-    `Settings` may be given per call (`invoke(messages, temperature=0.7, seed=3)`), and `n=k` for k samples decoded
-    together: the greedy text, then others under derived seeds. A message's `response_metadata` carries `rounds` (a list of
-    `decoding.engine.records.rounds.Round`; see `rounds_of`), `finish_reason`, `model_name`, `decoder` and `temperature`.
+    `raw` concatenates the messages' texts as they are instead of applying the checkpoint's chat template. With the
+    template, a last message of the assistant is the beginning of its answer, and reasoning models answer without a thought.
+    Every field of `Settings` may be given per call (`invoke(messages, temperature=0.7, seed=3)`), and `n=k` for k samples
+    decoded together: the greedy text, then others under derived seeds. A message's `response_metadata` carries `rounds` (a
+    list of `decoding.engine.records.rounds.Round`; see `rounds_of`), `finish_reason`, `model_name`, `decoder` and
+    `temperature`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -55,7 +57,10 @@ class FastChatModel(BaseChatModel):
         """The text that the model is fed."""
         if self.raw:
             return "".join(str(message.text) for message in messages)
-        return self.decoder.tokenizer.chat([{"role": _ROLES[m.type], "content": m.text} for m in messages])
+        begun = [messages[-1].text] if messages and messages[-1].type == "ai" else []
+        asked = messages[: len(messages) - len(begun)]
+        chat = [{"role": _ROLES[message.type], "content": message.text} for message in asked]
+        return "".join([_thought(self.decoder.tokenizer.chat(chat, enable_thinking=False)), *begun])
 
     def _generate(
         self,
@@ -118,6 +123,11 @@ class FastChatModel(BaseChatModel):
             "decoder": settings.decoder,
             "temperature": settings.temperature,
         }
+
+
+def _thought(prompt: str) -> str:
+    """The prompt with an empty thought where its template has opened one and knows no `enable_thinking`."""
+    return f"{prompt.rstrip()}\n\n</think>\n\n" if prompt.rstrip().endswith("<think>") else prompt
 
 
 def rounds_of(message: BaseMessage) -> tuple[Round, ...]:

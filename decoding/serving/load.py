@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Kind = Literal["auto", "fast", "hf"]
 SHIPPED_ADAPTER = Path(__file__).parents[1] / "weights" / "sqlagent-135m"
 Dtype = Literal["fp32", "bf16", "int8"]
+LARGE_BYTES = 1 << 30  # models below it are loaded without a word on memory
 
 
 def load_text_decoder(
@@ -53,9 +54,36 @@ def load_text_decoder(
     """
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
     path, cache_bytes = resolve(name, progress), prefix_cache_mb << 20
+    if (told := memory_needed(path, weights)) is not None:
+        progress(told, 0, 0)
     merged = in_own_thread(lambda: chosen_adapter(name, path, adapter, any_base))
     running = in_own_thread(lambda: _target(path, weights, where, target, merged, cache_bytes, keep_prompts, progress))
     return TextDecoder(running, Tokenizer(path), name, merged, cache(partial(_identity, path, merged)))
+
+
+def memory_needed(path: Path, dtype: Dtype) -> str | None:
+    """What a large model's weights and each token of a text will take in memory, and where that exceeds what is free; None
+    for small models and for architectures whose sizes are not known."""
+    if not _known(path, must=False):
+        return None
+    config = load_config(path)
+    matrix, other = {"fp32": (4, 4), "bf16": (2, 2), "int8": (1, 4)}[dtype]
+    needed, free = config.memory_bytes(matrix, other), free_bytes()
+    if needed < LARGE_BYTES:
+        return None
+    told = (
+        f"weights in {dtype} take {needed / 1e9:.1f} GB, each token of a text {config.token_bytes(other) / 1e3:.0f} kB"
+    )
+    return told if free is None or needed < free else f"{told}; only {free / 1e9:.1f} GB of memory are free"
+
+
+def free_bytes() -> int | None:
+    """Memory that processes can still take; None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)
 
 
 def chosen_adapter(

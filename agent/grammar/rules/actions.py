@@ -28,8 +28,10 @@ def any_query(scope: Scope) -> Scope | None:
 
 
 def from_query(scope: Scope) -> Scope | None:
-    """Open a subquery in FROM, which does not see the other sources."""
-    return scope.opened(None, correlated=False) if scope.exact is None else None
+    """Open a subquery in FROM, which does not see the other sources. Beside another source its columns could make those that
+    were named without a table ambiguous.
+    """
+    return scope.opened(None, correlated=False) if scope.exact is None and not (scope.bare and scope.sources) else None
 
 
 def cte_query(scope: Scope) -> Scope | None:
@@ -144,7 +146,7 @@ def join(scope: Scope) -> Scope | None:
     """Require that FROM may have one more source: below `MAX_SOURCES`, or while the SELECT list still lacks something."""
     if len(scope.sources) >= MAX_SOURCES and not scope.unpaid:
         return None
-    subquery = scope.exact is None and scope.depth < MAX_DEPTH
+    subquery = scope.exact is None and scope.depth < MAX_DEPTH and not scope.bare
     return scope if subquery or tables(scope) else None
 
 
@@ -216,6 +218,11 @@ def order(scope: Scope) -> Scope | None:
     return replace(scope, aggregates=scope.grouped, windows=True, aliases=aliases, joints=0, testing=False)
 
 
+def room(scope: Scope) -> Scope | None:
+    """Go on with a list; a long statement does not."""
+    return scope
+
+
 def enter(scope: Scope) -> Scope | None:
     """Enter parentheses, if they are not nested too deeply."""
     if scope.parentheses >= MAX_PARENTHESES:
@@ -236,9 +243,30 @@ def _aliases(scope: Scope, *natures: Nature) -> frozenset[str]:
     )
 
 
+def never(scope: Scope) -> Scope | None:
+    """What a long statement does not begin."""
+    return None
+
+
+def _needed_join(scope: Scope) -> Scope | None:
+    return join(scope) if scope.unpaid and tables(scope) else None
+
+
+def _needed_entry(scope: Scope) -> Scope | None:
+    return another(scope) if scope.want is not None and len(scope.outputs) < scope.want else None
+
+
 _VERBS: tuple[Callable[[Scope], Scope | None], ...] = (
-    one_column, member_query, any_query, from_query, cte_query, deeper, close, bind_cte, arm, compound, alike, item, another,
-    listed, name_column, star, no_from, join, about, silent, measured, unbound, comma, sharing, on, further, joined, where,
-    group, grouped, having, order, enter, leave,
+    close, cte_query, bind_cte, arm, compound, alike, item, listed, name_column, star, no_from, about, silent, measured,
+    unbound, comma, sharing, on, joined, group, grouped, leave,
 )  # fmt: skip
-ACTIONS: dict[str, Symbol] = {verb.__name__: Action(verb) for verb in _VERBS}
+_GROWING: tuple[Callable[[Scope], Scope | None], ...] = (
+    one_column, member_query, any_query, deeper, further, where, having, order, enter, room,
+)  # fmt: skip
+ACTIONS: dict[str, Symbol] = {
+    **{verb.__name__: Action(verb) for verb in _VERBS},
+    **{verb.__name__: Action(verb, landing=never) for verb in _GROWING},
+    "another": Action(another, landing=_needed_entry),
+    "join": Action(join, landing=_needed_join),
+    "from_query": Action(from_query, landing=never, early=True),
+}

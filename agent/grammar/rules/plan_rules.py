@@ -6,9 +6,11 @@ name a column that holds it. While such a column is missing, `MOST_COLUMNS` and 
 In the skeleton, `_` stands for names and literals. It is a sketch, so only its words and its parentheses are checked.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
+from agent.grammar.rules.actions import never, room
 from agent.grammar.rules.notation import Symbol
 from agent.grammar.rules.terminals import Action, End, Names, Step
 from agent.grammar.scope.callable_functions import FUNCTIONS
@@ -20,9 +22,9 @@ from agent.prompts.plan_format import quoted_name
 from tools.schema import ColumnRef, Schema
 
 PLAN = """
-statement = planned ({table_left} ';' planned)* {covered} '|' SELECT piece piece* <end>
+statement = planned ({table_left} ';' planned)* {covered} '|' SELECT piece ({room} piece)* <end>
 planned = <table> ({column_left} ':' <column> ({column_left} ',' <column>)*)?
-piece = <word> | '(' piece* ')' | ',' | '*' | '=' | '!=' | '<>' | '<' | '<=' | '>' | '>=' | calc
+piece = <word> | '(' ({room} piece)* ')' | ',' | '*' | '=' | '!=' | '<>' | '<' | '<=' | '>' | '>=' | calc
 calc = '+' | '-' | '/' | '//' | '%' | '||'
 """
 
@@ -149,4 +151,15 @@ PLAN_TERMINALS: dict[str, Symbol] = {
     "column": Names(lambda scope: _spelled(_columns_left(scope)), _take_column),
     "word": Names(lambda scope: _sketch_words(frozenset(scope.catalog.functions)), lambda scope, key: ((), scope)),
 }
-PLAN_ACTIONS: dict[str, Symbol] = {verb.__name__: Action(verb) for verb in (table_left, column_left, covered)}
+
+
+def _if_missing(verb: Callable[[Scope], Scope | None]) -> Action:
+    """The action; a long plan goes on only for what is missing."""
+    return Action(verb, landing=lambda scope: verb(scope) if _missing(scope) else None)
+
+
+PLAN_ACTIONS: dict[str, Symbol] = {
+    "covered": Action(covered),
+    "room": Action(room, landing=never),
+    **{verb.__name__: _if_missing(verb) for verb in (table_left, column_left)},
+}

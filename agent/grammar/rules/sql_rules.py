@@ -9,10 +9,10 @@ repeat itself up to the length limit.
 
 COMMON = """
 statement = query ';'? <end>
-query = ({deeper} WITH cte (',' cte)*)? arm (order? limit? | compound compound* output_order? limit?)
+query = ({deeper} WITH cte ({room} ',' cte)*)? arm (order? limit? | compound compound* output_order? limit?)
 cte = <cte_name> AS {cte_query} '(' query ')' {close} {bind_cte}
 arm = SELECT {arm} DISTINCT? item ({another} ',' item)* {listed} (FROM source join* {joined} where? group? | {no_from})
-compound = (UNION ALL? {compound} | (INTERSECT | EXCEPT) {alike}) arm
+compound = {room} (UNION ALL? {compound} | (INTERSECT | EXCEPT) {alike}) arm
 
 item = {item} ({star} '*' | <starred> | <new_starred> | entry {about} item_rest | other {silent} tail named?)
 entry = <entry_column> | <entry_qualifier> | <new_entry_qualifier>
@@ -25,16 +25,16 @@ join_kind = (INNER | LEFT OUTER? | RIGHT OUTER? | FULL OUTER?)?
 condition = ON {on} <join_on> | {sharing} USING '(' <shared> ')'
 more_conditions = ({further} AND expr)?
 
-where = WHERE {where} expr
-group = GROUP BY {group} group_key (',' group_key)* {grouped} (HAVING {having} expr)?
+where = {where} WHERE expr
+group = GROUP BY {group} group_key ({room} ',' group_key)* {grouped} ({having} HAVING expr)?
 group_key = <position> | sortable
-order = ORDER BY {order} order_key (',' order_key)*
+order = {order} ORDER BY order_key ({room} ',' order_key)*
 order_key = (<position> | sortable) direction
-output_order = ORDER BY output_key (',' output_key)*
+output_order = {room} ORDER BY output_key ({room} ',' output_key)*
 output_key = (<output_position> | <output>) direction
 direction = (ASC | DESC)? (NULLS (FIRST | LAST))?
 
-expr = NOT expr | operand tail
+expr = {room} NOT expr | operand tail
 tail = more?
 more = {further} calc operand {silent} tail | compared joint? | joint
 compared = compare arith | IS NOT? NULL | negatable | NOT negatable
@@ -43,7 +43,7 @@ negatable = {measured} BETWEEN arith AND arith | IN members | matching
 arith = (column | <told>) ({further} calc operand)*
 text = (column | <pattern>) ({further} calc operand)*
 compare = '=' | '!=' | '<>' | {measured} ('<' | '<=' | '>' | '>=')
-members = {member_query} '(' query ')' {close} | '(' arith (',' arith)* ')'
+members = {member_query} '(' query ')' {close} | '(' arith ({room} ',' arith)* ')'
 operand = column {about} | other {silent}
 column = <column> | <qualifier> | <new_qualifier>
 other = literal | keyed | '-' (<number> | column | keyed)
@@ -52,11 +52,11 @@ keyed = <function> | case | cast | {any_query} EXISTS '(' query ')' {close} | su
 subquery = {one_column} '(' query ')' {close}
 sortable = column {about} tail | sorted {silent} tail
 sorted = <function> | case | cast | subquery | {enter} '(' sortable ')' {leave}
-case = {enter} CASE expr? when when* (ELSE expr)? END {leave}
+case = {enter} CASE expr? when ({room} when)* (ELSE expr)? END {leave}
 when = WHEN expr THEN expr
 cast = {enter} CAST '(' expr AS type ')' {leave}
 
-window = OVER '(' (PARTITION BY expr (',' expr)*)? (ORDER BY frame_key (',' frame_key)*)? ')'
+window = OVER '(' (PARTITION BY expr ({room} ',' expr)*)? (ORDER BY frame_key ({room} ',' frame_key)*)? ')'
 filter = FILTER '(' WHERE expr ')'
 frame_key = expr direction
 """
@@ -82,7 +82,7 @@ type = INTEGER | INT | BIGINT | DOUBLE | REAL | FLOAT | TEXT | VARCHAR | DATE | 
 precision = '(' <number> ',' <number> ')'
 matching = (LIKE | ILIKE) text (ESCAPE <string>)?
 calc = '+' | '-' | '*' | '/' | '//' | '%' | '||'
-operand = (column {about} | other {silent}) ({silent} typed)*
-more = ({silent} typed | {further} calc operand {silent}) tail | compared joint? | joint
+operand = (column {about} | other {silent}) ({room} {silent} typed)*
+more = ({room} {silent} typed | {further} calc operand {silent}) tail | compared joint? | joint
 cast = {enter} ((CAST | TRY_CAST) '(' expr AS type | EXTRACT '(' unit FROM expr) ')' {leave}
 """

@@ -32,9 +32,13 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A change of scope without a word; None if the grammar cannot go on this way."""
+    """A change of scope without a word; None if the grammar cannot go on this way. landing: the same once a long statement
+    must come to its end; None if it does not differ. early: a quarter of that length is long already.
+    """
 
     apply: Callable[[Scope], Scope | None]
+    landing: Callable[[Scope], Scope | None] | None = None
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """One word out of a set that depends on the scope; `accept` is given its key."""
+    """One word out of a set that depends on the scope; `accept` is given its key. grows: a long statement takes none."""
 
     words: Callable[[Scope], WordSet]
     accept: Callable[[Scope, str], Step | None]
+    grows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +237,10 @@ def _arguments(least: int, most: int, first: bool) -> tuple[Symbol, ...]:
     one = (*(() if first else (Fixed(","),)), Rule("expr"))
     if least > 0:
         return (*one, *_arguments(least - 1, most - 1, first=False))
-    return (Choice(lambda scope: [(), (*one, *_arguments(0, most - 1, first=False))]),)
+    return (Choice(lambda scope: [(), (_MORE, *one, *_arguments(0, most - 1, first=False))]),)
+
+
+_MORE = Action(lambda scope: scope, landing=lambda scope: None)  # what a long statement leaves out
 
 
 def _enter(within: bool, adding: bool = False) -> Action:
@@ -297,5 +305,5 @@ TERMINALS: dict[str, Symbol] = {
     "position": Names(_plain(visible.positions), lambda scope, key: ((), scope)),
     "output_position": Names(_plain(_output_positions), lambda scope, key: ((), scope)),
     "output": Names(named(_outputs), lambda scope, key: ((), scope)),
-    "function": Names(_plain(_callable), _accept_function),
+    "function": Names(_plain(_callable), _accept_function, grows=True),
 }

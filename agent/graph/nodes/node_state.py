@@ -34,6 +34,7 @@ def slots(state: State, toolbox: Toolbox) -> Slots:
         plan=state["plan"],
         tries=tries_of(state["attempts"]),
         knowledge=toolbox.options.knowledge.about(state["question"]),
+        examples=toolbox.options.knowledge.similar(state["question"]),
         evidence=state["evidence"],
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from langchain_core.messages import BaseMessage, HumanMessage
 
 from agent.prompts.profiles import compact_v1, compact_v2
-from agent.prompts.profiles.profile import ModelStep, UnknownPromptVersion
+from agent.prompts.profiles.profile import Form, ModelStep, UnknownPromptVersion
 from agent.prompts.slots import Slots, one_line
 from tools.schema import Schema
 
@@ -69,6 +69,12 @@ class Compact:
         for attempt in slots.tries:
             prompt += f" {one_line(attempt.sql, 1200)}\nerror: {one_line(attempt.trouble)}\nsql:"
         return prompt
+
+    def lead(self, step: ModelStep) -> str:
+        return "plan: " if step == "plan" else "\nsql: "
+
+    def form(self, step: ModelStep) -> Form:
+        return Form("line")
 
     def max_new_tokens(self, step: ModelStep) -> int:
         return 96 if step == "plan" else 160

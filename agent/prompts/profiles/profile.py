@@ -1,5 +1,6 @@
 """The interface of a prompt profile."""
 
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from langchain_core.messages import BaseMessage
@@ -7,6 +8,17 @@ from langchain_core.messages import BaseMessage
 from agent.prompts.slots import Slots
 
 ModelStep = Literal["plan", "generate", "refine"]
+Ending = Literal["line", "fence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an answer may be written. ending: what ends it beside a stop token; before a fence it may have several lines. long:
+    words, signs and literals after which it comes to its end as soon as it can; None: it may go on.
+    """
+
+    ending: Ending
+    long: int | None = None
 
 
 class Profile(Protocol):
@@ -19,6 +31,12 @@ class Profile(Protocol):
     def messages(self, step: ModelStep, slots: Slots) -> list[BaseMessage]:
         """The messages that put the step to the model."""
         ...
+
+    def lead(self, step: ModelStep) -> str:
+        """The text right before a local model's answer: the end of a raw prompt, otherwise the answer's given beginning."""
+        ...
+
+    def form(self, step: ModelStep) -> Form: ...
 
     def max_new_tokens(self, step: ModelStep) -> int: ...
 

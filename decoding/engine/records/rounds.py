@@ -14,7 +14,9 @@ class Round:
     index: int  # 0 is the round that shares its forward with the prefill
     sequence: int  # which of the requests decoded together
     batch: int  # the target's sequences that shared the forward: one for each prompt of each text
-    pending: int  # committed tokens fed behind the first prompt: its uncached part in round 0, else bonus and forced tokens
+    pending: (
+        int  # committed tokens fed behind the first prompt: its uncached part in round 0, else bonus and forced tokens
+    )
     draft_tokens: tuple[int, ...]
     draft_parents: tuple[int, ...]
     accepted: tuple[int, ...]  # draft nodes that became text

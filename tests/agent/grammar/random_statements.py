@@ -13,14 +13,14 @@ def random_statement(schema: Schema, dialect: str, seed: int, length: int = 120)
     """A complete statement, or None where `length` lexemes did not do. Fails where a position leads nowhere."""
     dice, position, words = random.Random(seed), beginning(catalog_of(schema, dialect)), list[str]()
     while not position.complete or (len(words) < length and dice.random() < 0.6):
-        choices = list(_choices(position, dice))
-        if not choices:
+        offered = list(choices(position, dice))
+        if not offered:
             break
         if len(words) > length:
             return None
-        closing = [choice for choice in choices if choice[1].lower() in _CLOSING]
+        closing = [choice for choice in offered if choice[1].lower() in _CLOSING]
         hurry = dice.random() < min(0.9, len(words) / 60)
-        kind, text = dice.choice(closing if closing and hurry else choices)
+        kind, text = dice.choice(closing if closing and hurry else offered)
         after = position.after(kind, text.lower())
         if after is None:  # a new name that is taken
             continue
@@ -29,10 +29,10 @@ def random_statement(schema: Schema, dialect: str, seed: int, length: int = 120)
     return " ".join(words)
 
 
-def _choices(position: Position, dice: random.Random) -> list[tuple[str, str]]:
+def choices(position: Position, dice: random.Random, without: str = ";") -> list[tuple[str, str]]:
     """One choice per keyword and mark, a few per set of names."""
     frontier = position.frontier
-    found = [("word" if text[0].isalpha() else "operator", text) for text in frontier.fixed if text != ";"]
+    found = [("word" if text[0].isalpha() else "operator", text) for text in frontier.fixed if text != without]
     for _, words, _ in frontier.names:
         spelled = [written for _, written in words.words.values()]
         found += [(_kind(text), text) for text in dice.sample(spelled, min(4, len(spelled)))]

@@ -14,6 +14,7 @@ from agent.grammar.machine import beginning
 from agent.grammar.scope.callable_functions import FUNCTIONS
 from agent.grammar.scope.scope import catalog_of
 from agent.grammar.vocabulary import Mask
+from agent.prompts.profiles.profile import Form
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampling.sampler import Sampler
 from decoding.methods.registry import METHODS
@@ -187,7 +188,7 @@ def reference(constraint: GrammarConstraint, state: State, tokenizer: Tokenizer)
 
 def test_nothing_but_the_end_behind_the_end(tokenizer: Tokenizer) -> None:
     """Guards against text behind a newline, and against a stop token inside a statement or a string."""
-    constraint = sql_constraint(SCHEMA, "sqlite", tokenizer, STOP, newline=True)
+    constraint = sql_constraint(SCHEMA, "sqlite", tokenizer, STOP, form=Form("line"))
     newline, state = tokenizer.encode("\n")[0], constraint.start()
     for token in tokenizer.encode(" SELECT Name FROM singer WHERE Age = 'x"):
         state = constraint.step(state, token)

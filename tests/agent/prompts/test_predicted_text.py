@@ -18,6 +18,8 @@ from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
 from tools.schema import Column, ForeignKey, Schema, Table
 
+LEAD = "\nsql: "
+
 
 def table(name: str, *columns: str, keys: tuple[ForeignKey, ...] = ()) -> Table:
     return Table(name, tuple(Column(column, "TEXT") for column in columns), foreign_keys=keys)
@@ -34,7 +36,7 @@ SCHEMA = Schema(
 
 def sql(plan: str, question: str = "", *values: tuple[str, str, str]) -> tuple[str, ...]:
     matches = [ValueMatch(table, column, value, value, 1.0) for table, column, value in values]
-    return predicted_sql(parse_plan(plan), SCHEMA, matches, question)
+    return predicted_sql(parse_plan(plan), SCHEMA, matches, question, LEAD)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +126,10 @@ def test_each_step_is_told_its_own() -> None:
     slots = Slots(
         SCHEMA, "sqlite", "How many?", plan="singer | SELECT COUNT(*) FROM _", links=(Link("singer", None, 1.0),)
     )
-    assert predicted_texts("plan", slots) == ((skeletons(),), ("; singer | SELECT", "plan: singer | SELECT"))
-    assert predicted_texts("generate", slots) == ((), ("\nsql: SELECT COUNT(*) FROM singer",))
-    assert predicted_texts("refine", slots) == ((), ())
-    assert predicted_texts("generate", Slots(SCHEMA, "sqlite", "How many?", plan="no plan at all")) == ((), ())
+    assert predicted_texts("plan", slots, "plan: ") == ((skeletons(),), ("; singer | SELECT", "plan: singer | SELECT"))
+    assert predicted_texts("generate", slots, LEAD) == ((), ("\nsql: SELECT COUNT(*) FROM singer",))
+    assert predicted_texts("refine", slots, LEAD) == ((), ())
+    assert predicted_texts("generate", Slots(SCHEMA, "sqlite", "How many?", plan="no plan at all"), LEAD) == ((), ())
 
 
 WORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "LIMIT", "HAVING", "_", ",", "(", ")", "=", "LIKE", "BETWEEN", "AND", "UNION",
@@ -139,7 +141,7 @@ WORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "LIMIT", "HAVING", "_", ",", "("
 def test_any_skeleton_is_survived(words: list[str], known: bool) -> None:
     """A model in training writes nonsense; nothing but the guess may suffer."""
     tables = parse_plan("singer: name; nowhere: x | S").tables if known else ()
-    pieces = predicted_sql(Plan(tables, " ".join(words)), SCHEMA, (), "in 2014")
+    pieces = predicted_sql(Plan(tables, " ".join(words)), SCHEMA, (), "in 2014", LEAD)
     assert all(pieces) and (not pieces or pieces[-1].startswith("\nsql: "))
 
 

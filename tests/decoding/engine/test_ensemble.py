@@ -26,7 +26,11 @@ def logits_by_prompt(tokens: Sequence[int]) -> Tensor:
 
 
 def rounds_of(
-    method: Method, sampler: Sampler = Sampler(), target: ToyTarget | None = None, prompts: object = PROMPTS, **kw: object
+    method: Method,
+    sampler: Sampler = Sampler(),
+    target: ToyTarget | None = None,
+    prompts: object = PROMPTS,
+    **kw: object,
 ) -> list[Round]:
     prompt, *others = prompts  # type: ignore[misc]
     options = {"max_new_tokens": 60, "other_prompts": tuple(others), **kw}

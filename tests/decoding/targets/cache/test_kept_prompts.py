@@ -85,7 +85,9 @@ def test_hidden_states_are_not_kept_so_those_who_want_them_compute(kept: KeptPro
     assert answer(process(kept), QUESTIONS[0], taps=(1,))[0] == 0
 
 
-@pytest.mark.parametrize("harm", [lambda file: os.truncate(file, 1000), Path.unlink, lambda file: file.write_bytes(b"")])
+@pytest.mark.parametrize(
+    "harm", [lambda file: os.truncate(file, 1000), Path.unlink, lambda file: file.write_bytes(b"")]
+)
 def test_nothing_is_taken_from_a_broken_page_on(kept: KeptPrompts, harm: Callable[[Path], object]) -> None:
     answer(process(kept), QUESTIONS[0])
     third = list(kept._files(SCHEMA))[2]

@@ -1,0 +1,117 @@
+"""The chat profile on a local model: its answers are plans and SQL, drafts find what is foretold, thoughts stay out."""
+
+from pathlib import Path
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+
+from agent.assemble import LoadedModel, ModelChoice, load_model
+from agent.conversation.conversation import Conversation
+from agent.graph.toolbox import AgentOptions
+from agent.prompts.knowledge import read_knowledge
+from agent.prompts.plan_format import parse_plan
+from agent.prompts.profiles import load_profile
+from decoding.serving.chat_model import FastChatModel, rounds_of
+from tests.decoding.models.tiny_models import CHAT_TEMPLATE, tiny_checkpoint
+from tools.databases.database import Database
+
+QUESTION = "How many singers are from France, and which concerts did they sing in?"
+GENERATION = "{{ '<|im_start|>assistant\n' }}"
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    path = tiny_checkpoint(Path(tmp_path_factory.mktemp("model")) / "tiny", max_position_embeddings=8192)
+    return load_model(ModelChoice(str(path), profile="chat", dtype="fp32", temperature=1.0, decoder="prompt_lookup"))
+
+
+def test_an_untrained_model_writes_a_plan_and_sql(loaded: LoadedModel, database: Database) -> None:
+    """Greedily, since an untrained model that draws its tokens fills its limit with letters of a name."""
+    Conversation(toolbox := loaded.toolbox(database, AgentOptions(max_attempts=1, orders=1))).ask(QUESTION)
+    texts = {}
+    for step, call in toolbox.calls.items():
+        for form in (call.options["constraint"], None):
+            options = call.options | {"constraint": form, "temperature": 0.0}
+            texts[step, form is not None] = (
+                FastChatModel(decoder=loaded.decoder).invoke(list(call.messages), **options).text
+            )
+    assert texts["generate", True].lstrip().upper().startswith(("SELECT", "WITH"))
+    assert parse_plan(toolbox.profile.read_plan(texts["plan", True])).tables
+    assert toolbox.profile.read_sql(texts["generate", False]) == "" and "|" not in texts["plan", False][:200]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_every_method_writes_plain_decodings_text(loaded: LoadedModel, database: Database, temperature: float) -> None:
+    Conversation(toolbox := loaded.toolbox(database, AgentOptions(max_attempts=1, orders=1))).ask(QUESTION)
+    call, model = toolbox.calls["generate"], FastChatModel(decoder=loaded.decoder)
+    more = {"temperature": temperature, "max_new_tokens": 60, "options": {}}
+    names = ("plain", "jacobi_forcing", "adaptive", "lookahead", "prompt_lookup")
+    texts = {name: model.invoke(list(call.messages), **call.options | more | {"decoder": name}).text for name in names}
+    assert len(texts["plain"]) > 20 and set(texts.values()) == {texts["plain"]}
+
+
+def test_drafts_find_the_sql_that_the_plan_foretells(loaded: LoadedModel, database: Database) -> None:
+    """The model is untrained: its text is made the foretold one, by a constraint of that text alone."""
+    toolbox = loaded.toolbox(database, AgentOptions(max_attempts=1, orders=1))
+    Conversation(toolbox).ask(QUESTION)
+    told = [loaded.decoder.tokenizer.decode(ids) for ids in toolbox.calls["plan"].options["recall"].sequences]
+    assert told[0].startswith("plan: ")
+    sql = [loaded.decoder.tokenizer.decode(ids) for ids in toolbox.calls["generate"].options["recall"].sequences]
+    assert any(text.startswith("```sql\nSELECT") for text in sql)
+    drafted = rounds_of(FastChatModel(decoder=loaded.decoder).invoke(
+        list(toolbox.calls["generate"].messages), **toolbox.calls["generate"].options | {"decoder": "prompt_lookup"}
+    ))[0]  # fmt: skip
+    assert loaded.decoder.tokenizer.decode(drafted.draft_tokens).lstrip().startswith("SELECT")
+
+
+@pytest.mark.parametrize(
+    ("generation", "end"),
+    [
+        (GENERATION, "assistant\n```sql\n"),
+        ("{{ '<|im_start|>assistant\n<think>\n' }}", "<think>\n\n</think>\n\n```sql\n"),
+        (
+            GENERATION + "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}",
+            "\n\n</think>\n\n```sql\n",
+        ),
+    ],
+)
+def test_reasoning_models_begin_with_an_empty_thought(tmp_path: Path, generation: str, end: str) -> None:
+    path = tiny_checkpoint(tmp_path / "tiny")
+    template = CHAT_TEMPLATE.replace(GENERATION, generation)
+    (path / "chat_template.jinja").write_text(template)
+    model = FastChatModel(decoder=load_model(ModelChoice(str(path))).decoder)
+    prompt = model.prompt([HumanMessage("a question"), AIMessage("```sql\n")])
+    assert prompt.endswith(end) and prompt.count("think") <= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sql"),
+    [
+        ("<think>SELECT 1 FROM x? No.\n```sql\nSELECT 2\n```\n</think>\nSELECT 3", "SELECT 3"),
+        ("so SELECT 1 ...</think>```sql\nSELECT 3\n```", "SELECT 3"),
+        ("<think>It may be SELECT 1", ""),
+    ],
+)
+def test_thoughts_are_no_sql(text: str, sql: str) -> None:
+    assert load_profile("chat").read_sql(text) == sql
+
+
+def test_a_thought_is_no_plan() -> None:
+    said = "<think>plan: a | SELECT _</think>\nHere it is:\nplan: singer: age | SELECT MAX(_) FROM _\n"
+    assert load_profile("chat").read_plan(said) == "singer: age | SELECT MAX(_) FROM _"
+
+
+def test_examples_of_the_folder_are_shown_as_examples(loaded: LoadedModel, database: Database, tmp_path: Path) -> None:
+    (tmp_path / "terms.md").write_text("- star: a singer with a concert\n")
+    pairs = {
+        "How many stars are there?": "SELECT 1",
+        "Which singers are old?": "SELECT 2",
+        "What is the tax?": "SELECT 3",
+    }
+    (tmp_path / "examples.md").write_text("".join(f"## {q}\n\n```sql\n{sql}\n```\n\n" for q, sql in pairs.items()))
+    options = AgentOptions(max_attempts=1, orders=1, knowledge=read_knowledge(tmp_path))
+    Conversation(toolbox := loaded.toolbox(database, options)).ask("How many singers are stars?")
+    asked = str(toolbox.calls["plan"].messages[1].text)
+    assert "Example: How many stars are there?\nIts query: SELECT 1" in asked and "SELECT 3" not in asked
+    assert "Example: Which singers are old?\nIts query: SELECT 2" in asked
+    assert "Note: star: a singer with a concert" in asked and "Note: How many stars" not in asked
