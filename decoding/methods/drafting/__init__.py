@@ -1,4 +1,4 @@
-"""What methods share: tree builders, n-grams, the tokens that may be drafted, committed hidden states.
+"""What methods share: tree builders, n-grams, the tokens that may be drafted, committed hidden states, heads.
 
-Start at `trees`.
+Start at `trees`; `expected_tree`, `pooled` and `planned` are what guesses of several sources become.
 """

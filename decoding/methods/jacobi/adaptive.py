@@ -20,12 +20,12 @@ from decoding.engine.verify import Verdict
 from decoding.heads.head import Head
 from decoding.methods.drafting.chances import Chances, Rate
 from decoding.methods.drafting.expected_tree import Reached, expected_tree
+from decoding.methods.drafting.head_guesses import optional_head
 from decoding.methods.drafting.planned import Plan, Prices, planned
 from decoding.methods.drafting.pooled import pooled
 from decoding.methods.drafting.trees import Level, admitted, offered
 from decoding.methods.jacobi.copied import CopiedGuesses
 from decoding.methods.jacobi.foreseen import ForeseenGuesses
-from decoding.methods.jacobi.head_guesses import optional_head
 
 if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity

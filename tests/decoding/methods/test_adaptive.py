@@ -1,127 +1,21 @@
 """Guesses and masks are drafted where they are expected to pay."""
 
-from collections.abc import Mapping, Sequence
 from itertools import product
 
 import pytest
 import torch
 
-from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT
 from decoding.engine.recall import Recall
 from decoding.engine.records.metrics import text_tokens
-from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
 from decoding.methods.drafting.chances import Chances, Rate
-from decoding.methods.drafting.expected_tree import ExpectedTree, Reached, expected_tree
-from decoding.methods.drafting.planned import Prices, planned
-from decoding.methods.drafting.pooled import pooled
 from decoding.methods.jacobi.adaptive import Adaptive
 from decoding.methods.registry import load_method
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, OneOfTwo, counting, rounds_of
 from tests.decoding.methods.test_mask_tokens import MASK, trained
 from tests.decoding.models.doubles import NoAscent
 from tests.decoding.models.toy import VOCAB, ToyTarget
-
-SHARES = {(): {1: 0.6, 2: 0.3}, (1,): {3: 0.5, 4: 0.1}, (1, 3): {5: 0.9}, (2,): {3: 0.9}}
-
-
-def shares(nodes: Sequence[Reached]) -> list[Mapping[int, float]]:
-    return [SHARES.get(node.path, {}) for node in nodes]
-
-
-@pytest.mark.parametrize(
-    ("least", "budget", "room", "tokens", "parents"),
-    [
-        (0.28, 9, 9, [1, 2, 3], [ROOT, ROOT, 0]),  # 0.6, 0.3 and 0.30, equally probable ones in the order offered
-        (0.26, 9, 9, [1, 2, 3, 3, 5], [ROOT, ROOT, 0, 1, 2]),  # and 0.27 twice
-        (0.26, 2, 9, [1, 2], [ROOT, ROOT]),
-        (0.05, 9, 1, [1, 2], [ROOT, ROOT]),
-        (0.7, 9, 9, [], []),
-    ],
-)
-def test_the_tree_holds_the_prefixes_that_are_worth_their_rows(
-    least: float, budget: int, room: int, tokens: list[int], parents: list[int]
-) -> None:
-    tree = expected_tree(shares, least, budget, room, None)
-    assert (tree.tokens, tree.parents) == (tokens, parents)
-
-
-def test_only_the_best_of_a_level_are_asked_for_continuations() -> None:
-    asked = list[list[tuple[int, ...]]]()
-
-    def noting(nodes: Sequence[Reached]) -> list[Mapping[int, float]]:
-        asked.append([node.path for node in nodes])
-        return shares(nodes)
-
-    tree = expected_tree(noting, 0.05, 9, 9, None, width=1)
-    assert asked == [[()], [(1,)], [(1, 3)], [(1, 3, 5)]]
-    assert tree.tokens == [1, 2, 3, 5, 4], "what is not asked further stays in the tree"
-
-
-def test_a_guess_pays_for_the_tokens_that_are_forced_after_it() -> None:
-    """After 8 the constraint forces two tokens: three rows for one choice of the target."""
-    cursor = ConstraintCursor.start(OneOfTwo(forces=True), frozenset()).after(5).after(6).after(7)
-    assert not cursor.run
-
-    def eight(nodes: Sequence[Reached]) -> list[Mapping[int, float]]:
-        return [{} if node.path else {8: 0.9} for node in nodes]
-
-    trees = [expected_tree(eight, least, 9, 9, cursor) for least in (0.25, 0.35)]
-    assert (trees[0].tokens, trees[0].worths) == ([8, 9, 10], [pytest.approx(0.3)] * 3)
-    assert trees[0].gains == [0.0, 0.0, 0.9], "only the last leads to a choice"
-    assert not len(trees[1])
-
-
-def test_where_the_text_leaves_the_tree_sums_to_one() -> None:
-    ends = expected_tree(shares, 0.05, 9, 9, None).ends()
-    assert sum(ends) == pytest.approx(1.0)
-    assert ends[-1] == pytest.approx(0.1) and len(ends) == 7
-
-
-def test_masks_hang_where_the_text_leaves_the_tree() -> None:
-    tree = expected_tree(shares, 0.28, 9, 9, None)
-    draft = planned(tree, [0.5, 0.4], Prices(RowCosts.even(0.1), 1, 1, 1.0), [0.11], 9).draft((9, 9))
-    assert draft.tokens == (1, 2, 3, 9, 9, 9, 9, 9, 9)  # 0.1 at the root, 0.3 after each of the others
-    assert draft.parents == (ROOT, ROOT, 0, 0, 3, 1, 5, 2, 7)
-    assert draft.context == len(draft) and draft.masks == (9, 9)
-
-
-def a_chain(length: int) -> ExpectedTree:
-    """Each of its tokens is right with a probability of 0.8."""
-    return expected_tree(lambda nodes: [{1: 0.8} for _ in nodes], 0.001, length, length, None)
-
-
-def test_as_many_rows_as_the_price_says() -> None:
-    """A tile of 16 rows is filled, the next one is not begun; where every row is dear, few are taken."""
-    tiles, dear = RowCosts((1, 16, 17, 32), (1.0, 1.05, 2.0, 2.05)), RowCosts.even(0.2)
-    rows = {}
-    for name, costs in (("tiles", tiles), ("dear", dear), ("free", RowCosts.even(0.0))):
-        prices = Prices(costs, 1, 1, 2.0)
-        rows[name] = planned(a_chain(30), [], prices, prices.bars(30), 30).rows
-    assert rows == {"tiles": 15, "dear": 4, "free": 23}  # 0.8 ** 4 = 0.41 is above 2 * 0.2, and 0.8 ** 23 above LEAST
-
-
-@pytest.mark.parametrize("most", [0, 1, 5, 12])
-def test_never_more_rows_than_wanted(most: int) -> None:
-    prices = Prices(RowCosts.even(0.0), 1, 1, 2.0)
-    plan = planned(a_chain(12), [0.3, 0.2], prices, prices.bars(12), most)
-    assert plan.rows <= most and (plan.rows > most // 2 or not most)
-
-
-def test_every_prompt_takes_every_row() -> None:
-    alone, behind_five = (Prices(RowCosts.even(0.06), prompts, 1, 2.0) for prompts in (1, 5))
-    assert alone.bars(9) == [pytest.approx(0.12)]
-    assert behind_five.bars(9) == [pytest.approx(2.0 * 5 * 0.06 / 1.24)]
-    assert behind_five.steps(3) == pytest.approx((1 + 19 * 0.06) / 1.24)
-
-
-def test_agreement_raises_a_chance_and_dissent_lowers_it() -> None:
-    alone = pooled({7: 0.7}, {}, {})
-    agreed, refused = pooled({7: 0.7}, {7: 0.7, 8: 0.2}, {}), pooled({7: 0.7}, {8: 0.9}, {})
-    assert alone == {7: 0.7} and agreed[7] > 0.9 and refused[7] < 0.4 < refused[8]
-    both, one = pooled({}, {7: 0.6, 8: 0.3}, {7: 0.6, 8: 0.3}), pooled({}, {7: 0.6, 8: 0.3}, {})
-    assert both[7] > one[7] > one[8] and sum(both.values()) < 1.0
 
 
 def test_chances_and_rate_begin_at_the_prior_and_follow_what_is_seen() -> None:

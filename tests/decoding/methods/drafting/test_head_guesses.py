@@ -18,8 +18,8 @@ from decoding.engine.verify import Verdict
 from decoding.heads.head import HeadMismatch, HeadUnavailable
 from decoding.methods.cascade import Cascade
 from decoding.methods.drafting.expected_tree import Reached
+from decoding.methods.drafting.head_guesses import HeadGuesses, optional_head
 from decoding.methods.jacobi.adaptive import Adaptive
-from decoding.methods.jacobi.head_guesses import HeadGuesses, optional_head
 from decoding.methods.registry import load_method
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, rounds_of
 from tests.decoding.models.doubles import NoAscent
