@@ -74,7 +74,8 @@ class Chat:
         said = _THOUGHT.sub("", text)
         fenced = _FENCE.search(said)
         found = _STATEMENT.search(fenced.group(1) if fenced else said)
-        return found.group(0).strip().rstrip("`; \n") if found else ""
+        sql = found.group(0).strip().rstrip("`; \n") if found else ""
+        return sql + "`" * (sql.count("`") % 2)  # a name's last backtick stood right before the fence
 
 
 def schema_text(schema: Schema, budget: int = SCHEMA_CHARACTERS) -> str:

@@ -184,6 +184,7 @@ def test_text_from_people_and_data_stays_on_its_line_and_without_control_tokens(
         ("Here:\n```\nWITH a AS (SELECT 1) SELECT * FROM a\n``` ok", "WITH a AS (SELECT 1) SELECT * FROM a"),
         ("The query is SELECT name FROM singer", "SELECT name FROM singer"),
         ("SQLQuery: SELECT 1", "SELECT 1"),
+        ("SELECT `a` FROM t ORDER BY `b", "SELECT `a` FROM t ORDER BY `b`"),
         ("I cannot do that.", ""),
     ],
 )

@@ -19,6 +19,8 @@ from decoding.checkpoints.gguf import convert
 from decoding.checkpoints.model_config import Rope
 from decoding.checkpoints.resolve import base_sha256, load_config, read_weights, resolve
 from decoding.errors import ModelError, ModelUnavailable, UnsupportedModel
+from decoding.serving.load import load_text_decoder
+from decoding.serving.text_decoder import Settings
 from decoding.tokenizer.tokenizer import Tokenizer
 from tests.decoding.models.tiny_gguf import write_gguf
 from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
@@ -184,3 +186,19 @@ def test_each_pre_tokenizer_splits_digits_its_own_way(tmp_path: Path) -> None:
 def test_unknown_tensors_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="ffn_gate_exps"):
         convert.hub_name("blk.0.ffn_gate_exps.weight")
+
+
+@pytest.mark.parametrize("kind", [GGMLQuantizationType.Q4_K, GGMLQuantizationType.Q8_0])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_published_quantisations_run_in_int8(kind: GGMLQuantizationType, family: Family, tmp_path: Path) -> None:
+    """A file as people publish them is the model that it was made from, up to its own rounding; every method reads it alike."""
+    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "head_dim": 64}
+    original = tiny_checkpoint(tmp_path / "tiny", family, initializer_range=0.02, **sizes)
+    file = str(write_gguf(tmp_path / "tiny.gguf", original, kind))
+    ours, exact = dict(read_weights(resolve(file, silent))), dict(read_weights(original))
+    for name, tensor in exact.items():
+        worst = 0.5 if tensor.dim() < 2 else 0.15 if kind == GGMLQuantizationType.Q4_K else 0.01
+        assert (ours[name].float() - tensor).norm() <= worst * tensor.norm(), name
+    decoder = load_text_decoder(file, dtype="int8", device="cpu")
+    texts = [decoder.generate("one two", Settings(name, max_new_tokens=20)).tokens for name in ("plain", "jacobi")]
+    assert texts[0] == texts[1] and len(texts[0]) > 1

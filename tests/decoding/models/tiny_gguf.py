@@ -41,7 +41,7 @@ def write_gguf(
         array = _llama_cpp_order(name, tensor.float().numpy(), config)
         kind = quantization if array.ndim > 1 else gguf.GGMLQuantizationType.F32
         new_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        writer.add_tensor(str(new_name), quantize(array, kind), raw_dtype=kind)
+        writer.add_tensor(str(new_name), _quantised(array, kind), raw_dtype=kind)
     if rope_factors is not None:
         writer.add_tensor("rope_freqs.weight", rope_factors.astype(np.float32))
     writer.write_header_to_file()
@@ -49,6 +49,28 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _quantised(array: np.ndarray[Any, Any], kind: gguf.GGMLQuantizationType) -> np.ndarray[Any, Any]:
+    return k_blocks(array) if kind == gguf.GGMLQuantizationType.Q4_K else quantize(array, kind)
+
+
+def k_blocks(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Rows of a multiple of 256 numbers in Q4_K, which the `gguf` package reads but does not write: 4 bits a number, 6 bits for
+    scale and minimum of 32 numbers, half floats for those of 256 (`block_q4_K` in llama.cpp's ggml-common.h)."""
+    parts = array.astype(np.float32).reshape(-1, 8, 32)
+    least = -np.minimum(parts.min(axis=2), 0)
+    step = (parts.max(axis=2) + least) / 15
+    scale, offset = (np.maximum(each.max(axis=1), 1e-8).astype(np.float32)[:, None] / 63 for each in (step, least))
+    steps, leasts = (np.rint(a / b).astype(np.uint8) for a, b in ((step, scale), (least, offset)))
+    width = np.maximum(scale * steps, 1e-12)[:, :, None]
+    levels = np.clip(np.rint((parts + (offset * leasts)[:, :, None]) / width), 0, 15).astype(np.uint8)
+    first = (steps[:, :4] | (steps[:, 4:] >> 4 << 6), leasts[:, :4] | (leasts[:, 4:] >> 4 << 6))
+    packed = np.concatenate([*first, (steps[:, 4:] & 15) | (leasts[:, 4:] & 15) << 4], axis=1)
+    pairs = levels.reshape(-1, 4, 2, 32)
+    quants = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(-1, 128)
+    halves = np.concatenate([scale, offset], axis=1).astype(np.float16).view(np.uint8)
+    return np.concatenate([halves, packed, quants], axis=1).reshape(len(array), -1)
 
 
 def _llama_cpp_order(name: str, array: np.ndarray[Any, Any], config: dict[str, Any]) -> np.ndarray[Any, Any]:
