@@ -8,7 +8,7 @@ import os
 import pickle
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -60,9 +60,10 @@ class PeerProcess:
         self.names: tuple[str, ...] = self._heard()
 
     def __call__(self, ask: Ask) -> tuple[list[int], float, float]:
-        """New tokens, milliseconds to the first, and to the last."""
+        """New tokens, milliseconds to the first, and to the last. Raises ModelError if the process has died."""
         start = perf_counter()
-        self._child.tell(ask)
+        with suppress(OSError):  # what it cannot be told, it will not answer
+            self._child.tell(ask)
         tokens, first_ms = self._heard()
         return tokens, first_ms, 1e3 * (perf_counter() - start)
 
@@ -118,18 +119,33 @@ def run_peers(
     prompts: Sequence[Prompt],
     max_new_tokens: int,
     on_run: Callable[[Run], None] = lambda run: None,
+    on_death: Callable[[ModelError], None] = lambda error: None,
 ) -> list[Run]:
-    """Run every peer on every prompt, in turns; a peer's `Run` has no rounds."""
+    """Run every peer on every prompt, in turns; a peer's `Run` has no rounds.
+
+    A process that dies is left out with all of its peers, and `on_death` is called with the reason.
+    """
     runs: list[Run] = []
+    alive = list(peers)
     for index, prompt in enumerate([prompts[0], *prompts]):  # the first is a warm-up
         ids = tuple(decoder.tokenizer.encode(prompt.text))
-        for ask, name in [(each, name) for each in peers for name in each.names]:
-            tokens, prefill_ms, wall_ms = ask(Ask(name, ids, max_new_tokens))
-            run = Run(max(index - 1, 0), name, tuple(tokens), (), wall_ms, prefill_ms)
-            if index:
+        for process in list(alive):
+            try:
+                done = [_asked(process, Ask(name, ids, max_new_tokens), max(index - 1, 0)) for name in process.names]
+            except ModelError as error:
+                alive.remove(process)
+                runs = [run for run in runs if run.decoder not in process.names]
+                on_death(error)
+                continue
+            for run in done if index else ():
                 runs.append(run)
                 on_run(run)
     return runs
+
+
+def _asked(process: Callable[[Ask], tuple[list[int], float, float]], ask: Ask, prompt: int) -> Run:
+    tokens, prefill_ms, wall_ms = process(ask)
+    return Run(prompt, ask.peer, tuple(tokens), (), wall_ms, prefill_ms)
 
 
 def time_plain_step(

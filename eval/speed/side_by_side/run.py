@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from agent.assemble import LoadedModel, ModelChoice, load_model
+from decoding.errors import ModelError
 from decoding.serving.text_decoder import Settings, TextDecoder
 from decoding.targets.own_thread import in_own_thread
 from eval.datasets.official import Example
@@ -51,7 +52,7 @@ def benchmark(
         say("measuring the floor")
         floor = in_own_thread(lambda: measure_floor(decoder))
         runs = run_bench(decoder, prompts, methods, on_run)
-        more = _beside_peers(decoder, prompts, settings.max_new_tokens, runs, on_run, out) if peers else {}
+        more = _beside_peers(decoder, prompts, settings.max_new_tokens, runs, on_run, out, say) if peers else {}
     summary = {
         **_circumstances(decoder, choice),
         "temperature": settings.temperature,
@@ -85,12 +86,19 @@ def _beside_peers(
     runs: list[Run],
     on_run: Callable[[Run], None],
     out: Path,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Add the peers' runs, and time a plain step of ours and of transformers'."""
+    """Add the peers' runs, and time a plain step of ours and of transformers'. `died`: why a peer's rows are missing."""
+    died: list[str] = []
+
+    def on_death(error: ModelError) -> None:
+        died.append(str(error))
+        say(str(error))
+
     with peers_of(decoder, out, limit) as peers:
-        runs += run_peers(peers, decoder, prompts, limit, on_run)
+        runs += run_peers(peers, decoder, prompts, limit, on_run, on_death)
         step = time_plain_step(peers[0], decoder)
-    return {"plain_step": asdict(step) | {"ratio": step.ratio}}
+    return {"plain_step": asdict(step) | {"ratio": step.ratio}, "died": died}
 
 
 def _circumstances(decoder: TextDecoder, choice: ModelChoice) -> dict[str, Any]:

@@ -103,6 +103,21 @@ def test_a_peer_that_dies_says_so(decoder: TextDecoder, tmp_path: Path) -> None:
         PeerProcess("transformers", broken)
 
 
+def test_a_peer_that_dies_on_the_way_is_left_out_and_the_others_go_on(decoder: TextDecoder) -> None:
+    """llama.cpp ended with a segmentation fault in the middle of a run, which was lost."""
+    dying, lasting = (PeerProcess("transformers", peer_model(decoder, 8)) for _ in range(2))
+    lasting.names = ("transformers_prompt_lookup",)
+    dying.names = ("transformers",)
+    died: list[ModelError] = []
+    try:
+        killed = run_peers([dying, lasting], decoder, PROMPTS, 8, lambda run: dying._child.kill(), died.append)
+    finally:
+        dying.close()
+        lasting.close()
+    assert [run.decoder for run in killed] == ["transformers_prompt_lookup"] * len(PROMPTS)
+    assert len(died) == 1 and "the peer transformers died" in str(died[0])
+
+
 def test_the_command_begins_with_the_floor_and_ends_with_one_line_of_json(invented: Path, tmp_path: Path) -> None:
     entries = [{"db_id": "library", "question": "Which authors are there?", "query": "SELECT name FROM author"}]
     (invented / "dev.json").write_text(json.dumps(entries))
