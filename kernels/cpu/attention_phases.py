@@ -5,11 +5,9 @@ import math
 import numpy as np
 
 from kernels.cpu.emit import get, get_int, get_long, kernel, put
-from kernels.cpu.job import GROUP_ROWS, PAGE
-from kernels.cpu.memory import LINE
+from kernels.cpu.job import GROUP_ROWS, LINE, PAGE
 from kernels.cpu.product_phases import product, rescaled
-from kernels.cpu.rope import norm, rotate
-from kernels.cpu.row_phases import copy, epsilon
+from kernels.cpu.row_phases import copy, epsilon, norm, rotate
 from kernels.cpu.threads import claim, finish, wait
 from kernels.cpu.tree_attention import attend
 

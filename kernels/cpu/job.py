@@ -1,8 +1,9 @@
-"""What a forward is told: sizes and addresses of a model, and of the rows and buffers of one forward.
+"""What a forward is told: sizes and addresses of a model, and of the rows and buffers of one forward; and arrays for it.
 
 Like `team` and `processor` this imports no numba: what is compiled already is called without it.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,9 @@ MATRICES = 4  # of a layer: qkv, attention's output, gate and up, down
 PHASES = 9  # of a layer, at most
 GROUP_ROWS = 32  # whose sums are rescaled while they are in the first cache: two rows of matrix tiles
 HALF_BLOCK = BLOCK // 2  # gates of a block, and as many ups
+# Bytes of a line of the cache, at which the kernels' arrays begin. numpy's own begin 16 bytes behind one, so that every
+# vector of 64 bytes would lie across two lines, and so would every row of a matrix tile.
+LINE = 64
 
 
 class Model(NamedTuple):
@@ -92,3 +96,19 @@ def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:
         else:
             numbers.append(int(np.float32(value).view(np.int32)) if isinstance(value, float) else int(value))
     return np.array(numbers, np.int64)
+
+
+def aligned(shape: int | Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Like `np.empty`."""
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    room = np.empty(size + LINE, np.uint8)
+    first = -room.__array_interface__["data"][0] % LINE
+    return room[first : first + size].view(kind).reshape(shape)
+
+
+def aligned_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Like `array.copy()`."""
+    copy = aligned(array.shape, array.dtype)
+    copy[...] = array
+    return copy

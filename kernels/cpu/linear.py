@@ -10,12 +10,9 @@ import numpy.typing as npt
 
 from kernels.cpu.emit import get, get_byte, get_long, kernel, put, put_byte, put_int
 from kernels.cpu.int8_products import products, products_reference
-from kernels.cpu.job import BLOCK, GROUP_ROWS
-from kernels.cpu.memory import LINE
-from kernels.cpu.quantize import hadamard, hadamard_reference, quantize, quantize_reference
-from kernels.cpu.rescale import rescale
-from kernels.cpu.rope import norm, norm_reference
-from kernels.cpu.row_phases import copy
+from kernels.cpu.job import BLOCK, GROUP_ROWS, LINE
+from kernels.cpu.quantize import hadamard, hadamard_reference, quantize, quantize_reference, rescale
+from kernels.cpu.row_phases import copy, norm, norm_reference
 
 _EIGHTH, _ONE = np.float32(0.125), np.float32(1.0)
 _STEP, _LANES = 4, 16  # inputs and outputs of 64 packed bytes

@@ -3,7 +3,7 @@
 from kernels.cpu.emit import get, get_long, kernel, put
 from kernels.cpu.int8_products import products
 from kernels.cpu.job import BLOCK, GROUP_ROWS, HALF_BLOCK
-from kernels.cpu.rescale import rescale
+from kernels.cpu.quantize import rescale
 from kernels.cpu.swiglu import swiglu
 from kernels.cpu.threads import claim, finish, wait
 

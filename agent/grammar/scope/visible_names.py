@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-from agent.grammar.scope.scope import LONG_FROM, MAX_SOURCES, Catalog, FromItem, Owed, Relation, Scope
+from agent.grammar.scope.scope import LONG_FROM, Catalog, FromItem, Owed, Relation, Scope
 from tools.schema import ColumnRef
 
 _NEW = "\0"  # stands for a name that nobody uses
@@ -177,9 +177,7 @@ def owed_aliases(scope: Scope, relation: Relation) -> frozenset[str]:
 
 
 def other_alias_possible(scope: Scope, relation: Relation) -> bool:
-    """Whether `relation` may have an alias that is not owed: while some is, only up to `MAX_SOURCES`."""
-    if scope.owed and len(scope.sources) >= MAX_SOURCES:
-        return False
+    """Whether `relation` may have an alias that is not owed."""
     return scope.bound(relation, _NEW) is not None
 
 

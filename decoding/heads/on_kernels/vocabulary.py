@@ -18,8 +18,8 @@ from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import padded
 from kernels.cpu.draft_tokens import Vocabulary
+from kernels.cpu.job import aligned
 from kernels.cpu.linear import Matrix, linear_scratch
-from kernels.cpu.memory import aligned
 
 
 class PackedRows:

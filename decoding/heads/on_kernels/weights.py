@@ -13,9 +13,8 @@ from decoding.targets.int8.buffers import Angles, address
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import Arrays, padded
 from kernels.cpu.head_layer import Layer
-from kernels.cpu.job import PAGE, table_of
+from kernels.cpu.job import PAGE, aligned, table_of
 from kernels.cpu.linear import Matrix, linear_scratch
-from kernels.cpu.memory import aligned
 
 Record = TypeVar("Record", bound=tuple[Any, ...])
 

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decoding.targets.int8.pages import Pages
-from kernels.cpu.job import CHUNK, GROUP_ROWS, PAGE, Job, Model
-from kernels.cpu.memory import LINE, aligned
+from kernels.cpu.job import CHUNK, GROUP_ROWS, LINE, PAGE, Job, Model, aligned
 
 _FEW_ROWS = 64
 

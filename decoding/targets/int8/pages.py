@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kernels.cpu.job import PAGE
-from kernels.cpu.memory import aligned, aligned_copy
+from kernels.cpu.job import PAGE, aligned, aligned_copy
 
 Page = npt.NDArray[np.float32]  # [layers * kv_heads, 2, PAGE * dim]: keys [dim, PAGE], then values [PAGE, dim]
 

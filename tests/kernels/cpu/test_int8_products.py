@@ -9,7 +9,7 @@ from llvmlite import binding, ir
 
 from kernels.cpu.int8_products import _EMITTERS, pack, products_of, products_reference, unpack
 from kernels.cpu.processor import Variant, variant
-from kernels.cpu.rescale import rescale
+from kernels.cpu.quantize import rescale
 
 BEST = variant()
 pytestmark = pytest.mark.skipif(BEST is None, reason="the processor has neither AVX2 nor better")

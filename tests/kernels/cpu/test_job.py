@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernels.cpu.memory import LINE, aligned, aligned_copy
+from kernels.cpu.job import LINE, aligned, aligned_copy
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [(1, np.uint8), ((3, 5), np.float32), ((2, 7, 9), np.int64), ((0, 4), np.int8)])
