@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernels.cpu import quantize, rope, swiglu
+from kernels.cpu import quantize, row_phases, swiglu
 from kernels.cpu.emit import add_floats, kernel, largest
 from kernels.cpu.processor import variant
 from kernels.cpu.weighted_sums import rows_times, weighted_sums, weighted_sums_reference
@@ -35,10 +35,10 @@ def test_norms_sum_in_the_order_of_the_reference() -> None:
     x[:, 570:] = 0
     found = [quantize.norm_factor(row.ctypes.data, 576, 570, 1e-5) for row in x]
     np.testing.assert_array_equal(np.array(found, np.float32), quantize.norm_factor_reference(x, 570, 1e-5))
-    weight, want = random(576, seed=1), rope.norm_reference(x, 570, 1e-5, np.ones(576, np.float32))
+    weight, want = random(576, seed=1), row_phases.norm_reference(x, 570, 1e-5, np.ones(576, np.float32))
     want *= weight
     for row in x:
-        rope.norm(row.ctypes.data, 576, 570, 1e-5, weight.ctypes.data)
+        row_phases.norm(row.ctypes.data, 576, 570, 1e-5, weight.ctypes.data)
     np.testing.assert_allclose(x, want, rtol=1e-5)
 
 
@@ -77,9 +77,9 @@ def test_gates_over_their_whole_range() -> None:
 def test_rotation(half: int) -> None:
     heads, angles = random(3, 2 * half), random(3, half, seed=1)
     cos, sin = np.cos(angles), np.sin(angles)
-    want = rope.rotate_reference(heads, cos, sin, 0.3)
+    want = row_phases.rotate_reference(heads, cos, sin, 0.3)
     for row in range(3):
-        rope.rotate(heads[row].ctypes.data, half, cos[row].ctypes.data, sin[row].ctypes.data, np.float32(0.3))
+        row_phases.rotate(heads[row].ctypes.data, half, cos[row].ctypes.data, sin[row].ctypes.data, np.float32(0.3))
     np.testing.assert_array_equal(heads, want)
 
 
