@@ -30,16 +30,21 @@ def random_statement(schema: Schema, dialect: str, seed: int, length: int = 120)
 
 
 def choices(position: Position, dice: random.Random, without: str = ";") -> list[tuple[str, str]]:
-    """One choice per keyword and mark, a few per set of names."""
+    """`offers`, of which there must be some."""
+    found = offers(position, dice, without)
+    assert found or position.complete, "a position that leads nowhere"
+    return found
+
+
+def offers(position: Position, dice: random.Random, without: str = ";") -> list[tuple[str, str]]:
+    """One choice per keyword and mark, a few per set of names; none at a dead end."""
     frontier = position.frontier
     found = [("word" if text[0].isalpha() else "operator", text) for text in frontier.fixed if text != without]
     for _, words, _ in frontier.names:
         spelled = [written for _, written in words.words.values()]
         found += [(_kind(text), text) for text in dice.sample(spelled, min(4, len(spelled)))]
     found += [("word", f"x{dice.randrange(100)}") for _ in frontier.fresh[:1]]
-    found += [("number", "1")] * bool(frontier.numbers) + [("string", "'a'")] * bool(frontier.strings)
-    assert found or position.complete, "a position that leads nowhere"
-    return found
+    return found + [("number", "1")] * bool(frontier.numbers) + [("string", "'a'")] * bool(frontier.strings)
 
 
 def _kind(text: str) -> str:

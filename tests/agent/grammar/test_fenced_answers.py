@@ -15,7 +15,7 @@ from agent.grammar.word_sets import lowered
 from agent.prompts.plan_format import parse_plan
 from agent.prompts.profiles.profile import Form
 from decoding.tokenizer.tokenizer import Tokenizer
-from tests.agent.grammar.random_statements import choices
+from tests.agent.grammar.random_statements import offers
 from tests.agent.grammar.test_grammar import SCHEMA, STOP, reference
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.linking.match_values import ValueMatch
@@ -104,9 +104,9 @@ def wander(position: Position, seed: int, most: int, without: str = ";") -> list
     """Lexemes at random: until the text may end once it is longer than `FENCE.long`, and `most` at most."""
     words, dice = list[str](), random.Random(seed)
     while len(words) < most and not (position.complete and len(words) >= (FENCE.long or 0)):
-        offered = list(choices(position, dice, without))
-        if not offered:
-            break
+        offered = offers(position, dice, without)
+        if not offered:  # aliases may be used up where they are owed; such a dead end is no end
+            return words if position.complete else [*words, *[""] * most]
         kind, text = dice.choice(offered)
         after = position.after(kind, lowered(text))
         if after is not None:  # otherwise a new name that is taken
