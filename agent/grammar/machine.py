@@ -14,7 +14,8 @@ from agent.grammar.rules.conditions import CONDITIONS
 from agent.grammar.rules.notation import Fixed, Grammar, Rule, Sequence, Symbol, compile_grammar
 from agent.grammar.rules.plan_rules import PLAN, PLAN_ACTIONS, PLAN_TERMINALS
 from agent.grammar.rules.sql_rules import COMMON, DUCKDB, SQLITE
-from agent.grammar.rules.terminals import TERMINALS, Action, Choice, End, Fresh, Names, Number, String
+from agent.grammar.rules.symbols import Action, Choice, End, Fresh, Names, Number, String
+from agent.grammar.rules.terminals import TERMINALS
 from agent.grammar.scope.scope import Catalog, Scope
 from agent.grammar.word_sets import WordSet, keyword_set
 

@@ -182,8 +182,8 @@ async def _counted(
 
 async def _first(pieces: AsyncGenerator["Piece | Generation", None]) -> "Piece | Generation":
     """The first piece. Raises BadRequest for what the request cannot have."""
-    from decoding.engine.loop import PromptTooLong
     from decoding.engine.method import UnknownMethod
+    from decoding.engine.target import PromptTooLong
 
     try:
         return await anext(pieces)

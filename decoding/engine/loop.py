@@ -23,7 +23,7 @@ from decoding.engine.recall import Recall
 from decoding.engine.records.rounds import FinishReason, Round
 from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget, Scores, Work
+from decoding.engine.target import AnyTarget, Scores, Work, room_after
 from decoding.engine.verify import Verdict, verify
 
 Done = TypeVar("Done")
@@ -49,10 +49,6 @@ class Request:
     @property
     def prompts(self) -> tuple[tuple[int, ...], ...]:
         return (self.prompt, *self.other_prompts)
-
-
-class PromptTooLong(ValueError):
-    """The prompt leaves no room for a single new token."""
 
 
 def decode(
@@ -113,7 +109,7 @@ class Decoding:
     def __init__(self, index: int, target: AnyTarget, request: Request, opened: ExitStack) -> None:
         self.index, self._target, self._request = index, target, request
         self._tokens = list(request.prompt)
-        self.room = min(request.max_new_tokens, *(_room(prompt, target) for prompt in request.prompts))
+        self.room = min(request.max_new_tokens, *(room_after(prompt, target) for prompt in request.prompts))
         request.method.meet(target, request.identity)
         self._sequences = Ensemble(target, request.prompts, request.sampler, request.method.taps, opened)
         self._pending = self._tokens[self._sequences.cached :]
@@ -295,10 +291,3 @@ class Decoding:
     def _append(self, tokens: list[int]) -> None:
         self._tokens += tokens
         self.room -= len(tokens)
-
-
-def _room(prompt: Sequence[int], target: AnyTarget) -> int:
-    """How many tokens fit after the prompt. Raises PromptTooLong."""
-    if not 0 < len(prompt) < target.max_length:
-        raise PromptTooLong(f"the prompt has {len(prompt)} tokens; the model takes 1 to {target.max_length - 1}")
-    return target.max_length - len(prompt)

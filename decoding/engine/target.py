@@ -207,3 +207,14 @@ class Target(Protocol[Opened]):
 
 
 AnyTarget = Target[Any]
+
+
+class PromptTooLong(ValueError):
+    """The prompt leaves no room for a single new token."""
+
+
+def room_after(prompt: Sequence[int], target: AnyTarget) -> int:
+    """How many tokens fit after the prompt. Raises PromptTooLong."""
+    if not 0 < len(prompt) < target.max_length:
+        raise PromptTooLong(f"the prompt has {len(prompt)} tokens; the model takes 1 to {target.max_length - 1}")
+    return target.max_length - len(prompt)

@@ -10,8 +10,8 @@ from typing import Literal
 from agent.assemble import LoadedModel
 from agent.conversation.conversation import Answer, Conversation
 from agent.graph.toolbox import AgentOptions
-from decoding.engine.loop import PromptTooLong
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import PromptTooLong
 from eval.datasets.official import Example
 from eval.predict.described_database import open_described
 from eval.predict.record import Prediction

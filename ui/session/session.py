@@ -15,8 +15,8 @@ from agent.graph.toolbox import StopSignal, Toolbox
 from agent.observe.audit import Trail
 from agent.observe.events import Asked, Event, Failed, Judged, Ran
 from agent.state import Reading
-from decoding.engine.loop import PromptTooLong
 from decoding.engine.recall import Recall
+from decoding.engine.target import PromptTooLong
 from decoding.errors import ModelError
 from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from agent.grammar.rules.notation import Symbol
-from agent.grammar.rules.terminals import MAX_PARENTHESES, Action
+from agent.grammar.rules.symbols import Action
+from agent.grammar.rules.terminals import MAX_PARENTHESES
 from agent.grammar.scope.scope import MAX_DEPTH, MAX_JOINTS, MAX_ON_JOINTS, MAX_SOURCES, Nature, Output, Relation, Scope
 from agent.grammar.scope.visible_names import fitting, join_ends, shared_columns, tables
 

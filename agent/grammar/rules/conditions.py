@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from agent.grammar.rules.notation import Fixed, Rule, Symbol
-from agent.grammar.rules.terminals import Choice, Names, Number, Step, String, named
+from agent.grammar.rules.symbols import Choice, Names, Number, Step, String
+from agent.grammar.rules.terminals import named
 from agent.grammar.scope import visible_names
 from agent.grammar.scope.facts import Facts
 from agent.grammar.scope.scope import Scope

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from agent.grammar.rules.actions import never, room
 from agent.grammar.rules.notation import Symbol
-from agent.grammar.rules.terminals import Action, End, Names, Step
+from agent.grammar.rules.symbols import Action, End, Names, Step
 from agent.grammar.scope.callable_functions import FUNCTIONS
 from agent.grammar.scope.facts import Facts
 from agent.grammar.scope.scope import Catalog, FromItem, Relation, Scope

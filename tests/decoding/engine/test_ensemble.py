@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from decoding.engine.loop import PromptTooLong, Request, decode
+from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.records.metrics import measure
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import PromptTooLong
 from decoding.methods.registry import METHODS, load_method
 from tests.decoding.models.doubles import Fuzz, NoAscent
 from tests.decoding.models.random_heads import ready_method

@@ -7,12 +7,13 @@ import torch
 
 import decoding.engine.loop as engine
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.loop import PromptTooLong, Request, decode
+from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.recall import Recall
 from decoding.engine.records.metrics import measure, text_tokens
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import PromptTooLong
 from decoding.engine.verify import Verdict, verify
 from decoding.methods.registry import METHODS, load_method
 from tests.decoding.models.doubles import AlwaysWrong, Blank, Fuzz, NoAscent, Oracle, TappedHead

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from decoding.engine.draft import Draft
-from decoding.engine.loop import Decoding, PromptTooLong, Request, advance, decode
+from decoding.engine.loop import Decoding, Request, advance, decode
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Scores
+from decoding.engine.target import PromptTooLong, Scores
 from decoding.methods.registry import load_method
 from decoding.serving.batcher import Batcher
 from decoding.serving.load import load_text_decoder

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessageChunk, HumanMessage, SystemMessage
 
-from decoding.engine.loop import PromptTooLong
 from decoding.engine.method import UnknownMethod
+from decoding.engine.target import PromptTooLong
 from decoding.methods.registry import METHODS
 from decoding.serving.chat_model import FastChatModel, rounds_of
 from decoding.serving.model_queue import ModelQueue, QueueFull, Stopped

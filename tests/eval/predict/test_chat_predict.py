@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.graph.toolbox import AgentOptions
-from decoding.engine.loop import PromptTooLong
+from decoding.engine.target import PromptTooLong
 from eval.accuracy.run import evaluate
 from eval.datasets.official import Example, database_file
 from eval.datasets.registry import by_database, in_order
