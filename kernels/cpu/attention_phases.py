@@ -71,20 +71,40 @@ def _plane(model, layer, kv_head):  # type: ignore[no-untyped-def]
 
 @kernel
 def attention(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyped-def]
-    """A tile of a sequence's rows and one head of keys at a time; single heads of queries where threads would idle."""
-    group = model.heads // model.kv_heads
-    some = group if job.tile_count * model.kv_heads >= 2 * job.threads else 1
-    pieces = job.tile_count * (model.heads // some)
+    """A tile of a sequence's rows and one head of keys at a time; single heads of queries where threads would idle.
+
+    Of a sequence's few rows, a thread takes all tiles of a head of keys, so that one thread alone reads these keys and values.
+    """
+    group, tiles, whole = model.heads // model.kv_heads, job.tile_count, _whole_heads(model, job)
+    rest = model.kv_heads - whole
+    some = group if tiles * rest >= 2 * job.threads else 1
+    ways = rest * group // some
+    pieces = whole + tiles * ways
     unit = claim(sync, phase)
     while unit < pieces:
-        tile, first_head = unit // (model.heads // some), unit % (model.heads // some) * some
-        _attend_tile(model, job, layer, tile, first_head, some, _plane(model, layer, first_head // group), scratch)
+        if unit < whole:
+            for tile in range(tiles):
+                _attend_tile(model, job, layer, tile, unit * group, group, scratch)
+        else:
+            tile, way = (unit - whole) // ways, (unit - whole) % ways
+            _attend_tile(model, job, layer, tile, whole * group + way * some, some, scratch)
         unit = finish(sync, phase)
     wait(sync, phase, pieces)
 
 
 @kernel
-def _attend_tile(model, job, layer, tile, first_head, heads, plane, scratch):  # type: ignore[no-untyped-def]
+def _whole_heads(model, job):  # type: ignore[no-untyped-def]
+    """How many heads of keys go to one thread each, as many to each thread: none where there are several sequences or many
+    tiles, which keep threads equally busy.
+    """
+    last = job.tile_count - 1
+    is_alone = get_int(job.tiles, 0) == get_int(job.tiles, 3 * last)
+    return model.kv_heads // job.threads * job.threads if is_alone and last < 2 * job.threads - 1 else 0
+
+
+@kernel
+def _attend_tile(model, job, layer, tile, first_head, heads, scratch):  # type: ignore[no-untyped-def]
+    plane = _plane(model, layer, first_head // (model.heads // model.kv_heads))
     part = job.parts + 48 * get_int(job.tiles, 3 * tile)
     first, stop = get_int(job.tiles, 3 * tile + 1), get_int(job.tiles, 3 * tile + 2)
     start, width = get_long(part, 0) + first, heads * model.dim

@@ -56,6 +56,15 @@ def store(b: Any, value: Any, base: Any, *offsets: Any) -> None:
     b.store(value, pointer(b, base, *offsets, to=value.type)).align = 1
 
 
+def prefetch(b: Any, base: Any, *offsets: Any) -> None:
+    """Ask for a line of memory that will be read soon, wherever it is: an address that is not valid does no harm."""
+    kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+    name = "llvm.prefetch.p0"
+    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    is_write, locality, is_data = (ir.Constant(I32, value) for value in (0, 2, 1))
+    b.call(function, [pointer(b, base, *offsets, to=I8), is_write, locality, is_data])
+
+
 def fma(b: Any, x: Any, y: Any, z: Any) -> Any:
     """x * y + z, rounded once."""
     return _elementwise(b, "llvm.fma", x, y, z)

@@ -35,10 +35,12 @@ def attend(  # type: ignore[no-untyped-def]
     result.
     """
     limit, outputs = before + stop, (stop - first) * heads
-    for page in range((limit + PAGE - 1) // PAGE):
-        keys = get_long(pages, page) + plane
+    pages_used = (limit + PAGE - 1) // PAGE
+    ahead = get_long(pages, 0) + plane
+    for page in range(pages_used):
+        keys, ahead = ahead, _ahead(pages, page, pages_used, plane, dim)
         weighted_sums(
-            queries, 4 * dim, outputs, keys, _ROW_BYTES, dim, scores + page * _ROW_BYTES, s_stride, PAGE, False
+            queries, 4 * dim, outputs, keys, _ROW_BYTES, dim, scores + page * _ROW_BYTES, s_stride, PAGE, False, ahead
         )
     for output in range(outputs):
         row = first + output // heads
@@ -46,14 +48,20 @@ def attend(  # type: ignore[no-untyped-def]
         total = before + get_int(counts, row)
         weight = _softmax(scores + output * s_stride, before, total, limit, ancestors, sums + 4 * outputs)
         put(sums, output, np.float32(1.0) / weight)
-    for page in range((limit + PAGE - 1) // PAGE):
-        values = get_long(pages, page) + plane + _ROW_BYTES * dim
+    for page in range(pages_used):
+        values, ahead = ahead, _ahead(pages, page, pages_used, plane + _ROW_BYTES * dim, dim)
         weights, some = scores + page * _ROW_BYTES, min(PAGE, limit - page * PAGE)
-        weighted_sums(weights, s_stride, outputs, values, 4 * dim, some, mixed, 4 * dim, dim, page > 0)
+        weighted_sums(weights, s_stride, outputs, values, 4 * dim, some, mixed, 4 * dim, dim, page > 0, ahead)
     for output in range(outputs):
         share = get(sums, output)
         for i in range(output * dim, (output + 1) * dim):
             put(mixed, i, get(mixed, i) * share)
+
+
+@kernel
+def _ahead(pages, page, count, plane, dim):  # type: ignore[no-untyped-def]
+    """What is read after a page's keys or values, which begin `plane` into it: the next page's, or the first page's values."""
+    return get_long(pages, page + 1) + plane if page + 1 < count else get_long(pages, 0) + plane + _ROW_BYTES * dim
 
 
 @kernel

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from kernels.cpu.emit import F32, LANES, constant, fma, intrinsic, kernel, load, loop, splat, store
+from kernels.cpu.emit import F32, LANES, constant, fma, intrinsic, kernel, load, loop, prefetch, splat, store
 from kernels.cpu.processor import variant
 
 _HAS_32_REGISTERS = variant() in ("amx_int8", "avx512_vnni")
@@ -31,7 +31,7 @@ def weighted_sums_reference(
 
 
 def _tile_kernel(outputs: int, wide: int) -> Any:
-    """out[outputs, 16 wide] of one tile, all in registers until the end."""
+    """out[outputs, 16 wide] of one tile, all in registers until the end. ahead: rows that are read soon."""
 
     @intrinsic
     def tile(
@@ -44,9 +44,10 @@ def _tile_kernel(outputs: int, wide: int) -> Any:
         out: Any,
         o_stride: Any,
         add: Any,
+        ahead: Any,
     ) -> Any:
         def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
-            weights, w_stride, rows, r_stride, count, out, o_stride, add = arguments
+            weights, w_stride, rows, r_stride, count, out, o_stride, add, ahead = arguments
             starts = [b.mul(w_stride, constant(i)) for i in range(outputs)]
             places = [
                 (b.mul(o_stride, constant(i)), constant(4 * LANES * v)) for i in range(outputs) for v in range(wide)
@@ -60,6 +61,8 @@ def _tile_kernel(outputs: int, wide: int) -> Any:
             def body(index: Any, sums: list[Any]) -> list[Any]:
                 at = b.mul(index, r_stride)
                 parts = [load(b, rows, at, constant(4 * LANES * v)) for v in range(wide)]
+                for v in range(wide):
+                    prefetch(b, ahead, at, constant(4 * LANES * v))
                 step = b.mul(index, constant(4))
                 spread = [splat(b, load(b, weights, start, step, kind=F32)) for start in starts]
                 before = iter(sums)
@@ -71,7 +74,7 @@ def _tile_kernel(outputs: int, wide: int) -> Any:
             return context.get_dummy_value()
 
         word, size = types.intp, types.intp
-        return types.void(word, size, word, size, size, word, size, types.boolean), codegen
+        return types.void(word, size, word, size, size, word, size, types.boolean, word), codegen
 
     return tile
 
@@ -82,34 +85,38 @@ _four, _five, _six = _tiles[3:] if _HAS_32_REGISTERS else _tiles
 
 
 @kernel
-def weighted_sums(weights, w_stride, outputs, rows, r_stride, count, out, o_stride, columns, add):  # type: ignore[no-untyped-def]
+def weighted_sums(  # type: ignore[no-untyped-def]
+    weights, w_stride, outputs, rows, r_stride, count, out, o_stride, columns, add, ahead
+):
     """out[outputs, columns] (+)= weights[outputs, count] times rows[count, columns]; addresses, strides in bytes.
 
-    columns: a multiple of 64. add: to what is in `out`, as if its rows had been summed here before.
+    columns: a multiple of 64. add: to what is in `out`, as if its rows had been summed here before. ahead: rows that are read
+    next, which memory is asked for meanwhile, or `rows` again.
     """
     for first in range(0, columns, LANES * _WIDE):
         r = types.intp(rows + 4 * first)
-        done = 0
+        done, soon = 0, types.intp(ahead + 4 * first)
         while done < outputs:
             left = outputs - done
             some = min(_ROWS if left >= 2 * _ROWS or left <= _ROWS else (left + 1) // 2, left)
             w, o = types.intp(weights + done * w_stride), types.intp(out + done * o_stride + 4 * first)
             if some == 1:
-                _one(w, w_stride, r, r_stride, count, o, o_stride, add)
+                _one(w, w_stride, r, r_stride, count, o, o_stride, add, soon)
             elif some == 2:
-                _two(w, w_stride, r, r_stride, count, o, o_stride, add)
+                _two(w, w_stride, r, r_stride, count, o, o_stride, add, soon)
             elif some == 3:
-                _three(w, w_stride, r, r_stride, count, o, o_stride, add)
+                _three(w, w_stride, r, r_stride, count, o, o_stride, add, soon)
             elif some == 4:
-                _four(w, w_stride, r, r_stride, count, o, o_stride, add)
+                _four(w, w_stride, r, r_stride, count, o, o_stride, add, soon)
             elif some == 5:
-                _five(w, w_stride, r, r_stride, count, o, o_stride, add)
+                _five(w, w_stride, r, r_stride, count, o, o_stride, add, soon)
             else:
-                _six(w, w_stride, r, r_stride, count, o, o_stride, add)
+                _six(w, w_stride, r, r_stride, count, o, o_stride, add, soon)
             done += some
+            soon = r  # asked for once
 
 
 @kernel
 def rows_times(x, rows, matrix, count, columns, out):  # type: ignore[no-untyped-def]
     """out[rows, columns] = x[rows, count] times matrix[count, columns], in one piece each; columns: a multiple of 64."""
-    weighted_sums(x, 4 * count, rows, matrix, 4 * columns, count, out, 4 * columns, columns, False)
+    weighted_sums(x, 4 * count, rows, matrix, 4 * columns, count, out, 4 * columns, columns, False, matrix)

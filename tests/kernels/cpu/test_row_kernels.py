@@ -89,11 +89,11 @@ def test_weighted_sums_go_from_the_first_row_to_the_last(outputs: int) -> None:
     weights, rows, start = random(outputs, 70), random(70, 128, seed=1), random(outputs, 128, seed=2)
     found, parts = start.copy(), np.zeros_like(start)
     addresses = weights.ctypes.data, weights.strides[0], outputs
-    weighted_sums(*addresses, rows.ctypes.data, 512, 70, found.ctypes.data, 512, 128, True)
+    weighted_sums(*addresses, rows.ctypes.data, 512, 70, found.ctypes.data, 512, 128, True, rows.ctypes.data)
     np.testing.assert_array_equal(found, weighted_sums_reference(weights, rows, start))
     for first, count in ((0, 33), (33, 37)):
         place = addresses[0] + 4 * first, *addresses[1:], rows[first:].ctypes.data
-        weighted_sums(*place, 512, count, parts.ctypes.data, 512, 128, first > 0)
+        weighted_sums(*place, 512, count, parts.ctypes.data, 512, 128, first > 0, rows.ctypes.data)
     np.testing.assert_array_equal(parts, weighted_sums_reference(weights, rows, np.zeros_like(start)))
 
 
