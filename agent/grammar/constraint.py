@@ -14,12 +14,14 @@ from agent.grammar.rules.plan_rules import plan_catalog
 from agent.grammar.scope.facts import Said, facts_of
 from agent.grammar.scope.scope import Catalog, catalog_of
 from agent.grammar.vocabulary import Mask, Vocabulary, union, vocabulary_of
+from agent.grammar.word_sets import WordSet
 from agent.prompts.profiles.profile import Form
 from decoding.tokenizer.tokenizer import Tokenizer
 from tools.schema import Schema
 
 MOST_TEXT_TOKENS = 48  # of one text in quotes, where the answer has a limit
 _MASKS = 192  # cached masks of one constraint; each takes a byte per token
+_READINGS = 20_000  # remembered readings after a token, of one constraint
 _POSITIONS = 5_000  # remembered positions of one constraint; about ten kilobytes each
 
 
@@ -45,6 +47,7 @@ class GrammarConstraint:
         self._position = self._beginning()
         self._mask = lru_cache(maxsize=_MASKS)(self._compute)
         self.forced = lru_cache(maxsize=_POSITIONS)(self._forced)
+        self._fed = lru_cache(maxsize=_READINGS)(self._read)
 
     def start(self) -> State:
         """The state before the statement. Drops the cached positions once there are too many."""
@@ -95,13 +98,17 @@ class GrammarConstraint:
         """
         if state.ended or state.reading.kind != "word":
             return ()
+        only = _only_word(state.reading)
+        if only is None:
+            return ()
         written = self._tokenizer.decode(state.recent)
-        whole = _continued(state.reading, written)
+        whole = _continued(state.reading, written, *only)
         tokens = tuple(self._tokenizer.encode(whole)) if whole else ()
         count = len(state.recent)
         return tokens[count:] if tokens[:count] == state.recent and whole != written else ()
 
-    def _fed(self, reading: Reading | None, token: int) -> Reading | None:
+    def _read(self, reading: Reading | None, token: int) -> Reading | None:
+        """The reading after a token; None if it is not allowed."""
         text = self._vocabulary.texts[token]
         if not text:
             return None
@@ -214,17 +221,22 @@ def _mixed(vocabulary: Vocabulary, reading: Reading) -> Iterator[int]:
     return trie.walk(reading)
 
 
-def _continued(reading: Reading, written: str) -> str | None:
-    """`written` (which ends with the word so far) and what must follow it; None unless that is certain."""
-    text, position = reading.text, reading.position
-    words = [(words, word) for words in position.wordsets for word in words.beginning(text)]
-    if any(terminal.shaped(text) for terminal, _ in position.frontier.fresh) or len({word for _, word in words}) != 1:
+def _only_word(reading: Reading) -> tuple[WordSet, str] | None:
+    """The one word that begins with what was read of it, and a set that has it; None where there are others."""
+    position = reading.position
+    words = [(words, word) for words in position.wordsets for word in words.beginning(reading.text)]
+    if len({word for _, word in words}) != 1:
         return None
-    spelled = words[0][0].words[words[0][1]][1]
-    lead, begun = written[: -len(text)], written[-len(text) :]
+    return None if any(terminal.shaped(reading.text) for terminal, _ in position.frontier.fresh) else words[0]
+
+
+def _continued(reading: Reading, written: str, words: WordSet, word: str) -> str | None:
+    """`written` (which ends with the only word so far) and what must follow it; None unless that is certain."""
+    spelled, count = words.words[word][1], len(reading.text)
+    lead, begun = written[:-count], written[-count:]
     if not spelled.startswith(begun) or not spelled[-1].isalnum():
         return None
-    return lead + spelled + _next_keyword(position.after("word", words[0][1]))
+    return lead + spelled + _next_keyword(reading.position.after("word", word))
 
 
 def _next_keyword(position: Position | None) -> str:

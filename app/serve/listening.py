@@ -1,5 +1,6 @@
 """What the servers share: where they listen, and who may come in. Plain ASGI; the doors themselves are `ui.doors`."""
 
+import gc
 import hmac
 import json
 import sys
@@ -92,4 +93,5 @@ def listen(app: App, host: str, port: int, path: str, api_key: str | None) -> No
         print(
             "Everybody who reaches this address may ask; --api-key lets in who knows it.", file=sys.stderr, flush=True
         )
+    gc.freeze()  # what is loaded stays; looking through it again and again would hold up answers
     uvicorn.Server(config).run(sockets=[listener])

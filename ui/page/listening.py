@@ -1,5 +1,6 @@
 """Serves an application in the background, on a port that is free."""
 
+import gc
 import logging
 import socket
 import threading
@@ -55,6 +56,7 @@ def serve_in_background(app: ASGIApp, listening: socket.socket) -> Callable[[], 
         proxy_headers=False,
         timeout_graceful_shutdown=1,
     )
+    gc.freeze()  # what is loaded stays; looking through it again and again would hold up answers
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="chat-server", daemon=True)
     thread.start()

@@ -7,12 +7,12 @@ from decoding.engine.draft import Draft
 from decoding.engine.method import Context
 from decoding.engine.target import AnyTarget, Array, Scores
 from decoding.engine.verify import Verdict
-from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, find_head
+from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, check_target, find_head
 from decoding.heads.modules.domino import DominoHead
 from decoding.methods.drafting.chances import Chances
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.expected_tree import Reached
-from decoding.methods.drafting.head_runtimes import path_runtime
+from decoding.methods.drafting.head_runtimes import PathRuntime, path_runtime
 from decoding.methods.drafting.trees import Level, levels
 
 if TYPE_CHECKING:
@@ -66,11 +66,12 @@ class HeadGuesses:
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         """Start a text. Raises HeadMismatch where the head does not fit the context's target."""
-        self._drafter, self._depths = path_runtime(self.head, context, prompt), 0
+        check_target(self.head, context)
+        self._context, self._prompt, self._depths = context, prompt, 0
+        self._drafter: PathRuntime | None = None  # made, and given the states, where a round drafts with the head
         self._with, self._without = Chances(WITH_HEAD), Chances(WITHOUT_HEAD)
         self._is_ready = False  # the first round has no states, and says nothing of rounds without the head
-        if hidden is not None:
-            self._drafter.append(hidden)
+        self._unread = [] if hidden is None else [hidden]
 
     @property
     def drafted(self) -> bool:
@@ -91,8 +92,17 @@ class HeadGuesses:
 
     def draft(self, tokens: Sequence[int], count: int) -> None:
         """Run the head's one pass after `tokens`. count: guesses for each node."""
-        states = self._drafter.states(tokens[self._drafter.count :], self.head.size("block_size") - 1)
-        self._expand, self._depths = self._drafter.expansion(states, tokens, count), len(states)
+        drafter = self._ready()
+        states = drafter.states(tokens[drafter.count :], self.head.size("block_size") - 1)
+        self._expand, self._depths = drafter.expansion(states, tokens, count), len(states)
+
+    def _ready(self) -> PathRuntime:
+        """The runtime, with all states of the text."""
+        self._drafter = self._drafter or path_runtime(self.head, self._context, self._prompt)
+        for hidden in self._unread:
+            self._drafter.append(hidden)
+        self._unread = []
+        return self._drafter
 
     def levels(self, nodes: Sequence[Reached]) -> Sequence[Level | None]:
         """The guesses after each node of a level; levels are asked for one after the other, from the root on."""
@@ -103,6 +113,6 @@ class HeadGuesses:
         return levels(self._expand(depth, tokens, tuple(node.parent for node in nodes)))
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        """Take in the states of what was committed."""
-        self._drafter.append(committed_hidden(draft, scores, verdict))
+        """Keep the states of what was committed."""
+        self._unread.append(committed_hidden(draft, scores, verdict))
         self._depths, self._is_ready = 0, True

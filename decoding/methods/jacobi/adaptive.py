@@ -11,7 +11,6 @@ from itertools import islice
 from math import exp
 from typing import TYPE_CHECKING
 
-from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
 from decoding.engine.records.row_costs import RowCosts, default_costs
@@ -22,7 +21,7 @@ from decoding.methods.drafting.chances import Chances, Rate
 from decoding.methods.drafting.expected_tree import Reached, expected_tree
 from decoding.methods.drafting.head_guesses import optional_head
 from decoding.methods.drafting.planned import Plan, Prices, planned
-from decoding.methods.drafting.pooled import pooled
+from decoding.methods.drafting.pooled import HEAD, pooled
 from decoding.methods.drafting.trees import Level, admitted, offered
 from decoding.methods.jacobi.copied import CopiedGuesses
 from decoding.methods.jacobi.foreseen import ForeseenGuesses
@@ -38,6 +37,9 @@ OWN = 0.5
 
 UNHEARD = -6.0
 """Guesses below this log-probability are not asked for: their proposers are hardly heard there."""
+
+SLACK = 0.5
+"""How far below the bar, as a log-probability, a guess may lie before proposers are pooled, which can raise it a little."""
 
 
 class Adaptive(Method):
@@ -127,7 +129,7 @@ class Adaptive(Method):
         said: Sequence[Level | None] = self._head.levels(nodes) if self._head else [None] * len(nodes)
         for node, level in zip(nodes, said, strict=True):
             copies = self._copied.shares(node.path, node.cursor)
-            head, masks = (self._likely(each, node.cursor) for each in (level, self._foreseen.level(node.path)))
+            head, masks = (self._likely(each, node) for each in (level, self._foreseen.level(node.path)))
             self._own.update(
                 (*node.path, token)
                 for token, chance in masks.items()
@@ -135,11 +137,12 @@ class Adaptive(Method):
             )
             yield pooled(copies, head, masks)
 
-    def _likely(self, level: Level | None, cursor: ConstraintCursor | None) -> dict[int, float]:
-        """A level's guesses that the constraint allows, with their probabilities."""
+    def _likely(self, level: Level | None, node: Reached) -> dict[int, float]:
+        """A level's guesses that the constraint allows and that may be worth a row, with their probabilities."""
         if level is None:
             return {}
-        return {token: exp(score) for token, score in islice(admitted(level, cursor, UNHEARD), self._top_k)}
+        floor = max(UNHEARD, (node.floor - SLACK) / HEAD)
+        return {token: exp(score) for token, score in islice(admitted(level, node.cursor, floor), self._top_k)}
 
     def _note(self, plan: Plan) -> None:
         """Remember what there is to count."""

@@ -246,8 +246,13 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         self._live.remove(sequence)
         if sequence.cached and not self._prefixes.covers(sequence.tokens, sequence.taps):
             kept, size_bytes = self._kept(sequence.cache, sequence.cached)
-            states = sequence.states.copied(0, sequence.cached)
-            entry = Entry(tuple(sequence.tokens), sequence.taps, (kept, states), size_bytes + states.nbytes)
+            states = sequence.states.data  # nobody writes to it any more
+            entry = Entry(
+                tuple(sequence.tokens),
+                sequence.taps,
+                (kept, states[:, : sequence.cached]),
+                size_bytes + states.nbytes,
+            )
             self._prefixes.add(entry)
         self._released(sequence.cache)
 
@@ -264,7 +269,8 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
             sequence = CachedSequence(sampler, taps, self._new_cache(None, 0), states)
         else:
             kept, known = self._remembered(source, count)
-            states.copy_from(known[[source.taps.index(tap) for tap in taps], :count])
+            same = known if source.taps == taps else known[[source.taps.index(tap) for tap in taps]]
+            states.copy_from(same[:, :count])
             cache = self._new_cache(kept, count)
             sequence = CachedSequence(sampler, taps, cache, states, list(source.tokens[:count]))
         self._live.add(sequence)
