@@ -36,6 +36,24 @@ def test_each_size_takes_its_own_time(tmp_path: Path) -> None:
     assert target.closed == [20, 200], "closed, and the context did not grow while it was measured"  # type: ignore[attr-defined]
 
 
+class Fickle(FastTarget):
+    """Takes long after a forward of another size."""
+
+    last = -1
+
+    def score(self, work: Sequence[tuple[FastSequence, Sequence[int], Draft]]) -> list[Scores]:
+        ((_, _, draft),) = work
+        if len(draft) != self.last:
+            time.sleep(0.3)
+        self.last = len(draft)
+        return super().score(work)
+
+
+def test_each_size_is_measured_after_its_like(tmp_path: Path) -> None:
+    times = time_forward(Fickle.load(tiny_checkpoint(tmp_path)), [20], [0, 30], repeats=2)
+    assert max(times.values()) < 300
+
+
 def test_sizes_that_do_not_fit(tmp_path: Path) -> None:
     target = FastTarget.load(tiny_checkpoint(tmp_path))
     assert set(time_forward(target, [503], [8], repeats=1)) == {(503, 8)}
