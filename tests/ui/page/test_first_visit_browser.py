@@ -53,7 +53,7 @@ def test_the_tour_can_be_skipped(context: tuple[Any, str]) -> None:
 
 
 def test_on_a_phone_the_tour_leaves_the_question_free(context: tuple[Any, str]) -> None:
-    """Gradio puts rules for small screens before the others, so the tour lay over the question box."""
+    """Gradio gives rules inside a media query less weight, so the tour lay over the question box."""
     page = open_page(*context)
     page.set_viewport_size({"width": 390, "height": 844})
     card, question = page.locator("#tour").bounding_box(), page.locator("#question").bounding_box()
