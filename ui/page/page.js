@@ -170,6 +170,7 @@
   const begin = () => {
     const card = document.createElement("aside");
     card.id = "tour";
+    card.classList.toggle("above", window.innerWidth < 768);
     card.setAttribute("role", "status");
     card.innerHTML = '<p></p><small></small> <button type="button">Skip the tour</button>';
     card.querySelector("button").addEventListener("click", () => end(card));

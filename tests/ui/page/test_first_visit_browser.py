@@ -53,9 +53,9 @@ def test_the_tour_can_be_skipped(context: tuple[Any, str]) -> None:
 
 
 def test_on_a_phone_the_tour_leaves_the_question_free(context: tuple[Any, str]) -> None:
-    """Gradio gives rules inside a media query less weight, so the tour lay over the question box."""
-    page = open_page(*context)
-    page.set_viewport_size({"width": 390, "height": 844})
+    """The rule for small screens did not reach the tour, which lay over the question box."""
+    opened, address = context
+    page = open_page(opened.browser.new_context(viewport={"width": 390, "height": 844}), address)
     card, question = page.locator("#tour").bounding_box(), page.locator("#question").bounding_box()
     assert card["y"] + card["height"] < question["y"]
 
