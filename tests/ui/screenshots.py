@@ -84,9 +84,10 @@ def phone(page: Any, folder: Path, scheme: str) -> None:
     take(page, folder, f"phone-{scheme}-sidebar")
     page.click(".sidebar .toggle-button")
     take(page, folder, f"phone-{scheme}-chat")
-    tab(page, "Savings")
-    page.locator("#savings").scroll_into_view_if_needed()
-    take(page, folder, f"phone-{scheme}-savings")
+    for name in ("Savings", "Decoding"):
+        tab(page, name)
+        page.eval_on_selector(f"#{name.lower()}", "e => e.scrollIntoView()")
+        take(page, folder, f"phone-{scheme}-{name.lower()}")
 
 
 def race(browser: Any, folder: Path, scheme: str) -> None:

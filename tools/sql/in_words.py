@@ -51,7 +51,8 @@ def _select(select: exp.Select, dialect: str) -> Iterator[str]:
     if where := select.args.get("where"):
         yield f"Only rows where {where.this.sql(dialect)}."
     if group := select.args.get("group"):
-        yield f"One row for each {_listed([each.sql(dialect) for each in group.expressions])}."
+        by = [each.sql(dialect) for each in group.expressions]
+        yield f"One row for each {_listed(by) if by else 'combination of the columns that are not computed'}."
     if having := select.args.get("having"):
         yield f"Only groups where {having.this.sql(dialect)}."
     if order := select.args.get("order"):

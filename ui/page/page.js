@@ -1,35 +1,42 @@
 // Small conveniences of the page: replaying rounds, filtering the schema, copying names, light and dark.
 (() => {
   // A replay shows each pass twice: its guesses, then what the model made of them. Beside it runs plain decoding's track.
+  const GUESSED = ".guess, .number, .bracket, .passes small, .own:has(s), li"; // what stands before the model has checked
   const show = (view, count, phase = "checked") => {
     view.dataset.phase = phase;
+    const playing = view.dataset.playing === "yes";
     view.querySelectorAll("[data-round]").forEach((part) => {
       const round = Number(part.dataset.round);
-      part.classList.toggle("later", round > count || (round === count && phase === "guessing" && !part.matches(".guess, .number, .bracket, li")));
-      part.classList.toggle("now", round === count && view.dataset.playing === "yes");
+      part.classList.toggle("later", round > count || (round === count && phase === "guessing" && !part.matches(GUESSED)));
+      part.classList.toggle("now", round === count && playing);
     });
     view.querySelector("[data-seek]").value = count;
     view.querySelector("[data-count]").textContent = count;
+    const story = view.querySelector(`li[data-round="${count}"]`)?.dataset[phase];
+    if (story) view.querySelector("[data-history]").textContent = story;
     const box = view.querySelector(".passes-box");
-    const now = view.querySelector(".own.now");
-    if (now) box.scrollTo(now.offsetLeft - box.clientWidth * 0.7, now.offsetTop - box.clientHeight * 0.7);
+    const now = view.querySelector(".line .own.now") ?? view.querySelector(".line .guess.now");
+    if (now) box.scrollTo({ top: now.offsetTop - box.clientHeight * 0.7 });
   };
 
   const track = (view, ms) => {
     const tracks = view.querySelector("[data-plain]");
     const rounds = [...view.querySelectorAll("li[data-round]")];
-    const move = (name, share, label) => {
+    const move = (name, share, count) => {
       const bar = tracks.querySelector(`[data-track="${name}"]`);
-      bar.style.width = `${100 * Math.min(share, 1)}%`;
-      const told = bar.closest("div").querySelector("small");
+      const told = tracks.querySelector(`[data-count-of="${name}"]`);
+      bar.dataset.full ??= parseFloat(bar.style.width); // both tracks are on one scale of time
       told.dataset.final ??= told.textContent;
-      told.textContent = share >= 1 ? told.dataset.final : label;
+      bar.style.width = `${bar.dataset.full * Math.min(share, 1)}%`;
+      told.textContent = share >= 1 ? told.dataset.final : count;
     };
     const done = rounds.filter((round) => Number(round.dataset.endMs) <= ms).length;
     const plain = Math.floor(ms / Number(tracks.dataset.plainMs));
-    move("ours", done / rounds.length, `pass ${done}`);
-    move("plain", plain / Number(tracks.dataset.plain), `pass ${plain}`);
-    return plain >= Number(tracks.dataset.plain) && done >= rounds.length;
+    move("ours", done / rounds.length, done);
+    move("plain", plain / Number(tracks.dataset.plain), plain);
+    const over = plain >= Number(tracks.dataset.plain) && done >= rounds.length;
+    tracks.classList.toggle("running", !over);
+    return over;
   };
 
   const label = (view, playing) => {
@@ -60,9 +67,14 @@
     frame();
   };
 
-  const tell = (token) => {
-    const line = token.closest("[data-replay]")?.querySelector("[data-history]");
-    if (line) line.textContent = token.dataset.told;
+  // The history of a token of the text, which may be clicked in the text or in the grid.
+  const tell = (clicked) => {
+    const view = clicked.closest("[data-replay]");
+    const token = view?.querySelector(`.tokens [data-at="${clicked.dataset.at}"]`);
+    if (!token) return;
+    view.querySelector("[data-history]").textContent = token.dataset.told;
+    view.querySelectorAll(".chosen").forEach((part) => part.classList.remove("chosen"));
+    view.querySelectorAll(`[data-at="${clicked.dataset.at}"]:not(.bracket)`).forEach((part) => part.classList.add("chosen"));
   };
 
   const filter = (box) => {
@@ -79,7 +91,7 @@
   };
 
   document.addEventListener("click", (event) => {
-    const token = event.target.closest("[data-told]");
+    const token = event.target.closest("[data-told], .passes span[data-at]");
     if (token) tell(token);
     const button = event.target.closest("button");
     if (!button) return;
@@ -158,6 +170,7 @@
   const begin = () => {
     const card = document.createElement("aside");
     card.id = "tour";
+    card.classList.toggle("above", window.innerWidth < 768);
     card.setAttribute("role", "status");
     card.innerHTML = '<p></p><small></small> <button type="button">Skip the tour</button>';
     card.querySelector("button").addEventListener("click", () => end(card));

@@ -253,7 +253,7 @@ def redraw(panel: Panel, session: Session, index: int, kind: Any, x: int | None,
 
 
 def _show_sql(panel: Panel, session: Session, turn: TurnView | None) -> Updates:
-    sql = (turn.ran.sql if turn.ran else turn.sql) if turn else ""
+    sql = (turn.ran.sql if turn.ran else turn.laid_out) if turn else ""
     error = turn.ran.error if turn and turn.ran else None
     own = gr.update(visible=bool(turn and turn.ran))
     words = explained(session, sql) if sql else NO_SQL

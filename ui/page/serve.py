@@ -40,6 +40,7 @@ _READABLE = {  # where the theme's own colours have a contrast below 4.5 (WCAG 2
     "checkbox_label_background_fill_selected_dark": "*primary_700",
     "color_accent": "*primary_700",
 }
+SCRIPTS = ("page.js", "passes.js")
 SPARE_THREADS = 32  # for clicks, while each question that waits for the model holds a thread
 
 
@@ -141,5 +142,5 @@ def theme() -> gr.themes.Base:
 
 
 def _head() -> str:
-    script = (FOLDER / "page.js").read_text(encoding="utf-8")
+    script = "".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     return f'<meta name="viewport" content="width=device-width, initial-scale=1"><script>{script}</script>'

@@ -21,6 +21,7 @@ from agent.observe.events import (
 )
 from agent.observe.node_notes import Note
 from decoding.engine.records.rounds import Round
+from tools.sql.pretty_sql import pretty_sql
 
 
 @dataclass(slots=True)
@@ -69,6 +70,11 @@ class TurnView:
             return ""
         tried = self.answer["attempts"]
         return str(self.answer["sql"] or (tried[-1]["sql"] if tried else ""))
+
+    @property
+    def laid_out(self) -> str:
+        """The same over several lines, as people are shown it."""
+        return pretty_sql(self.sql, self.answer["dialect"]) if self.answer and self.sql else ""
 
     @property
     def estimated(self) -> list[int]:

@@ -164,7 +164,7 @@ class Session:
         path = fresh_export(self.folder, f"result.{kind}")
         left = (self.workspace.rules.export_mb << 20) - self.workspace.files.exported(self.owner)
         limits = replace(self.settings.limits(), max_rows=self.workspace.rules.most_rows)
-        is_answer = any(sql == turn.sql for turn in self.view.turns)
+        is_answer = any(sql in (turn.sql, turn.laid_out) for turn in self.view.turns)
         export(every_row(self._trail, self.database, sql, limits, as_answered=is_answer), path, kind, left)
         return path
 

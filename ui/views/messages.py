@@ -9,8 +9,8 @@ from agent.graph.presentation.bars import bar_lengths
 from agent.graph.presentation.cells import in_column
 from agent.observe.node_notes import Note
 from agent.observe.step_titles import step_title
-from tools.sql.pretty_sql import pretty_sql
 from ui.session.conversation_view import StepView, TurnView
+from ui.views.line_svg import line_html
 from ui.views.words import counted, fenced, html, milliseconds, plain, times
 
 Message = dict[str, Any]
@@ -126,7 +126,7 @@ def _answer(turn: TurnView, index: int) -> Message:
     elif turn.row_count > 1 or len(turn.answer["columns"]) > 2:
         parts.append(_preview(turn))
     if turn.sql:
-        parts.append(_folded("SQL", fenced(pretty_sql(turn.sql, turn.answer["dialect"]), "sql")))
+        parts.append(_folded("SQL", fenced(turn.laid_out, "sql")))
     message = _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
     afresh = [{"label": f"✕ does not continue question {int(continues)}", "value": ASK_AFRESH}] if continues else []
     if options := (_asked_back(turn) or _options(turn.answer)) + _other_readings(turn.answer) + afresh:
@@ -149,11 +149,12 @@ def _message(index: int, content: str) -> Message:
 
 
 def _preview(turn: TurnView) -> str:
-    """The first rows as a Markdown table, with the headings that people read."""
+    """The first rows as a Markdown table, with the headings that people read; where one says more, a chart with them."""
     answer = turn.answer or {}
     seen = answer.get("shown") or {"headings": answer["columns"], "rows": answer["rows"], "kinds": []}
     kinds = seen["kinds"] or ["other"] * len(seen["headings"])
-    lengths = bar_lengths(seen["rows"], kinds)
+    line = line_html(answer, turn.row_count)
+    lengths = [] if line else bar_lengths(seen["rows"], kinds)
     most = PREVIEW_BARS if lengths else PREVIEW_ROWS
     headings, rows = seen["headings"][:PREVIEW_COLUMNS], seen["rows"][:most]
     columns = [in_column([row[i] for row in rows], kinds[i]) for i in range(len(headings))]
@@ -161,10 +162,18 @@ def _preview(turn: TurnView) -> str:
     bars = [f" {_bar(length)} |" for length in lengths[:most]] or [""] * len(rows)
     head = [f"{_row(headings)}{'  |' if lengths else ''}", f"|{sides}{'---|' if lengths else ''}"]
     lines = [*head, *(f"{_row(cells)}{bar}" for cells, bar in zip(zip(*columns, strict=True), bars, strict=True))]
-    more = [counted(turn.row_count - len(rows), "more row")] if turn.row_count > len(rows) else []
-    if len(seen["headings"]) > PREVIEW_COLUMNS:
-        more.append(counted(len(seen["headings"]) - PREVIEW_COLUMNS, "more column"))
-    return "\n".join(lines) + (f"\n\n*{' and '.join(more)} in the result*" if more else "")
+    return "\n\n".join(filter(None, (line, "\n".join(lines), _more(turn, len(rows), len(seen["headings"])))))
+
+
+def _more(turn: TurnView, rows: int, columns: int) -> str:
+    """What the preview leaves out of the result, and the result of the database."""
+    more = [counted(turn.row_count - rows, "more row")] if turn.row_count > rows else []
+    if columns > PREVIEW_COLUMNS:
+        more.append(counted(columns - PREVIEW_COLUMNS, "more column"))
+    told = [f"{' and '.join(more)} in the result"] if more else []
+    if turn.answer and turn.answer.get("truncated"):
+        told.append("cut off by the row limit")
+    return f"*{'; '.join(told)}*" if told else ""
 
 
 def _bar(length: float) -> str:

@@ -13,6 +13,7 @@ _WRAPPERS = (
 )  # fmt: skip
 _SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "−", exp.Mul: "×", exp.Div: "/"}
 _PARTS: dict[type[exp.Expr], str] = {exp.Year: "year", exp.Month: "month", exp.Day: "day"}
+_BARE = "name"
 
 
 def headings(select: exp.Select, schema: Schema) -> list[str]:
@@ -81,7 +82,14 @@ def _of(node: exp.Expr, schema: Schema) -> str:
 
 
 def _column(node: exp.Expr, schema: Schema) -> str:
-    return words(node.name)
+    """The column's name; the table's for a bare "name" among several tables, which does not say whose it is."""
+    assert isinstance(node, exp.Column)
+    text, select = words(node.name), node.parent_select
+    if text != _BARE or select is None or not select.args.get("joins"):
+        return text
+    table = source.table if (source := owner(node, schema)) else None
+    once = [each.table for each in sources(select, schema)].count(table) == 1
+    return singular(words(table.name)) if table is not None and once else text
 
 
 def _count(node: exp.Expr, schema: Schema) -> str:

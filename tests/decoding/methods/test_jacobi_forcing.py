@@ -1,4 +1,4 @@
-"""Jacobi Forcing's decoder, the window it shares with training, and the pool of candidates."""
+"""Jacobi Forcing's decoder, and the window it shares with training."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -21,7 +21,6 @@ from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget, Scores
 from decoding.engine.verify import Verdict
-from decoding.methods.drafting.ngram_pool import NgramPool
 from decoding.methods.jacobi.first_guess import FirstGuess, first_guesses
 from decoding.methods.jacobi.jacobi_forcing import JacobiForcing
 from decoding.methods.jacobi.window import answers, block_range, next_state
@@ -277,21 +276,6 @@ def test_the_window_and_the_sweep() -> None:
     assert [block_range(at, 4) for at in (0, 3, 4, 9)] == [range(4), range(4), range(4, 8), range(8, 12)]
     assert next_state([1, 2, 3], [7, 8]) == [7, 8, 3], "what was not scored keeps its guess"
     assert next_state([1], [7, 8]) == [7, 8]
-
-
-def test_the_pool_prefers_long_agreement_then_what_is_new() -> None:
-    pool = NgramPool(2, texts=[(1, 2, 3, 4), (9, 2, 3, 5)])
-
-    def asked(text: Sequence[int]) -> list[tuple[int, ...]]:
-        return list(dict.fromkeys(pool.following(text, 2)))
-
-    assert asked([1, 2, 3]) == [(4,), (5,)]
-    for sequence in ([3, 6, 6], [3, 7], [8, 3, 8, 3, 9, 70_000]):
-        pool.add(sequence)
-    assert asked([1, 2, 3]) == [(4,), (5,), (9, 70_000), (8, 3), (7,)], "the oldest of three was dropped"
-    assert asked([3, 1, 2, 3]) == [(4,), (5,), (9, 70_000), (8, 3), (7,), (1, 2)], "the text's own n-grams, too"
-    assert asked([1, 9]) == [(70_000,), (2, 3)]
-    assert asked([10]) == []
 
 
 def test_wrong_options_are_named() -> None:

@@ -15,8 +15,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
@@ -24,16 +22,10 @@ from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.sampling.tensor_choice import chooser
 from decoding.engine.target import Scores, Work
-from decoding.errors import UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
-from decoding.serving import load
-from decoding.serving.load import load_text_decoder
 from decoding.targets.fast_target import FastTarget
-from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.cpu_model import CpuModel
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
-from decoding.targets.int8.packed_model import damaged_models
-from decoding.targets.int8.packing import packed_model
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz
 from tests.decoding.models.random_heads import ready_method
@@ -252,42 +244,6 @@ def test_hidden_states_are_near_those_of_fp32_and_survive_the_cache() -> None:
     assert target.open((*PROMPT, 8, 6, 1), Sampler()).hidden is None
 
 
-def test_the_cache_is_bounded_and_can_be_off() -> None:
-    off = fresh(cache_bytes=0)
-    off.close(_committed(off, LONG))
-    assert off.open(LONG, Sampler()).cached == 0
-    page = 2 * 2 * 2 * 64 * 64 * 4  # layers, heads, keys and values, padded head, positions, bytes
-    small = fresh(cache_bytes=3 * page)
-    small.close(_committed(small, LONG))
-    small.close(_committed(small, PROMPT))
-    assert small.open(LONG, Sampler()).cached == len(LONG) - 1
-    small.close(_committed(small, (9, 9, 9)))
-    assert small.open(PROMPT, Sampler()).cached == 0, "the least recently used went"
-
-
-def _committed(target: CpuTarget, tokens: tuple[int, ...]) -> CpuSequence:
-    sequence, _ = fed(target, tokens)
-    target.commit(sequence, [])
-    return sequence
-
-
-def test_full_pages_are_shared_and_a_chain_moves_nothing() -> None:
-    target = fresh()
-    first = _committed(target, LONG)
-    second = target.open((*LONG[:80], 4, 4), Sampler())
-    assert second.cached == 80
-    assert second.cache.pages[0] is first.cache.pages[0]
-    assert second.cache.pages[1] is not first.cache.pages[1]
-    before = first.cache.pages[1].copy()
-    target.score([Work(second, (4, 4), Draft.chain((1, 2)))])
-    staged = second.cache.pages[1].tobytes()
-    target.commit(second, [0, 1])
-    assert (second.cached, second.cache.pages[1].tobytes() == staged) == (84, True)
-    assert first.cache.pages[1].tobytes() == before.tobytes()
-    third = target.fork(second, Sampler(1.0, 3))
-    assert (third.cached, third.cache.pages[0] is second.cache.pages[0]) == (84, True)
-
-
 def test_misuse_is_refused() -> None:
     target = fresh()
     sequence = target.open(PROMPT, Sampler())
@@ -306,60 +262,3 @@ def test_misuse_is_refused() -> None:
     target.close(sequence)  # a second time does nothing
     with pytest.raises(ValueError, match="closed"):
         target.score([Work(sequence, PROMPT, Draft())])
-
-
-def test_loading_packs_once_and_falls_back_where_kernels_do_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path))
-    folder = str(checkpoint("llama"))
-    _, want = fed(fresh(cache_bytes=0), LONG, TREE)
-    for _ in range(2):
-        target = load_text_decoder(folder, dtype="int8").target
-        assert isinstance(target, CpuTarget)
-        assert torch.equal(torch.as_tensor(fed(target, LONG, TREE)[1].logits), torch.as_tensor(want.logits))
-        assert target.model.embedding.shape == (320, 32)
-    (packed,) = (tmp_path / "packed").iterdir()
-    whole = (packed / "matrices.npy").read_bytes()
-    flipped = whole[:-100] + bytes([whole[-100] ^ 64]) + whole[-99:]
-    for damaged in (flipped, b"damaged"):
-        (packed / "matrices.npy").unlink()
-        (packed / "matrices.npy").write_bytes(damaged)
-        again = load_text_decoder(folder, dtype="int8").target
-        assert isinstance(again, CpuTarget)
-        assert torch.equal(torch.as_tensor(fed(again, LONG, TREE)[1].logits), torch.as_tensor(want.logits))
-        assert (packed / "matrices.npy").read_bytes() == whole
-    monkeypatch.setattr(load, "runs_cpu_kernels", lambda: False)
-    assert isinstance(load_text_decoder(folder, dtype="int8").target, FastTarget)
-
-
-def test_a_damage_that_no_size_shows_is_found_by_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path))
-    load_text_decoder(str(checkpoint("llama")), dtype="int8")
-    assert damaged_models() == []
-    (packed,) = (tmp_path / "packed").iterdir()
-    file = packed / "matrices.npy"
-    whole, times = file.read_bytes(), file.stat()
-    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert damaged_models() == [packed]
-
-
-def test_damaged_object_code_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path))
-    place = "row_phases:copy"
-    compiled.__wrapped__(place)  # type: ignore[attr-defined]
-    (file,) = (tmp_path / "kernels").glob("*/*.o")
-    whole = file.read_bytes()
-    for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:40], b""):
-        file.write_bytes(damaged)
-        compiled.__wrapped__(place)  # type: ignore[attr-defined]
-        assert len(file.read_bytes()) > 40 and file.read_bytes() != damaged
-
-
-def test_weights_that_do_not_fit_are_refused_in_a_line() -> None:
-    weights, config = dict(read_weights(checkpoint("llama"))), load_config(checkpoint("llama"))
-    norm = "model.layers.0.input_layernorm.weight"
-    for wrong in (weights | {norm: torch.ones(31)}, {name: tensor for name, tensor in weights.items() if name != norm}):
-        with pytest.raises(UnsupportedModel, match=r"config.json and weights do not match"):
-            packed_model(config, wrong.items())

@@ -17,8 +17,10 @@ if not os.environ.get("SQLAGENT_BROWSER"):
 assert chromium() is not None, "no chromium found: install it, or name it in CHROMIUM"
 
 SALES = "Sales in each year?"
+OVER_TIME = "Sales over the years?"
 SCRIPT = {
-    SALES: "SELECT SUM(album_id) * SUM(album_id) * 100 AS sold, year FROM albums GROUP BY year ORDER BY sold DESC"
+    OVER_TIME: "SELECT 2010 + i AS year, CASE WHEN i = 6 THEN NULL ELSE i * i + 17 END AS sold FROM range(14) AS t(i)",
+    SALES: "SELECT SUM(album_id) * SUM(album_id) * 100 AS sold, year FROM albums GROUP BY year ORDER BY sold DESC",
 }
 DOUBTFUL = (
     '{"event": "asked", "question": "Who sold most?"}\n'
@@ -78,6 +80,18 @@ def test_an_answer_has_bars_where_they_say_more(page: Any) -> None:
     page.wait_for_selector("#chat td .bar")
     widths = [bar.bounding_box()["width"] for bar in page.query_selector_all("#chat td .bar")]
     assert len(widths) == 3 and widths == sorted(widths, reverse=True) and widths[0] > 2 * widths[-1]
+
+
+@pytest.mark.parametrize("width", [1360, 390])
+def test_numbers_over_time_become_a_line_that_fits(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 860})
+    ask(page, OVER_TIME)
+    until(page, "#chat .line-chart figcaption", "1 gap: no number.")
+    line = page.locator("#chat .line-chart svg")
+    box, chat = line.bounding_box(), page.locator("#chat").bounding_box()
+    assert box["width"] > 250 and box["x"] + box["width"] <= chat["x"] + chat["width"]
+    stroke = line.locator("polyline").first.evaluate("e => getComputedStyle(e).stroke")
+    assert stroke != "none" and line.locator("polyline").count() == 2
 
 
 def test_what_is_doubtful_is_in_sight(page: Any, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
     assert page.locator("#decoding .tokens .tok.later").count() > 0
     assert page.locator("#decoding .passes .later").count() > 0
     page.click("#decoding [data-play]")
-    until(page, "#decoding .tracks", "pass 1")
+    until(page, "#decoding [data-history]", "guessed together")
     until(page, "#decoding [data-play]", "Replay")
     page.click("#decoding .tokens .tok >> nth=0")
     until(page, "#decoding [data-history]", "Pass 1")

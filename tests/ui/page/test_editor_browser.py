@@ -50,6 +50,12 @@ def test_a_key_runs_the_sql_and_a_click_brings_the_answer_back(page: Any) -> Non
     page.wait_for_selector("#own", state="hidden")
 
 
+def test_the_editor_has_a_line_for_each_clause_and_no_more_room_than_they_need(page: Any) -> None:
+    """It once was an empty box of 350 pixels with the statement in one line."""
+    assert page.locator("#sql .cm-line").count() >= 2
+    assert page.locator("#sql .cm-editor").bounding_box()["height"] < 160
+
+
 def test_a_statement_that_runs_long_can_be_stopped(page: Any) -> None:
     write(page, ENDLESS)
     page.wait_for_selector("#trouble .spinner")

@@ -52,6 +52,14 @@ def test_the_tour_can_be_skipped(context: tuple[Any, str]) -> None:
     assert page.locator("#tour").count() == 0
 
 
+def test_on_a_phone_the_tour_leaves_the_question_free(context: tuple[Any, str]) -> None:
+    """The rule for small screens did not reach the tour, which lay over the question box."""
+    opened, address = context
+    page = open_page(opened.browser.new_context(viewport={"width": 390, "height": 844}), address)
+    card, question = page.locator("#tour").bounding_box(), page.locator("#question").bounding_box()
+    assert card["y"] + card["height"] < question["y"]
+
+
 def test_every_tab_says_what_it_is_for_until_there_is_an_answer(context: tuple[Any, str]) -> None:
     page = open_page(*context)
     for name, told in EMPTY.items():

@@ -3,15 +3,14 @@
 import csv
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.conversation.race import NoRace
-from agent.observe.event_json import EventError
-from agent.observe.events import Event, Failed, Started, Wrote
+from agent.observe.events import Failed, Started, Wrote
+from tests.ui.session.conftest import COUNT, MANY, PER_COUNTRY, SCRIPT, ask, rows
 from tests.ui.workspaces import bring, scripted_workspace, tiny_workspace
 from tools.result import OpenError
 from ui.session.conversation_view import ConversationView
@@ -20,49 +19,10 @@ from ui.session.services import GuestRules
 from ui.session.session import Session
 from ui.session.workspace import Workspace
 
-COUNT, PER_COUNTRY, WRONG, MANY = "How many albums?", "Albums per country?", "Wrong?", "All numbers?"
-PER_COUNTRY_OF_THEM = "How many of them did the artists of each country release?"
-SCRIPT = {
-    COUNT: "SELECT COUNT(*) FROM albums",
-    PER_COUNTRY: "SELECT country, COUNT(*) FROM albums JOIN artists ON albums.artist_id = artists.artist_id GROUP BY country",
-    WRONG: "SELECT titel FROM albums",
-    PER_COUNTRY_OF_THEM: "SELECT country, COUNT(*) FROM artists GROUP BY country",
-    MANY: "SELECT i FROM range(100000) AS numbers(i)",
-    "How many shops?": "SELECT COUNT(*) FROM shops",
-    "Slow?": "SELECT COUNT(*) FROM range(100000) a, range(1000000) b",
-}
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    made = scripted_workspace(tmp_path, SCRIPT)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def ada(workspace: Workspace) -> Session:
-    return workspace.session("one", "ada")
-
-
-def ask(session: Session, question: str) -> list[Event]:
-    return list(session.ask(question))
-
-
-def rows(session: Session) -> list[list[object]]:
-    answer = session.view.turns[-1].answer
-    assert answer is not None
-    return answer["rows"]  # type: ignore[no-any-return]
-
 
 def test_a_question_gives_rows(ada: Session) -> None:
     ask(ada, PER_COUNTRY)
     assert sorted(rows(ada)) == [["France", 3], ["Spain", 1]]
-
-
-def _prompt(session: Session) -> str:
-    assert session._toolbox is not None
-    return str(session._toolbox.calls["plan"].messages[0].text)
 
 
 def test_settings_hold_from_the_next_question_on(ada: Session) -> None:
@@ -171,71 +131,6 @@ def test_too_large_files_and_urls_can_be_forbidden(tmp_path: Path) -> None:
     with pytest.raises(OpenError, match="no database URLs"):
         session.open_url("sqlite:////etc/passwd")
     workspace.close()
-
-
-def test_a_conversation_is_found_after_a_restart(tmp_path: Path) -> None:
-    workspace = scripted_workspace(tmp_path, SCRIPT)
-    session = workspace.session("one", "ada")
-    ask(session, COUNT)
-    session.judge(0, True)
-    session.run_sql("SELECT 1 AS one", 0)
-    workspace.close()
-    workspace = scripted_workspace(tmp_path, SCRIPT)
-    again = workspace.session("new", "ada")
-    (entry,) = workspace.archive.search("ada")
-    assert again.resume(entry.id)
-    turn = again.view.turns[0]
-    assert (turn.question, turn.liked) == (COUNT, True)
-    assert turn.ran is not None and turn.ran.rows == ((1,),)
-    ask(again, PER_COUNTRY_OF_THEM)
-    assert COUNT in _prompt(again)
-    assert len(workspace.archive.search("ada")) == 1
-    workspace.close()
-
-
-def test_a_deleted_conversation_can_be_brought_back(workspace: Workspace, ada: Session) -> None:
-    ask(ada, COUNT)
-    before = ada.view.turns
-    assert ada.kept.id is not None
-    ada.delete(ada.kept.id)
-    assert (ada.view.turns, workspace.archive.search("ada")) == ([], [])
-    bo = workspace.session("two", "bo")
-    bo.restore()
-    assert bo.view.turns == []
-    ada.restore()
-    assert ada.view.turns == before and ada.kept.deleted is None
-    ask(ada, PER_COUNTRY)
-    assert [len(workspace.archive.search("ada")), len(ada.view.turns)] == [1, 2]
-    ada.restore()
-    assert len(workspace.archive.search("ada")) == 1
-
-
-def test_an_edited_question_goes_on_in_a_copy(workspace: Workspace, ada: Session) -> None:
-    ask(ada, COUNT)
-    ask(ada, WRONG)
-    ada.judge(0, True)
-    original = ada.kept.id
-    ada.branch(1)
-    ask(ada, PER_COUNTRY)
-    assert [turn.question for turn in ada.view.turns] == [COUNT, PER_COUNTRY]
-    assert ada.view.turns[0].liked
-    assert original is not None
-    ada.resume(original)
-    assert [turn.question for turn in ada.view.turns] == [COUNT, WRONG]
-
-
-def test_a_shared_file_plays_back_without_a_model(workspace: Workspace, ada: Session, tmp_path: Path) -> None:
-    ask(ada, PER_COUNTRY)
-    file = tmp_path / "shared.jsonl"
-    file.write_bytes(ada.share().read_bytes())
-    bo = workspace.session("two", "bo")
-    bo.replay(file)
-    assert bo.view.turns == ada.view.turns
-    assert workspace.archive.search("bo")[0].source == "shared file: shared.jsonl"
-    file.write_text("nonsense\n")
-    with pytest.raises(EventError, match="not an event"):
-        bo.replay(file)
-    assert bo.view.turns == ada.view.turns
 
 
 def test_the_race_gives_every_lane_the_same_text(tmp_path: Path) -> None:

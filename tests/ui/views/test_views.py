@@ -18,6 +18,7 @@ from ui.views.chart_picture import ACROSS, picture
 from ui.views.charts import MOST_BARS, NO_VALUE, draw, fitting, suggest
 from ui.views.decoding.decoding_html import decoding_html, tokens_html
 from ui.views.decoding.passes import Guess, passes
+from ui.views.decoding.passes_html import passes_html
 from ui.views.decoding.race_html import race_html
 from ui.views.decoding.tree_svg import tree_svg
 from ui.views.savings_html import savings_html
@@ -67,6 +68,28 @@ def test_passes_place_every_guess_under_the_position_that_it_was_made_for() -> N
     assert first.guesses == (Guess(0, 1, True), Guess(1, 2, True), Guess(2, 3, False), Guess(3, 4, False))
     assert (first.own, list(first.forced), first.others) == (2, [3], 1)
     assert (second.number, second.start, second.guesses, second.own) == (2, 4, (), 4)
+
+
+def test_a_guess_with_which_the_text_ends_was_right() -> None:
+    """The engine counts a stop token as the model's own even where it was guessed; it was drawn as wrong, under itself."""
+    (only,) = passes([Round(0, 0, 1, 1, (1, 2), (-1, 0), (0,), (1, 2), (), 0, 1, 0)])
+    assert only.guesses == (Guess(0, 1, True), Guess(1, 2, True))
+    view = passes_html([Round(0, 0, 1, 1, (1, 2), (-1, 0), (0,), (1, 2), (), 0, 1, 0)], {1: "a", 2: ""})
+    assert view.count("guess kept") == 2 and "<s" not in view.replace("<span", "").replace("<small", "")
+
+
+def test_a_bracket_ends_where_the_columns_do_and_counts_other_branches() -> None:
+    far = Round(0, 0, 1, 1, (*range(1, 21), 99), (-1, *range(19), -1), (), (50,), (), 0, 1, 0)
+    view = passes_html([far], {})
+    assert 'data-span="5"' in view  # one token of text, and four columns beyond it
+    assert "21 tokens guessed together, checked in one pass, 1 of them in other branches" in view
+
+
+def test_counters_stand_on_one_scale_of_time() -> None:
+    plain = Round(0, 0, 1, 1, (), (), (), (7,), (), 0, 10, 0)
+    record = {"plain_ms": 40.0}
+    view = decoding_html(StepView("plan", rounds=[plain], record=record))
+    assert 'data-track="ours" style="width:25.0%"' in view and 'data-track="plain" style="width:100.0%"' in view
 
 
 def test_a_token_tells_the_guesses_that_were_made_for_it() -> None:

@@ -39,10 +39,10 @@ def decoding_html(step: StepView | None) -> str:
         f"{tokens_html(step.rounds, step.spelling)}{_counters(step, metrics)}"
         '<p class="controls"><button type="button" data-play aria-label="replay the passes">▶ Replay</button> '
         f'<input type="range" data-seek min="0" max="{last}" value="{last}" aria-label="passes shown"> '
-        f"<output data-count>{last}</output> of {counted(last, 'pass', 'passes')} "
+        f"<span><output data-count>{last}</output> of {last}</span> "
         '<button type="button" data-expand aria-label="fill the window">⤢</button></p>'
-        f"{passes_html(step.rounds[:MOST_ROUNDS], step.spelling)}"
         '<p class="history hint" data-history aria-live="polite">Click a token to read how it came about.</p>'
+        f"{passes_html(step.rounds[:MOST_ROUNDS], step.spelling)}"
         f"{_legend(step.rounds, metrics)}{_rounds_html(step)}</div>"
     )
 
@@ -58,21 +58,25 @@ def _headline(metrics: Metrics) -> str:
 
 
 def _counters(step: StepView, metrics: Metrics) -> str:
-    """Two tracks, ours and plain decoding's, which the replay moves."""
+    """Two counters with a track each, ours and plain decoding's, on one scale of time; the replay moves them."""
     plain_ms = step.record["plain_ms"] if step.record else None
+    scale_ms = max(metrics.wall_ms, plain_ms or 0.0) or 1.0
     each_ms = (plain_ms or metrics.wall_ms) / max(metrics.plain_forwards, 1)
-    ours = f"{counted(metrics.target_forwards, 'pass', 'passes')}, {milliseconds(metrics.wall_ms)}"
-    plain = f"{counted(metrics.plain_forwards, 'pass', 'passes')}, {milliseconds(plain_ms)}"
+    ours = _counter("ours", "guessing ahead", metrics.target_forwards, metrics.wall_ms, scale_ms)
+    plain = _counter("plain", "token by token", metrics.plain_forwards, plain_ms, scale_ms)
     return (
-        f'<div class="tracks" data-plain="{metrics.plain_forwards}" data-plain-ms="{_SLOWER * each_ms:.1f}">'
-        f"{_track('ours', 'guessing ahead', ours)}{_track('plain', 'token by token', plain)}</div>"
+        f'<div class="tracks" data-plain="{metrics.plain_forwards}" data-plain-ms="{_SLOWER * each_ms:.1f}">{ours}{plain}'
+        "</div>"
     )
 
 
-def _track(kind: str, name: str, told: str) -> str:
+def _counter(kind: str, name: str, forwards: int, ms: float | None, scale_ms: float) -> str:
+    """`ms`: None where plain decoding's time is not known; its track is full then."""
+    share = 100 * (scale_ms if ms is None else ms) / scale_ms
+    noun, took = "pass" if forwards == 1 else "passes", f"<span data-time>, {milliseconds(ms)}</span>"
     return (
-        f'<div><span>{name}</span><span class="track"><i class="{kind}" data-track="{kind}" style="width:100%"></i></span>'
-        f"<small>{told}</small></div>"
+        f'<div><span>{name}</span><p><b data-count-of="{kind}">{forwards:,}</b> <small>{noun}{took}</small></p>'
+        f'<span class="track"><i class="{kind}" data-track="{kind}" style="width:{share:.1f}%"></i></span></div>'
     )
 
 
@@ -81,18 +85,20 @@ def tokens_html(rounds: Sequence[Round], spelling: Mapping[int, str]) -> str:
     number = {r.index: i for i, r in enumerate(rounds, 1)}
     before = history(passes(rounds))
     spans = (
-        _token(each, spelling, number[each.round_index], before.get(place, []))
+        _token(each, place, spelling, number[each.round_index], before.get(place, []))
         for place, each in enumerate(origins(rounds))
     )
     return f'<p class="tokens">{"".join(spans)}</p>'
 
 
-def _token(placed: Placed, spelling: Mapping[int, str], number: int, guesses: Sequence[tuple[int, Guess]]) -> str:
+def _token(
+    placed: Placed, place: int, spelling: Mapping[int, str], number: int, guesses: Sequence[tuple[int, Guess]]
+) -> str:
     text = html(spelling.get(placed.token, f"#{placed.token}")).replace("\n", "⏎\n")
     told = html(_history(placed, spelling, number, guesses))
     return (
-        f'<span class="tok {placed.origin}" role="button" tabindex="0" data-round="{number}" data-told="{told}" '
-        f'title="{told}">{text}</span>'
+        f'<span class="tok {placed.origin}" role="button" tabindex="0" data-round="{number}" data-at="{place}" '
+        f'data-told="{told}" title="{told}">{text}</span>'
     )
 
 
@@ -151,9 +157,25 @@ def _round(r: Round, spelling: Mapping[int, str], number: int, end_ms: float) ->
         if r.draft_tokens
         else "no guess"
     )
+    guessing, checked = _story(r, number)
     parts = f"guessing {r.draft_ms:.1f}, model {r.share_ms:.1f}, checking {r.verify_ms:.1f} ms"
     return (
-        f'<li data-round="{number}" data-show-ms="{_SLOWER * took:.0f}" data-end-ms="{_SLOWER * end_ms:.0f}"><details><summary>'
+        f'<li data-round="{number}" data-end-ms="{_SLOWER * end_ms:.0f}" data-guessing="{guessing}" '
+        f'data-checked="{checked}"><details><summary>'
         f"<code>{committed}</code> <small>{drafted} · {milliseconds(took)}</small></summary><p><small>{parts}; "
         f"{counted(r.pending, 'token')} fed</small></p>{tree_svg(r, spelling)}</details></li>"
     )
+
+
+def _story(r: Round, number: int) -> tuple[str, str]:
+    """What the replay says while a pass guesses, and once the model has checked its guesses."""
+    drafted, kept = len(r.draft_tokens), len(r.accepted)
+    if not drafted:
+        told = f"Pass {number} guesses nothing: it writes one token."
+        return told, told
+    if drafted == 1:
+        guessed, stand = f"Pass {number}: one token guessed", "it stands" if kept else "it is wrong"
+    else:
+        guessed = f"Pass {number}: {drafted:,} tokens guessed together"
+        stand = f"{'all' if kept == drafted else kept or 'none'} of {drafted:,} stand"
+    return f"{guessed}.", f"{guessed}, checked in one pass; {stand}."

@@ -19,7 +19,8 @@ class Guess:
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One forward. `guesses`: those that were kept, then the first branch that was not; `others`: further guesses, in other
-    branches. `own`: the position of the model's own token. `forced`: the positions that the grammar filled after it.
+    branches. `own`: the position of the model's own token, or of the guess that ended the text. `forced`: the positions
+    that the grammar filled after it.
     """
 
     number: int  # from 1
@@ -46,9 +47,11 @@ def passes(rounds: Iterable[Round]) -> list[Pass]:
 
 def _guesses(r: Round, start: int) -> tuple[Guess, ...]:
     kept = r.accepted[: len(r.committed) - 1]
-    wrong = _first_branch(r, kept)
-    nodes = [(node, True) for node in kept] + [(node, False) for node in wrong]
-    return tuple(Guess(start + i, r.draft_tokens[node], right) for i, (node, right) in enumerate(nodes))
+    nodes = [*kept, *_first_branch(r, kept)]
+    right = [i < len(kept) for i in range(len(nodes))]
+    if len(nodes) > len(kept) and r.draft_tokens[nodes[len(kept)]] == r.committed[-1]:
+        right[len(kept)] = True  # the text ended here, with what was guessed
+    return tuple(Guess(start + i, r.draft_tokens[node], right[i]) for i, node in enumerate(nodes))
 
 
 def _first_branch(r: Round, kept: Sequence[int]) -> list[int]:

@@ -48,18 +48,27 @@ def test_any_value_of_an_id_is_that_id(explain: Explain) -> None:
 def test_what_a_row_is_comes_before_what_was_counted(explain: Explain) -> None:
     joined = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id GROUP BY genres.name"
     shown = explain(f"SELECT count(*), genres.name {joined} ORDER BY count(*) DESC")
-    assert (heads(shown), shown.rows[0], shown.given) == (["name", "albums"], ("Jazz", 3), (1, 0))
+    assert (heads(shown), shown.rows[0], shown.given) == (["genre", "albums"], ("Jazz", 3), (1, 0))
     assert shown.sorting is not None and shown.sorting.place == 1
     assert heads(explain("SELECT max(price), min(price) FROM albums")) == ["highest price", "lowest price"]
 
 
 def test_a_name_that_is_there_is_not_added_again(explain: Explain) -> None:
     joined = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id"
-    assert heads(explain(f"SELECT genres.genre_id, genres.name {joined}")) == ["genre id", "name"]
+    assert heads(explain(f"SELECT genres.genre_id, genres.name {joined}")) == ["genre id", "genre"]
     grouped = f"SELECT genres.name, count(*) {joined} GROUP BY genres.genre_id, genres.name"
-    assert heads(explain(grouped)) == ["name", "albums"]
+    assert heads(explain(grouped)) == ["genre", "albums"]
     any_name = f"SELECT any_value(genres.name), count(*) {joined} GROUP BY genres.genre_id"
-    assert heads(explain(any_name)) == ["name", "albums"]
+    assert heads(explain(any_name)) == ["genre", "albums"]
+
+
+def test_a_bare_name_says_whose_it_is_among_several_tables(explain: Explain) -> None:
+    """ "name" over genres, beside a count of albums, could be the album's."""
+    assert heads(explain("SELECT name FROM genres")) == ["name"]
+    joined = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id"
+    assert heads(explain(f"SELECT genres.name, albums.title {joined}")) == ["genre", "title"]
+    twice = "SELECT a.name, b.name FROM genres a JOIN genres b ON a.genre_id = b.genre_id"
+    assert "genre genre" not in heads(explain(twice)) and len(heads(explain(twice))) == 2
 
 
 def test_the_name_of_another_row_of_the_same_table_is_added(explain: Explain) -> None:
