@@ -208,6 +208,7 @@ def _said(slots: Slots, mends: Sequence[str]) -> Said:
         like_columns="members" in mends,
         no_amounts="keys" in mends,
         dated="dates" in mends,
+        named="named" in mends,
         plan=slots.plan,
     )
 

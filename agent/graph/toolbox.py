@@ -24,8 +24,8 @@ from tools.result import Limits, Result
 # members: IN compares columns that hold the same values. direction: ORDER BY follows the question's words.
 # keys: identifiers are not added up, measured or tested unless that is asked for. dates: a date column is compared with
 # dates, and by its year with a year. units: a number that is said in minutes is converted for a column of seconds.
-# picks: ANY_VALUE without groups is taken back.
-MENDS = ("columns", "bridges", "members", "direction", "keys", "dates", "units", "picks")
+# picks: ANY_VALUE without groups is taken back. named: a plan names the columns whose names the question says in full.
+MENDS = ("columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named")
 DEFAULT_MENDS = tuple(mend for mend in MENDS if mend != "columns")  # which won 1 answer and lost 3 of 200
 
 

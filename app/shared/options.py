@@ -128,12 +128,13 @@ SecondLook = Annotated[
         help="Where an answer is probably wrong, sample other readings. Default: for people, not in measurements.",
     ),
 ]
-DEFAULT_MENDS = "bridges,members,direction,keys,dates,units,picks"
+DEFAULT_MENDS = "bridges,members,direction,keys,dates,units,picks,named"
 Mends = Annotated[
     str,
     typer.Option(
         "--mends",
-        help="Rules that mend the model's plans and SQL, of columns,bridges,members,direction,keys,dates,units,picks; or none.",
+        help="Rules that mend the model's plans and SQL, of columns,bridges,members,direction,keys,dates,units,picks,named; "
+        "or none.",
     ),
 ]
 KnowledgeFolder = Annotated[

@@ -83,8 +83,9 @@ def _tables_left(scope: Scope) -> tuple[str, ...]:
 
 
 def _columns_left(scope: Scope) -> tuple[str, ...]:
-    table = scope.sources[-1].relation
-    own = tuple(name for name in table.spelled if name.lower() not in scope.bare)
+    table, shadowed = scope.sources[-1].relation, scope.catalog.facts.named.shadowed if scope.catalog.facts else ()
+    named = scope.bare.union(column for place, column in shadowed if place == table.key)
+    own = tuple(name for name in table.spelled if name.lower() not in named)
     left = own + _elsewhere(scope, table)
     missing = _missing(scope)
     if not missing or len(scope.bare) < MOST_COLUMNS:

@@ -14,6 +14,7 @@ from string import ascii_lowercase, digits
 
 from agent.grammar.word_sets import WordSet, lowered
 from tools.linking.match_values import ValueMatch
+from tools.linking.said_columns import SaidColumns, said_columns
 from tools.linking.word_forms import NUMBER_WORDS, STOP_WORDS, Word, name_stems, name_words, split, stem
 from tools.schema import Column, ColumnRef, Schema
 from tools.sql.joinable_columns import Joinable, identifiers, joinable
@@ -45,6 +46,7 @@ class Said:
     `no_amounts`: identifiers are not added up, nor, unless the question names them, measured by `<` or tested at all where
     the `plan` has no sub-query.
     `dated`: a date column takes texts only if the question has digits.
+    `named`: the plan names the columns whose names the question says in full, and none that they shadow.
     """
 
     question: str
@@ -54,6 +56,7 @@ class Said:
     like_columns: bool = False
     no_amounts: bool = False
     dated: bool = False
+    named: bool = False
     plan: str = ""
 
     def numbers(self) -> frozenset[str]:
@@ -114,13 +117,15 @@ class Facts:
     columns: Mapping[ColumnRef, Column]
     said: Said
     identifiers: frozenset[ColumnRef] = frozenset()
+    named: SaidColumns = field(default_factory=SaidColumns)
     _sets: dict[tuple[str, ColumnRef], WordSet | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def sure(self) -> tuple[frozenset[ColumnRef], ...]:
-        """For each value that the question surely names: the columns of the schema that hold it, if there are any."""
+        """For each value that the question surely names the columns of the schema that hold it, if there are any; and for each
+        name of a column that it says the columns that are called so."""
         found = (places.intersection(self.columns) for places in self.said.sure())
-        return tuple(places for places in found if places)
+        return tuple(dict.fromkeys((*(places for places in found if places), *self.named.named)))
 
     def may_sum(self, place: ColumnRef) -> bool:
         """Whether adding up this column makes sense, which it does not for words and identifiers."""
@@ -229,7 +234,8 @@ def _schema_words(names: frozenset[str]) -> frozenset[str]:
 def facts_of(schema: Schema, said: Said) -> Facts:
     """The facts that follow from a schema and from what was said."""
     columns = {(table.name.lower(), column.name.lower()): column for table in schema.tables for column in table.columns}
-    return Facts(_joinable(schema), columns, said, _identifiers(schema))
+    named = said_columns(schema, said.question, said.values) if said.named else SaidColumns()
+    return Facts(_joinable(schema), columns, said, _identifiers(schema), named)
 
 
 _joinable = lru_cache(maxsize=16)(joinable)

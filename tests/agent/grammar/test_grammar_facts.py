@@ -130,6 +130,24 @@ def test_what_a_plan_must_hold(plan: str, good: bool) -> None:
     assert accepted(plan, plan_catalog(SCHEMA, facts_of(SCHEMA, said))) is good
 
 
+@pytest.mark.parametrize(
+    ("plan", "named", "good"),
+    [
+        ("room: decor | SELECT _, COUNT(*) FROM _ GROUP BY _", True, False),  # the bed type is forgotten
+        ("room: beds, bed_type | SELECT _, COUNT(*) FROM _ GROUP BY _", True, False),  # no bed is left to be counted
+        ("room: bed_type | SELECT _, COUNT(*) FROM _ GROUP BY _", True, True),
+        ("room: decor, bed_type | SELECT _, COUNT(*) FROM _ GROUP BY _", True, True),
+        ("room: decor | SELECT _, COUNT(*) FROM _ GROUP BY _", False, True),
+        ("room: beds, bed_type | SELECT _, COUNT(*) FROM _ GROUP BY _", False, True),
+    ],
+)
+def test_a_plan_names_what_the_question_names(plan: str, named: bool, good: bool) -> None:
+    room = Table("room", (Column("beds", "INTEGER"), Column("bed_type", "TEXT"), Column("decor", "TEXT")))
+    schema = Schema((room,), "sqlite")
+    said = Said("How many rooms are there for each bed type?", named=named)
+    assert accepted(plan, plan_catalog(schema, facts_of(schema, said))) is good
+
+
 def test_what_is_surely_a_value() -> None:
     """Guards against a plan that must hold a column for a word that only looks like a value."""
     title = (ValueMatch("publisher", "title", "DC Comics", "DC Comics", 1.0),)

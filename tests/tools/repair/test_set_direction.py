@@ -3,7 +3,7 @@
 import pytest
 
 from tools.repair.set_direction import set_direction
-from tools.schema import Schema
+from tools.schema import Column, Schema, Table
 
 SCHEMA = Schema((), "sqlite")
 
@@ -17,6 +17,10 @@ SCHEMA = Schema((), "sqlite")
         ("name", "Names in descending order", "name DESC"),
         ("name DESC", "Names in alphabetical order", "name"),
         ("age", "Names, from old to young", "age DESC"),
+        ("age LIMIT 1", "Who is the oldest?", "age DESC LIMIT 1"),
+        ("birth_date LIMIT 1", "Who is the youngest?", "birth_date DESC LIMIT 1"),
+        ("birth_date DESC LIMIT 1", "Who is the oldest?", "birth_date LIMIT 1"),
+        ("year LIMIT 1", "What is the most recent song?", "year DESC LIMIT 1"),
     ],
 )
 def test_the_direction_is_the_one_that_is_said(key: str, question: str, then: str) -> None:
@@ -33,6 +37,9 @@ def test_the_direction_is_the_one_that_is_said(key: str, question: str, then: st
         ("rank LIMIT 1", "Who has the highest rank?"),  # 1 is the highest
         ("birth_year LIMIT 1", "Who has the highest birth year?"),
         ("age LIMIT 1", "The most and the least"),
+        ("date LIMIT 1", "The first song of the youngest singer"),
+        ("date LIMIT 1", "The latest song of the oldest singer"),
+        ("COUNT(year) LIMIT 1", "The oldest"),
         ("age LIMIT 1", "The most recent one"),
         ("age LIMIT 1", "Those with at most three songs"),
         ("age, name DESC", "In descending order"),  # two keys
@@ -42,6 +49,13 @@ def test_the_direction_is_the_one_that_is_said(key: str, question: str, then: st
 )
 def test_what_is_not_certain_stays(key: str, question: str) -> None:
     assert set_direction(f"SELECT name FROM singer ORDER BY {key}", SCHEMA, question) is None
+
+
+def test_a_column_of_dates_is_known_by_its_type() -> None:
+    store = Table("store", (Column("name", "VARCHAR"), Column("opened_on", "DATE")))
+    sql = "SELECT name FROM store ORDER BY opened_on DESC LIMIT 1"
+    turned = set_direction(sql, Schema((store,), "duckdb"), "Which is our oldest store?")
+    assert turned == "SELECT name FROM store ORDER BY opened_on LIMIT 1"
 
 
 def test_duckdb_keeps_its_place_for_nulls() -> None:
