@@ -170,7 +170,8 @@ def _call_options(
     toolbox: Toolbox, name: ModelStep, slots: Slots, attempt: int, temperature: float | None, bound: bool
 ) -> dict[str, Any]:
     if not isinstance(toolbox.model, FastChatModel):
-        return {}  # its answers are not begun for it: what would end a begun one may stand before the SQL, or in a thought
+        # No stop strings: its answers are not begun for it, so what would end them may stand before the SQL, or in a thought.
+        return {} if temperature is None else {"temperature": temperature}
     options: dict[str, Any] = {
         "stop": list(toolbox.profile.stop(name)),
         "recall": _recall(toolbox, toolbox.model.decoder.tokenizer, name, slots),
@@ -257,10 +258,11 @@ def _stream(toolbox: Toolbox, model: BaseChatModel, call: Call, name: str) -> AI
 
 
 def _samples(model: BaseChatModel, call: Call, count: int) -> list[AIMessage]:
-    """Several samples, in one batch if the model can do that, otherwise one after another."""
+    """Several samples, the first greedy; in one batch if the model can do that, otherwise one after another."""
     messages = list(call.messages)
     if not isinstance(model, FastChatModel):
-        return [_message(model.invoke(messages, **call.options)) for _ in range(count)]
+        greedy = {**call.options, "temperature": 0.0}
+        return [_message(model.invoke(messages, **options)) for options in (greedy, *[call.options] * (count - 1))]
     result = model.generate([messages], n=count, **{**call.options, "likelihood": True})
     return [_message(generation.message) for generation in result.generations[0]]  # type: ignore[union-attr]
 
