@@ -132,7 +132,11 @@ def _replied(
     """The replies, the calls that gave them, and what was given up for them: at a dead end first what schema and question
     tell the grammar, then the grammar.
     """
-    for these, detail in ((lambda: calls, ""), (bare, "by the bare grammar, as the bound one came to a dead end")):
+    ways: tuple[tuple[Callable[[], Sequence[Call]], str], ...] = (
+        (lambda: calls, ""),
+        (bare, "by the bare grammar, as the bound one came to a dead end"),
+    )
+    for these, detail in ways:
         try:
             held = these()
             return _replies(toolbox, model, name, held, samples), held, detail
