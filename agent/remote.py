@@ -1,6 +1,7 @@
 """A model behind an OpenAI-compatible endpoint (vLLM, SGLang, `sqlagent serve`) instead of one that runs here.
 
-Its name is `openai:http://host:port/v1#model`. If the endpoint wants a key, it is read from OPENAI_API_KEY.
+Its name is `openai:http://host:port/v1#model`. If the endpoint wants a key, it is read from OPENAI_API_KEY. Options that
+only a model here can follow are refused.
 """
 
 import os
@@ -18,6 +19,18 @@ from tools.result import DEFAULT_LIMITS, Limits
 SCHEME = "openai:"
 ANSWER_TIMEOUT_S = 120.0
 HELLO_TIMEOUT_S = 10.0
+_OPTIONS_HERE = {
+    "adapter": "--adapter",
+    "decoder": "--decoder",
+    "decoder_options": "-o",
+    "dtype": "--dtype",
+    "device": "--device",
+    "target": "target",
+}
+
+
+class OptionRefused(ValueError):
+    """Options that an endpoint cannot follow; the message names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +43,33 @@ class RemoteModel:
     def toolbox(
         self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
     ) -> Toolbox:
+        """Raises OptionRefused."""
         profile, options = load_profile(self.choice.profile_name), options or AgentOptions()
+        if options.race:
+            raise OptionRefused(
+                "--race decodes a step again plainly, which an endpoint cannot be told to do: leave it out"
+            )
         annotated = with_annotations(database, options.knowledge.annotations)
         return Toolbox(annotated, self.chat, profile, options, limits)
 
 
 def any_model(choice: ModelChoice) -> LoadedModel | RemoteModel:
-    """The local or remote model that `choice` names. Raises the same errors as `load_model`."""
+    """The local or remote model that `choice` names. Raises the same errors as `load_model`, and OptionRefused."""
     if not choice.model.startswith(SCHEME):
         return load_model(choice)
     if choice.profile_name != "chat":
         raise UnknownProfile("a remote model is asked through its chat template: leave --profile out")
+    _check_options(choice)
     return RemoteModel(choice, _connected(choice))
+
+
+def _check_options(choice: ModelChoice) -> None:
+    own = ModelChoice()
+    given = [option for name, option in _OPTIONS_HERE.items() if getattr(choice, name) != getattr(own, name)]
+    if given:
+        raise OptionRefused(
+            f"{choice.model} runs elsewhere and decodes as its server does: leave out {', '.join(given)}"
+        )
 
 
 def _connected(choice: ModelChoice) -> Any:

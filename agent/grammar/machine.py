@@ -73,8 +73,8 @@ class Position:
 
     @property
     def lines(self) -> bool:
-        """Whether a line may end here."""
-        return self.ledger.lines
+        """Whether a line may end here. A statement that must come to its end does so in one."""
+        return self.ledger.lines and not self._long()
 
     @property
     def complete(self) -> bool:

@@ -61,20 +61,26 @@ def ask_model(
     decoded together. orders: of the schema, behind which a local model predicts; their mean decides.
 
     Emits `Waiting` while others use the model, then `Started`, then `Wrote` as a single sample is written; remembers the
-    tokens for later drafts. If the grammar comes to a dead end, the step starts again without it, and its record says so.
-    `bound`: limit the text by what schema and question tell, not by the bare grammar only. Raises Stopped.
+    tokens for later drafts. If the grammar comes to a dead end, the step starts again, bound by less (`_replied`), and
+    its record says so. `bound`: limit the text by what schema and question tell, not by the bare grammar only. Raises
+    Stopped.
     """
-    calls = [
-        Call(
-            messages_of(toolbox, name, each),
-            _call_options(toolbox, name, each, attempt, temperature, bound) | _in_orders(toolbox, name, each, orders),
-        )
-        for each in (slots, *beside)
-    ]
+
+    def calls_bound(bound: bool) -> list[Call]:
+        return [
+            Call(
+                messages_of(toolbox, name, each),
+                _call_options(toolbox, name, each, attempt, temperature, bound)
+                | _in_orders(toolbox, name, each, orders),
+            )
+            for each in (slots, *beside)
+        ]
+
+    calls = calls_bound(bound)
     toolbox.calls[name] = calls[0]
     writer, texts = get_stream_writer(), max(samples, len(calls))
     with _reserved(toolbox, texts * calls[0].prompts, lambda ahead: writer(Waiting(name, ahead))) as model:
-        reply = _answered(toolbox, model, name, calls, samples)
+        reply = _answered(toolbox, model, name, calls, samples, lambda: calls_bound(False))
     toolbox.stop.check()
     return reply
 
@@ -95,14 +101,16 @@ def _reserved(toolbox: Toolbox, texts: int, waiting: Callable[[int], None]) -> A
     return nullcontext(toolbox.model)
 
 
-def _answered(toolbox: Toolbox, model: BaseChatModel, name: ModelStep, calls: Sequence[Call], samples: int) -> Reply:
-    start, detail = perf_counter(), ""
-    try:
-        replies = _replies(toolbox, model, name, calls, samples)
-    except ConstraintError:
-        detail = "without the grammar, which came to a dead end"
-        calls = [replace(call, options={**call.options, "constraint": None}) for call in calls]
-        replies = _replies(toolbox, model, name, calls, samples)
+def _answered(
+    toolbox: Toolbox,
+    model: BaseChatModel,
+    name: ModelStep,
+    calls: Sequence[Call],
+    samples: int,
+    bare: Callable[[], Sequence[Call]],
+) -> Reply:
+    start = perf_counter()
+    replies, calls, detail = _replied(toolbox, model, name, calls, samples, bare)
     wall_ms = 1e3 * (perf_counter() - start)
     for reply in replies:
         toolbox.remember([token for r in rounds_of(reply) for token in r.text_tokens])
@@ -111,6 +119,31 @@ def _answered(toolbox: Toolbox, model: BaseChatModel, name: ModelStep, calls: Se
     log_probs = tuple(map(log_probs_of, replies))
     rounds = tuple(map(rounds_of, replies))
     return Reply(tuple(reply.text for reply in replies), replace(step, detail=detail), log_probs, rounds)
+
+
+def _replied(
+    toolbox: Toolbox,
+    model: BaseChatModel,
+    name: ModelStep,
+    calls: Sequence[Call],
+    samples: int,
+    bare: Callable[[], Sequence[Call]],
+) -> tuple[list[AIMessage], Sequence[Call], str]:
+    """The replies, the calls that gave them, and what was given up for them: at a dead end first what schema and question
+    tell the grammar, then the grammar.
+    """
+    ways: tuple[tuple[Callable[[], Sequence[Call]], str], ...] = (
+        (lambda: calls, ""),
+        (bare, "by the bare grammar, as the bound one came to a dead end"),
+    )
+    for these, detail in ways:
+        try:
+            held = these()
+            return _replies(toolbox, model, name, held, samples), held, detail
+        except ConstraintError:
+            continue
+    free = [replace(call, options={**call.options, "constraint": None}) for call in calls]
+    return _replies(toolbox, model, name, free, samples), free, "without the grammar, which came to a dead end"
 
 
 def _replies(
@@ -141,7 +174,8 @@ def _call_options(
     toolbox: Toolbox, name: ModelStep, slots: Slots, attempt: int, temperature: float | None, bound: bool
 ) -> dict[str, Any]:
     if not isinstance(toolbox.model, FastChatModel):
-        return {}  # its answers are not begun for it: what would end a begun one may stand before the SQL, or in a thought
+        # No stop strings: its answers are not begun for it, so what would end them may stand before the SQL, or in a thought.
+        return {} if temperature is None else {"temperature": temperature}
     options: dict[str, Any] = {
         "stop": list(toolbox.profile.stop(name)),
         "recall": _recall(toolbox, toolbox.model.decoder.tokenizer, name, slots),
@@ -229,10 +263,11 @@ def _stream(toolbox: Toolbox, model: BaseChatModel, call: Call, name: str) -> AI
 
 
 def _samples(model: BaseChatModel, call: Call, count: int) -> list[AIMessage]:
-    """Several samples, in one batch if the model can do that, otherwise one after another."""
+    """Several samples, the first greedy; in one batch if the model can do that, otherwise one after another."""
     messages = list(call.messages)
     if not isinstance(model, FastChatModel):
-        return [_message(model.invoke(messages, **call.options)) for _ in range(count)]
+        greedy = {**call.options, "temperature": 0.0}
+        return [_message(model.invoke(messages, **options)) for options in (greedy, *[call.options] * (count - 1))]
     result = model.generate([messages], n=count, **{**call.options, "likelihood": True})
     return [_message(generation.message) for generation in result.generations[0]]  # type: ignore[union-attr]
 

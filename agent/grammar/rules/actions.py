@@ -6,8 +6,18 @@ from dataclasses import replace
 from agent.grammar.rules.notation import Symbol
 from agent.grammar.rules.symbols import Action
 from agent.grammar.rules.terminals import MAX_PARENTHESES
-from agent.grammar.scope.scope import MAX_DEPTH, MAX_JOINTS, MAX_ON_JOINTS, MAX_SOURCES, Nature, Output, Relation, Scope
-from agent.grammar.scope.visible_names import fitting, join_ends, shared_columns, tables
+from agent.grammar.scope.scope import (
+    MAX_DEPTH,
+    MAX_JOINTS,
+    MAX_ON_JOINTS,
+    MAX_PRODUCTS,
+    MAX_SOURCES,
+    Nature,
+    Output,
+    Relation,
+    Scope,
+)
+from agent.grammar.scope.visible_names import fitting, join_ends, joins_further, shared_columns, tables
 
 _NONE: frozenset[str] = frozenset()
 
@@ -32,7 +42,8 @@ def from_query(scope: Scope) -> Scope | None:
     """Open a subquery in FROM, which does not see the other sources. Beside another source its columns could make those that
     were named without a table ambiguous.
     """
-    return scope.opened(None, correlated=False) if scope.exact is None and not (scope.bare and scope.sources) else None
+    possible = scope.exact is None and not (scope.bare and scope.sources)
+    return scope.opened(None, correlated=False, lending=True) if possible else None
 
 
 def cte_query(scope: Scope) -> Scope | None:
@@ -49,14 +60,14 @@ def close(scope: Scope) -> Scope | None:
     """End a subquery: return to the enclosing level, which gets it as `result`."""
     outputs, spelling = scope.first or scope.outputs, scope.catalog.spelling
     spelled = tuple(dict.fromkeys(spelling.get(output.name, output.name) for output in outputs if output.name))
-    return replace(scope.parent, result=Relation("", spelled, len(outputs), derived=True)) if scope.parent else None
+    return replace(scope.parent, result=Relation("", spelled, len(outputs))) if scope.parent else None
 
 
 def bind_cte(scope: Scope) -> Scope | None:
     """Make the query just closed a relation."""
     if scope.result is None:
         return None
-    cte = replace(scope.result, name=scope.naming, derived=False)
+    cte = replace(scope.result, name=scope.naming)
     return replace(scope, ctes=(*scope.ctes, cte), result=None)
 
 
@@ -86,6 +97,7 @@ def item(scope: Scope) -> Scope | None:
 def another(scope: Scope) -> Scope | None:
     """Require that the SELECT list may have another entry."""
     full = scope.want is not None and len(scope.outputs) >= scope.want
+    full = full or bool(scope.awaited and scope.outputs[0].star)
     return None if full or scope.exact is not None else _settled(scope)
 
 
@@ -103,6 +115,8 @@ def _settled(scope: Scope) -> Scope:
 
 def name_column(scope: Scope) -> Scope | None:
     """Name an entry that is a single column after the column."""
+    if not scope.may_lend(scope.column):
+        return None
     whole = replace(
         scope.outputs[-1], name=scope.column, qualifier=scope.qualifier, column=scope.column, place=scope.place
     )
@@ -110,9 +124,15 @@ def name_column(scope: Scope) -> Scope | None:
 
 
 def star(scope: Scope) -> Scope | None:
-    """Take `*` as an entry. If the width is given, the star must be the only entry, and FROM must have that width."""
+    """Take `*` as an entry. If the width is given, the star must be the only entry, and FROM must have that width. Where
+    the enclosing SELECT list awaits columns, FROM must have them, and the star must be the only entry too.
+    """
     starred = replace(scope, outputs=(*scope.outputs[:-1], Output(None, star="*")), exact=scope.want)
-    fits = scope.want is None or (len(scope.outputs) == 1 and any(fitting(starred)))
+    alone = len(scope.outputs) == 1
+    if scope.awaited:
+        lent = replace(starred, bare=scope.awaited, exact=None)
+        return lent if alone and scope.may_lend(*scope.awaited) and lent.payable() else None
+    fits = scope.want is None or (alone and any(fitting(starred)))
     return starred if fits else None
 
 
@@ -140,7 +160,16 @@ def measured(scope: Scope) -> Scope | None:
 
 def unbound(scope: Scope) -> Scope | None:
     """Allow a join without a condition only if no condition is known."""
-    return None if join_ends(scope) else scope
+    return None if join_ends(scope) else product(scope)
+
+
+def product(scope: Scope) -> Scope | None:
+    """Go on to a source that no condition joins. Where joins are known, only if none leads on from FROM, and at most
+    `MAX_PRODUCTS` times.
+    """
+    known = scope.catalog.facts is not None
+    full = known and (scope.products >= MAX_PRODUCTS or joins_further(scope))
+    return None if full else replace(scope, products=scope.products + 1)
 
 
 def join(scope: Scope) -> Scope | None:
@@ -249,6 +278,15 @@ def never(scope: Scope) -> Scope | None:
     return None
 
 
+def same(scope: Scope) -> Scope | None:
+    """What changes nothing."""
+    return scope
+
+
+def _uncompared(scope: Scope) -> Scope | None:
+    return None if scope.parentheses else scope
+
+
 def _needed_join(scope: Scope) -> Scope | None:
     return join(scope) if scope.unpaid and tables(scope) else None
 
@@ -259,7 +297,7 @@ def _needed_entry(scope: Scope) -> Scope | None:
 
 _VERBS: tuple[Callable[[Scope], Scope | None], ...] = (
     close, cte_query, bind_cte, arm, compound, alike, item, listed, name_column, star, no_from, about, silent, measured,
-    unbound, comma, sharing, on, joined, group, grouped, leave,
+    unbound, product, comma, sharing, on, joined, group, grouped, leave,
 )  # fmt: skip
 _GROWING: tuple[Callable[[Scope], Scope | None], ...] = (
     one_column, member_query, any_query, deeper, further, where, having, order, enter, room,
@@ -270,4 +308,6 @@ ACTIONS: dict[str, Symbol] = {
     "another": Action(another, landing=_needed_entry),
     "join": Action(join, landing=_needed_join),
     "from_query": Action(from_query, landing=never, early=True),
+    "brief": Action(never, landing=same),
+    "compared": Action(same, landing=_uncompared),
 }

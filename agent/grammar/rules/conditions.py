@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from agent.grammar.rules.actions import ACTIONS
 from agent.grammar.rules.notation import Fixed, Rule, Symbol
 from agent.grammar.rules.symbols import Choice, Names, Number, Step, String
 from agent.grammar.rules.terminals import named
@@ -20,11 +21,25 @@ def _join_on(scope: Scope) -> list[tuple[Symbol, ...]]:
     ends = visible_names.join_ends(scope)
     if not ends:
         return [(Rule("expr"),)]
-    equal = _ends(
-        frozenset(ends), lambda end: (Fixed("="), Choice(lambda now: [(Rule("cast"),), *_ends(ends[end], _nothing)]))
-    )
-    cast = (Rule("cast"), Fixed("="), Choice(lambda now: _ends(frozenset(ends), _nothing)))
-    return [(Fixed("true"),), *((*way, Rule("more_conditions")) for way in (*equal, cast))]
+
+    def other(end: visible_names.End) -> tuple[Symbol, ...]:
+        others = ends[end]
+        return Fixed("="), Choice(lambda now: [_cast(others, _nothing), *_ends(others, _nothing)])
+
+    def other_plain(end: visible_names.End) -> tuple[Symbol, ...]:
+        return Fixed("="), Choice(lambda now: _ends(ends[end], _nothing))
+
+    ways = (*_ends(frozenset(ends), other), _cast(frozenset(ends), other_plain))
+    return [(ACTIONS["product"], Fixed("true")), *((*way, Rule("more_conditions")) for way in ways)]
+
+
+def _cast(
+    ends: frozenset[visible_names.End], then: Callable[[visible_names.End], tuple[Symbol, ...]]
+) -> tuple[Symbol, ...]:
+    """One of these columns, cast to some type, followed by what `then` gives for it."""
+    closing = (Fixed("as"), Rule("type"), Fixed(")"), ACTIONS["leave"])
+    opening = (ACTIONS["enter"], Fixed("cast"), Fixed("("))
+    return (*opening, Choice(lambda now: _ends(ends, lambda end: (*closing, *then(end)))))
 
 
 def _nothing(end: visible_names.End) -> tuple[Symbol, ...]:
@@ -67,7 +82,8 @@ def _comparands(scope: Scope, strings: Callable[[Facts, ColumnRef], WordSet | No
         return [(Rule("other"),)]
     text: Symbol = String() if texts is None else _literals(texts)
     number: Symbol = Number() if numbers is None else _literals(numbers)
-    return [(Rule("computed"),), (text,), (number,), (Fixed("-"), number)]
+    negative = [(Fixed("-"), number)] if numbers is None or numbers.words else []  # a minus needs a number to follow it
+    return [(Rule("computed"),), (text,), (number,), *negative]
 
 
 def _literals(words: WordSet) -> Names:

@@ -20,7 +20,7 @@ item_rest = named | {name_column} | more named?
 named = AS <output_alias>
 
 source = <table> | {from_query} '(' query ')' {close} <placed>
-join = {join} (',' {comma} source | CROSS JOIN source | joined)
+join = {join} ({product} (',' {comma} source | CROSS JOIN source) | joined)
 join_kind = (INNER | LEFT OUTER? | RIGHT OUTER? | FULL OUTER?)?
 condition = ON {on} <join_on> | {sharing} USING '(' <shared> ')'
 more_conditions = ({further} AND expr)?
@@ -36,7 +36,7 @@ direction = (ASC | DESC)? (NULLS (FIRST | LAST))?
 
 expr = {room} NOT expr | operand tail
 tail = more?
-more = {further} calc operand {silent} tail | compared joint? | joint
+more = {further} calc operand {silent} tail | {compared} compared joint? | joint
 compared = compare arith | IS NOT? NULL | negatable | NOT negatable
 joint = {further} (AND | OR) expr
 negatable = {measured} BETWEEN arith AND arith | IN members | matching
@@ -54,7 +54,8 @@ sortable = column {about} tail | sorted {silent} tail
 sorted = <function> | case | cast | subquery | {enter} '(' sortable ')' {leave}
 case = {enter} CASE expr? when ({room} when)* (ELSE expr)? END {leave}
 when = WHEN expr THEN expr
-cast = {enter} CAST '(' expr AS type ')' {leave}
+cast = {enter} CAST '(' argument AS type ')' {leave}
+argument = {room} expr | {brief} operand
 
 window = OVER '(' (PARTITION BY expr ({room} ',' expr)*)? (ORDER BY frame_key ({room} ',' frame_key)*)? ')'
 filter = FILTER '(' WHERE expr ')'
@@ -63,26 +64,26 @@ frame_key = expr direction
 
 SQLITE = """
 joined = join_kind JOIN source ({unbound} | condition)
-limit = LIMIT <number> (OFFSET <number> | ',' <number>)?
+limit = {room} LIMIT <number> (OFFSET <number> | ',' <number>)?
 literal = <number> | <string> | NULL | TRUE | FALSE | CURRENT_DATE | CURRENT_TIMESTAMP
 type = INTEGER | INT | REAL | TEXT | FLOAT | DOUBLE | NUMERIC | BIGINT | DATE | DATETIME | (DECIMAL | VARCHAR) precision?
 precision = '(' <number> (',' <number>)? ')'
-matching = LIKE text (ESCAPE <string>)? | GLOB {silent} arith
+matching = LIKE text (ESCAPE <escape>)? | GLOB {silent} arith
 calc = '+' | '-' | '*' | '/' | '%' | '||'
 """
 
 DUCKDB = """
 joined = join_kind JOIN source condition
-limit = LIMIT <number> (OFFSET <number>)?
+limit = {room} LIMIT <number> (OFFSET <number>)?
 literal = <number> | <string> | NULL | TRUE | FALSE | CURRENT_DATE | CURRENT_TIMESTAMP | (DATE | TIMESTAMP) <string> | interval
 typed = '::' type
 interval = INTERVAL (<string> unit? | <number> unit)
 unit = SECOND | MINUTE | HOUR | DAY | WEEK | MONTH | QUARTER | YEAR
 type = INTEGER | INT | BIGINT | DOUBLE | REAL | FLOAT | TEXT | VARCHAR | DATE | TIMESTAMP | TIME | BOOLEAN | DECIMAL precision?
 precision = '(' <number> ',' <number> ')'
-matching = (LIKE | ILIKE) text (ESCAPE <string>)?
+matching = (LIKE | ILIKE) text (ESCAPE <escape>)?
 calc = '+' | '-' | '*' | '/' | '//' | '%' | '||'
 operand = (column {about} | other {silent}) ({room} {silent} typed)*
-more = ({room} {silent} typed | {further} calc operand {silent}) tail | compared joint? | joint
-cast = {enter} ((CAST | TRY_CAST) '(' expr AS type | EXTRACT '(' unit FROM expr) ')' {leave}
+more = ({room} {silent} typed | {further} calc operand {silent}) tail | {compared} compared joint? | joint
+cast = {enter} ((CAST | TRY_CAST) '(' argument AS type | EXTRACT '(' unit FROM expr) ')' {leave}
 """

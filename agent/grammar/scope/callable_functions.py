@@ -47,9 +47,7 @@ _COMMON = {
 _SQLITE = {
     **_COMMON,
     **_functions("aggregate", "total/1"),
-    **_functions(
-        "scalar", "iif/3 strftime/2-4 date/0-4 time/0-4 datetime/0-4 julianday/0-4 printf/2-+ typeof/1 unicode/1"
-    ),
+    **_functions("scalar", "iif/3 strftime/2-4 date/0-4 time/0-4 datetime/0-4 julianday/0-4 typeof/1 unicode/1"),
 }
 _DUCKDB = {
     **_COMMON,

@@ -16,10 +16,11 @@ from tools.schema import ColumnRef, Schema
 Phase = Literal["items", "from", "body"]
 Nature = Literal["plain", "aggregate", "window"]
 Owed = tuple[tuple[str, frozenset[str]], ...]
-MAX_DEPTH = 6
-# Gold queries of Spider and BIRD have at most 7 sources in one FROM, 7 joints (AND, OR, operators) in one clause, not
-# counting those in parentheses, and 3 in the condition of a join.
-MAX_SOURCES, MAX_JOINTS, MAX_ON_JOINTS = 7, 8, 3
+# Gold queries of Spider and BIRD have at most 4 sub-queries inside each other, 7 sources in one FROM, 7 joints (AND,
+# OR, operators) in one clause, not counting those in parentheses, and 3 in the condition of a join. One of 13,690 has a
+# table more than 3 times in one FROM, and none has a comma or CROSS JOIN there.
+MAX_DEPTH, MAX_SOURCES, MAX_JOINTS, MAX_ON_JOINTS = 4, 7, 8, 3
+MAX_SELVES, MAX_PRODUCTS = 3, 1
 LONG_FROM = 3  # sources; after them, the next one must supply what the SELECT list lacks
 
 
@@ -30,7 +31,6 @@ class Relation:
     name: str
     spelled: tuple[str, ...]
     width: int
-    derived: bool = False  # a subquery in FROM, whose columns never count as ambiguous: it is too late to choose others
 
     @cached_property
     def columns(self) -> frozenset[str]:
@@ -78,6 +78,7 @@ class Scope:
     first: tuple[Output, ...] | None = None  # outputs of a compound's first arm
     sources: tuple[FromItem, ...] = ()
     comma: bool = False  # whether FROM has a comma; USING after a comma sees only some of the sources
+    products: int = 0  # how many sources of FROM no condition joins with those before
     merged: tuple[str, ...] = ()  # columns of USING, one entry for each
     bare: frozenset[str] = frozenset()  # columns used without a qualifier before FROM was complete
     owed: Owed = ()  # qualifiers used before FROM named them, with the columns that they must have
@@ -103,6 +104,7 @@ class Scope:
     result: Relation | None = None  # the subquery that was closed last
     naming: str = ""  # the CTE that is being defined
     correlated: bool = True  # whether `parent`'s sources may be used here
+    lending: bool = False  # a subquery in FROM, whose columns the SELECT list of `parent` may mean
 
     @property
     def relations(self) -> tuple[Relation, ...]:
@@ -156,11 +158,26 @@ class Scope:
             if seen and scope.phase != "items":
                 yield scope
 
-    def opened(self, want: int | None, correlated: bool = True) -> "Scope | None":
+    def opened(self, want: int | None, correlated: bool = True, lending: bool = False) -> "Scope | None":
         """A new subquery inside this level; None if the nesting is too deep."""
         if self.depth >= MAX_DEPTH:
             return None
-        return Scope(self.catalog, self, self.ctes, want, depth=self.depth + 1, correlated=correlated)
+        deeper = self.depth + 1
+        return Scope(self.catalog, self, self.ctes, want, depth=deeper, correlated=correlated, lending=lending)
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """The columns that the enclosing SELECT list names without a table, if this is the first SELECT of a subquery in
+        its FROM."""
+        return self.parent.bare if self.parent and self.lending and self.first is None else frozenset()
+
+    def may_lend(self, *names: str) -> bool:
+        """Whether the outputs may have these names as well: each column that is `awaited` must keep a single owner."""
+        known = {output.name for output in self.outputs}.union(names)
+        lent = self.awaited.intersection(name for name in known if name)
+        if not lent or self.parent is None:
+            return True
+        return _payable(self.parent.relations, (_lender(lent),), self.parent.bare, self.parent.owed)
 
     def payable(self) -> bool:
         """Whether FROM can still provide what the SELECT list uses."""
@@ -239,38 +256,39 @@ def catalog_of(schema: Schema, dialect: str, facts: Facts | None = None) -> Cata
 
 @lru_cache(maxsize=16384)
 def _payable(offered: tuple[Relation, ...], sources: tuple[Relation, ...], bare: frozenset[str], owed: Owed) -> bool:
-    firm = [relation.columns & bare for relation in sources if not relation.derived]
+    firm = [relation.columns & bare for relation in sources]
     covered = frozenset().union(*firm)
     if sum(map(len, firm)) > len(covered):
         return False
-    lent = frozenset().union(*(relation.columns for relation in sources if relation.derived))
-    return _search({relation.key: relation for relation in offered}, covered, bare - covered, lent, list(owed))
+    return _search({relation.key: relation for relation in offered}, covered, bare - covered, list(owed))
+
+
+@lru_cache(maxsize=1024)
+def _lender(columns: frozenset[str]) -> Relation:
+    """A source that has these columns."""
+    return Relation("", tuple(sorted(columns)), len(columns))
 
 
 def _search(
     offered: dict[str, Relation],
     covered: frozenset[str],
     missing: frozenset[str],
-    lent: frozenset[str],
     owed: list[tuple[str, frozenset[str]]],
 ) -> bool:
-    """Search depth first: assign the next owed qualifier, else the next missing column, to each relation that has it.
-
-    Columns that a subquery in FROM supplies (`lent`) need no other owner, but may have one.
-    """
+    """Search depth first: assign the next owed qualifier, else the next missing column, to each relation that has it."""
     if owed:
         (qualifier, columns), *rest = owed
         named = offered.get(qualifier)
         able = [named] if named else list(offered.values())
         able = [relation for relation in able if columns <= relation.columns]
-    elif missing - lent:
-        wanted, rest = min(missing - lent), []
+    elif missing:
+        wanted, rest = min(missing), []
         able = [relation for relation in offered.values() if wanted in relation.columns]
     else:
         return True
     gains = {relation.columns & (missing | covered) for relation in able}
     return any(
-        _search(offered, covered | gain, missing - gain, lent, rest)
+        _search(offered, covered | gain, missing - gain, rest)
         for gain in sorted(gains, key=sorted)
         if not gain & covered
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-from agent.grammar.scope.scope import LONG_FROM, Catalog, FromItem, Owed, Relation, Scope
+from agent.grammar.scope.scope import LONG_FROM, MAX_SELVES, Catalog, FromItem, Owed, Relation, Scope
 from tools.schema import ColumnRef
 
 _NEW = "\0"  # stands for a name that nobody uses
@@ -78,14 +78,21 @@ def tables(scope: Scope) -> frozenset[str]:
     A small model that wants to go on to WHERE, but may not yet, would join the same tables again without end. So if FROM is
     long and the SELECT list still lacks something, the next relation must supply it or, as far as joins are known, lead to it.
     """
+    here = [source.relation for source in scope.sources]
     able = [relation for relation in fitting(scope) if _placeable(scope, relation)]
+    if scope.catalog.facts:
+        able = [relation for relation in able if here.count(relation) < MAX_SELVES or _pays(scope, relation)]
     near = [relation for relation in able if _joins_on(scope, relation)]
     ways = [near, able]
-    if scope.catalog.facts and len(scope.sources) >= LONG_FROM and scope.unpaid:
-        here = [source.relation for source in scope.sources]
+    if is_overdue(scope):
         paying_near, paying = ([relation for relation in way if _pays(scope, relation)] for way in ways)
         ways = [paying_near, [relation for relation in near if relation not in here], paying, *ways]
     return frozenset(relation.key for relation in next(filter(None, ways), ()))
+
+
+def is_overdue(scope: Scope, long: int = LONG_FROM) -> bool:
+    """Whether FROM has `long` sources, and the SELECT list still lacks something."""
+    return scope.catalog.facts is not None and len(scope.sources) >= long and scope.unpaid
 
 
 def _pays(scope: Scope, relation: Relation) -> bool:
@@ -102,6 +109,15 @@ def _joins_on(scope: Scope, relation: Relation) -> bool:
     if facts is None or not known or scope.comma or scope.exact is not None:
         return True
     return facts.joins.adjoins(frozenset(one.key for one in here), relation.key)
+
+
+def joins_further(scope: Scope) -> bool:
+    """Whether a known join leads from a source to some other table."""
+    facts, here = scope.catalog.facts, frozenset(source.relation.key for source in scope.sources)
+    others = [table.key for table in scope.catalog.tables]
+    return facts is not None and any(
+        facts.joins.between(one, other) for one in here for other in others if other != one
+    )
 
 
 End = tuple[str, str]  # an alias and a column of it

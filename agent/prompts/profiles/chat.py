@@ -58,7 +58,7 @@ class Chat:
         return Form("line", 80) if step == "plan" else Form("fence", LONG_SQL)
 
     def max_new_tokens(self, step: ModelStep) -> int:
-        return 192 if step == "plan" else 768
+        return 192 if step == "plan" else 1024
 
     def stop(self, step: ModelStep) -> tuple[str, ...]:
         return ("\n",) if step == "plan" else ("```",)

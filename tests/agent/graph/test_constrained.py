@@ -39,30 +39,49 @@ def test_an_untrained_model_writes_sql_over_the_schema(loaded: LoadedModel, data
     assert not free.upper().startswith(("SELECT", "WITH"))
 
 
+class DeadEnd:
+    """A grammar that allows nothing."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def start(self) -> int:
+        return 0
+
+    def allowed(self, state: int) -> Mask:
+        return np.zeros(self._size, bool)
+
+    def admits(self, state: int, token: int) -> bool:
+        return False
+
+    def step(self, state: int, token: int) -> int:
+        return 0
+
+    def forced(self, state: int) -> tuple[int, ...]:
+        return ()
+
+
 def test_a_dead_end_of_the_grammar_is_decoded_without_it(
     loaded: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class DeadEnd:
-        def start(self) -> int:
-            return 0
-
-        def allowed(self, state: int) -> Mask:
-            return np.zeros(loaded.decoder.target.vocab_size, bool)
-
-        def admits(self, state: int, token: int) -> bool:
-            return False
-
-        def step(self, state: int, token: int) -> int:
-            return 0
-
-        def forced(self, state: int) -> tuple[int, ...]:
-            return ()
-
     for name in ("sql_constraint", "plan_constraint"):
-        monkeypatch.setattr(agent.graph.ask_model, name, lambda *args, **kw: DeadEnd())
+        monkeypatch.setattr(agent.graph.ask_model, name, lambda *args, **kw: DeadEnd(loaded.decoder.target.vocab_size))
     sql, detail = first_sql(loaded, database)
     assert sql == first_sql(loaded, database, constrain=False)[0]
     assert "dead end" in detail
+
+
+def test_a_dead_end_of_what_is_told_leaves_the_grammar(
+    loaded: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = agent.graph.ask_model.sql_constraint
+
+    def bare_only(*args: Any, said: object, **kw: Any) -> Any:
+        return DeadEnd(loaded.decoder.target.vocab_size) if said else real(*args, **kw)
+
+    monkeypatch.setattr(agent.graph.ask_model, "sql_constraint", bare_only)
+    sql, detail = first_sql(loaded, database)
+    assert sql.upper().startswith(("SELECT", "WITH")) and "bare grammar" in detail
 
 
 def plan_steps(loaded: LoadedModel, database: Database, **options: Any) -> tuple[list[str], list[str]]:

@@ -1,0 +1,72 @@
+"""A model behind an endpoint: what it is asked with, and options that it could not follow are refused, never ignored."""
+
+from typing import Any
+
+import pytest
+import typer
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from pydantic import Field
+
+from agent.assemble import ModelChoice
+from agent.conversation.conversation import Conversation
+from agent.graph.toolbox import AgentOptions
+from agent.remote import OptionRefused, RemoteModel, any_model
+from app.shared.exit_codes import USAGE, plain_errors
+from tools.databases.database import Database
+
+NOWHERE = "openai:http://127.0.0.1:9/v1#gpt"
+
+
+class Endpoint(BaseChatModel):
+    """Answers every step with SQL, and keeps the options of each call."""
+
+    asked: list[dict[str, Any]] = Field(default_factory=list)
+
+    @property
+    def _llm_type(self) -> str:
+        return "endpoint"
+
+    def _generate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> ChatResult:
+        self.asked.append(options)
+        plan = f"plan: singer: name | SELECT {len(self.asked)}"
+        text = plan if len(messages) == 2 else "```sql\nSELECT COUNT(*) FROM singer\n```"
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ({"decoder": "plain"}, "--decoder"),
+        ({"decoder_options": {"block_size": 8}}, "-o"),
+        ({"dtype": "int8", "device": "cpu"}, "--dtype, --device"),
+        ({"adapter": "none"}, "--adapter"),
+    ],
+)
+def test_options_of_models_here_are_refused(option: dict[str, Any], named: str) -> None:
+    """Before the endpoint is asked: nothing listens there."""
+    with pytest.raises(OptionRefused, match=f"leave out {named}$"):
+        any_model(ModelChoice(model=NOWHERE, **option))
+
+
+def test_the_command_line_calls_it_wrong_usage() -> None:
+    with pytest.raises(typer.Exit) as caught, plain_errors():
+        any_model(ModelChoice(model=NOWHERE, decoder="plain"))
+    assert caught.value.exit_code == USAGE
+
+
+def test_a_race_is_refused(database: Database) -> None:
+    model = RemoteModel(ModelChoice(model=NOWHERE), Endpoint())
+    with pytest.raises(OptionRefused, match="--race"):
+        model.toolbox(database, AgentOptions(race=True))
+
+
+def test_samples_are_drawn_at_the_temperature_of_votes_and_the_first_is_greedy(database: Database) -> None:
+    endpoint = Endpoint()
+    options = AgentOptions(samples=3, vote_temperature=0.9, max_attempts=1)
+    Conversation(RemoteModel(ModelChoice(model=NOWHERE), endpoint).toolbox(database, options)).ask("How many singers?")
+    assert [each.get("temperature") for each in endpoint.asked[:3]] == [0.0, 0.9, 0.9]
+    assert len(endpoint.asked) > 3 and not any("temperature" in each for each in endpoint.asked[3:])
