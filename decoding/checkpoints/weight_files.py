@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from decoding.checkpoints.identity import recorded, weights_sha256
 from decoding.checkpoints.model_config import read_json
+from decoding.checkpoints.quantised.scheme import Scheme, scheme_of
 from decoding.errors import ModelUnavailable, UnsupportedModel
 
 if TYPE_CHECKING:
@@ -37,13 +38,15 @@ def weight_files(path: Path) -> tuple[Path, ...]:
 
 
 def check_parts(path: Path) -> None:
-    """Raise UnsupportedModel for pickles, which can only be read whole."""
+    """Raise UnsupportedModel for pickles, which can only be read whole, and for quantisation that is not known."""
+    scheme_of(path)
     if any(file.suffix != ".safetensors" for file in weight_files(path)):
         raise UnsupportedModel(f"{path} holds pickles, which cannot be read in parts; convert it to safetensors files")
 
 
 def read_parts(path: Path, part: Callable[[str, Any], Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """What `part` makes of each name and tensor, which it gets as something to slice: only what is sliced is read.
+    """What `part` makes of each name and tensor, which it gets as something to slice: only what is sliced is read. Of quantised
+    weights, one whole tensor at a time is read.
 
     Raises ModelUnavailable; see `check_parts`.
     """
@@ -52,11 +55,15 @@ def read_parts(path: Path, part: Callable[[str, Any], Tensor]) -> Iterator[tuple
 
 
 def read_weights(path: Path, part: Callable[[str, Any], Tensor] | None = None) -> Iterator[tuple[str, Tensor]]:
-    """Names and tensors of a checkpoint folder, as stored, one file at a time. part: see
-    `read_parts`. Raises ModelUnavailable.
+    """Names and tensors of a checkpoint folder, as stored, one file at a time; quantised weights are dequantised. part: see
+    `read_parts`. Raises ModelUnavailable, and UnsupportedModel for quantisation that is not known.
 
     Pickles are read with `weights_only=True`: they cannot run code.
     """
+    if (scheme := scheme_of(path)) is not None:
+        with _told_if_damaged(path):
+            yield from _dequantised(weight_files(path), scheme, part)
+        return
     for file in weight_files(path):
         with _told_if_damaged(file):
             yield from _read_safetensors(file, part) if file.suffix == ".safetensors" else _read_pickle(file)
@@ -77,6 +84,15 @@ def _read_safetensors(file: Path, part: Callable[[str, Any], Tensor] | None) -> 
     with safe_open(file, framework="pt") as tensors:
         for name in tensors.keys():  # noqa: SIM118  (no mapping: it has no __iter__)
             yield name, part(name, tensors.get_slice(name)) if part else tensors.get_tensor(name)
+
+
+def _dequantised(
+    files: tuple[Path, ...], scheme: Scheme, part: Callable[[str, Any], Tensor] | None
+) -> Iterator[tuple[str, Tensor]]:
+    from decoding.checkpoints.quantised.read import read_quantised  # imports torch
+
+    for name, tensor in read_quantised(files, scheme):
+        yield name, part(name, tensor) if part else tensor
 
 
 def _read_pickle(file: Path) -> Iterator[tuple[str, Tensor]]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 from decoding.checkpoints.adapters.adapter import Adapter, check_base, merged_weights
 from decoding.checkpoints.adapters.adapter_files import read_adapter
 from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, read_mask_adapter
-from decoding.checkpoints.embedded import EMBEDDED_NAMES
+from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
+from decoding.checkpoints.quantised.scheme import scheme_of
 from decoding.checkpoints.resolve import base_sha256, load_config, read_weights, resolve, weight_files
 from decoding.checkpoints.target_identity import TargetIdentity, adapter_sha256, target_identity
 from decoding.engine.target import AnyTarget
@@ -82,6 +83,7 @@ def memory_needed(path: Path, dtype: Dtype, processes: int = 1) -> str | None:
         f"weights in {dtype} take {needed / 1e9:.1f} GB, each token of a text {config.token_bytes(other) / 1e3:.0f} kB"
     )
     told += f", in each of {processes} processes" if processes > 1 else ""
+    told += f"; {scheme.name} weights are dequantised" if (scheme := scheme_of(path)) else ""
     return told if free is None or needed < free else f"{told}; only {free / 1e9:.1f} GB of memory are free"
 
 
