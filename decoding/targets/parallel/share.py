@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
+from decoding.errors import UnsupportedModel
 from decoding.targets.fast_ops import Projection
+from decoding.targets.int8.quantize import Rounded
 from decoding.targets.llama_model import Packer
 from decoding.targets.parallel.group import Group
 from decoding.targets.parallel.split import Split
@@ -29,7 +31,9 @@ class GroupShare:
 
         return packed
 
-    def head(self, pack: Packer, rows: Tensor) -> Projection:
+    def head(self, pack: Packer, rows: Tensor | Rounded) -> Projection:
+        if isinstance(rows, Rounded):
+            raise UnsupportedModel("int8 weights are computed by one process")
         missing, vocab = self.split.head_size - len(rows), self.split.config.vocab_size
         part = pack(functional.pad(rows, (0, 0, 0, missing)))
         return _then(part, lambda x: self.group.joined(x)[:, :vocab])
