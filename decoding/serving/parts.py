@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from decoding.checkpoints.adapters.adapter import merged_weights
@@ -12,7 +13,6 @@ from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import check_parts, read_parts, read_weights
 from decoding.errors import UnsupportedModel
-from decoding.serving.load import Dtype, tensor_dtype
 from decoding.targets.fast_model import FastModel
 from decoding.targets.int8.quantize import HEAD
 from decoding.targets.llama_model import LlamaModel
@@ -23,17 +23,19 @@ from decoding.targets.parallel.share import GroupShare
 from decoding.targets.parallel.split import Split
 from kernels.available import runs_kernels
 
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
 
 def parallel_target(
-    leader: Leader, path: Path, dtype: Dtype, device: str, adapter: Path | None, cache_bytes: int
+    leader: Leader, path: Path, dtype: str, device: str, adapter: Path | None, cache_bytes: int
 ) -> ParallelTarget:
     """The target of the first process, when all have loaded their parts of the checkpoint `path`.
 
-    adapter: its folder. Raises ModelUnavailable, UnsupportedModel, ProcessLost.
+    dtype: "fp32" or "bf16". adapter: its folder. Raises ModelUnavailable, UnsupportedModel, ProcessLost.
     """
-    if dtype == "int8":
+    if dtype not in _DTYPES:
         raise UnsupportedModel(
-            "int8 weights are computed by one process: give --dtype fp32 or bf16, or leave torchrun out"
+            f"{dtype} weights are computed by one process: give --dtype fp32 or bf16, or leave torchrun out"
         )
     Split(load_config(path), 0, leader.group.size)  # what cannot be split is refused before the others are told
     check_parts(path)
@@ -52,7 +54,7 @@ def parallel_target(
 
 def part_of_model(group: Group, about: Message) -> LlamaModel:
     """This process's part of a model, ready to compute."""
-    path, device, dtype = Path(about["path"]), group.device(about["device"]), tensor_dtype(about["dtype"])
+    path, device, dtype = Path(about["path"]), group.device(about["device"]), _DTYPES[about["dtype"]]
     adapter = Path(about["adapter"]) if about["adapter"] else None
     split = Split(load_config(path), group.rank, group.size)
     weights = split.all_cut(_merged(path, adapter)) if adapter else read_parts(path, split.cut)
