@@ -10,7 +10,7 @@ from agent.graph.toolbox import AgentOptions, Toolbox
 from agent.prompts.profiles import load_profile
 from agent.prompts.profiles.profile import Profile, UnknownPromptVersion
 from decoding.checkpoints.adapters.adapter import About, AdapterMismatch
-from decoding.checkpoints.embedded import EMBEDDED_NAMES
+from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.methods.registry import load_method
 from decoding.serving.chat_model import FastChatModel

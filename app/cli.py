@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from app.shared import exit_codes
 from app.shared.extensions import load_extensions
+from decoding.serving.processes import join, processes_wanted
 
 # Where each command is: a function, or a group, whose further commands GROUPS names.
 COMMANDS = {
@@ -51,6 +52,9 @@ GROUPS = {
     "train": {"all": "app.train.train_all:train_all", "confidence": "app.train.train_confidence:confidence"},
     "data": {"linking": "app.measure.evaluate:linking"},
 }
+
+
+TRAIN_TOGETHER = {"train", "data"}  # whose processes share out data; those of other commands compute a model together
 
 
 def _named(place: str) -> Any:
@@ -111,6 +115,7 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -127,6 +132,12 @@ def _root(
     """Options that come before every command."""
     with exit_codes.plain_errors():
         load_extensions(extension or ())
+        if (
+            processes_wanted() > 1
+            and context.invoked_subcommand not in TRAIN_TOGETHER
+            and not join(context.call_on_close)
+        ):
+            raise typer.Exit  # not the first of the processes, which has ended
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from huggingface_hub import constants, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
-from decoding.checkpoints.embedded import EMBEDDED_NAMES, SMOLLM2, embedded_folder
 from decoding.checkpoints.fetch import hub
 from decoding.checkpoints.fetch.cache_folder import models_folder
+from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES, SMOLLM2, embedded_folder
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.identity import is_whole, recorded
 from decoding.checkpoints.model_config import load_config

@@ -5,8 +5,8 @@
 
 from pathlib import Path
 
-from decoding.checkpoints.embedded import EMBEDDED_NAMES, ensure_embedded
 from decoding.checkpoints.fetch.cache_folder import exclusive, models_folder, sha256_of
+from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES, ensure_embedded
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.identity import is_whole
 from decoding.checkpoints.model_config import ModelConfig, Rope, load_config, read_json

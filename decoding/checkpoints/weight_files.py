@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
 from decoding.checkpoints.identity import recorded, weights_sha256
 from decoding.checkpoints.model_config import read_json
-from decoding.errors import ModelUnavailable
+from decoding.checkpoints.quantised.scheme import Scheme, scheme_of
+from decoding.errors import ModelUnavailable, UnsupportedModel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,27 +37,62 @@ def weight_files(path: Path) -> tuple[Path, ...]:
     )
 
 
-def read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """Names and tensors of a checkpoint folder, as stored, one file at a time. Raises ModelUnavailable.
+def check_parts(path: Path) -> None:
+    """Raise UnsupportedModel for pickles, which can only be read whole, and for quantisation that is not known."""
+    scheme_of(path)
+    if any(file.suffix != ".safetensors" for file in weight_files(path)):
+        raise UnsupportedModel(f"{path} holds pickles, which cannot be read in parts; convert it to safetensors files")
+
+
+def read_parts(path: Path, part: Callable[[str, Any], Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """What `part` makes of each name and tensor, which it gets as something to slice: only what is sliced is read. Of quantised
+    weights, one whole tensor at a time is read.
+
+    Raises ModelUnavailable; see `check_parts`.
+    """
+    check_parts(path)
+    return read_weights(path, part)
+
+
+def read_weights(path: Path, part: Callable[[str, Any], Tensor] | None = None) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors of a checkpoint folder, as stored, one file at a time; quantised weights are dequantised. part: see
+    `read_parts`. Raises ModelUnavailable, and UnsupportedModel for quantisation that is not known.
 
     Pickles are read with `weights_only=True`: they cannot run code.
     """
+    if (scheme := scheme_of(path)) is not None:
+        with _told_if_damaged(path):
+            yield from _dequantised(weight_files(path), scheme, part)
+        return
     for file in weight_files(path):
-        try:
-            yield from _read_safetensors(file) if file.suffix == ".safetensors" else _read_pickle(file)
-        except UnpicklingError as error:
-            raise ModelUnavailable(
-                f"{file} holds more than tensors; use a checkpoint with safetensors files"
-            ) from error
-        except (SafetensorError, OSError, RuntimeError, EOFError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            raise ModelUnavailable(f"{file} is damaged ({reason}); fetch the model again") from error
+        with _told_if_damaged(file):
+            yield from _read_safetensors(file, part) if file.suffix == ".safetensors" else _read_pickle(file)
 
 
-def _read_safetensors(file: Path) -> Iterator[tuple[str, Tensor]]:
+@contextmanager
+def _told_if_damaged(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except UnpicklingError as error:
+        raise ModelUnavailable(f"{file} holds more than tensors; use a checkpoint with safetensors files") from error
+    except (SafetensorError, OSError, RuntimeError, EOFError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelUnavailable(f"{file} is damaged ({reason}); fetch the model again") from error
+
+
+def _read_safetensors(file: Path, part: Callable[[str, Any], Tensor] | None) -> Iterator[tuple[str, Tensor]]:
     with safe_open(file, framework="pt") as tensors:
         for name in tensors.keys():  # noqa: SIM118  (no mapping: it has no __iter__)
-            yield name, tensors.get_tensor(name)
+            yield name, part(name, tensors.get_slice(name)) if part else tensors.get_tensor(name)
+
+
+def _dequantised(
+    files: tuple[Path, ...], scheme: Scheme, part: Callable[[str, Any], Tensor] | None
+) -> Iterator[tuple[str, Tensor]]:
+    from decoding.checkpoints.quantised.read import read_quantised  # imports torch
+
+    for name, tensor in read_quantised(files, scheme):
+        yield name, part(name, tensor) if part else tensor
 
 
 def _read_pickle(file: Path) -> Iterator[tuple[str, Tensor]]:

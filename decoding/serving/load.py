@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Literal, get_args
 from decoding.checkpoints.adapters.adapter import Adapter, check_base, merged_weights
 from decoding.checkpoints.adapters.adapter_files import read_adapter
 from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, read_mask_adapter
-from decoding.checkpoints.embedded import EMBEDDED_NAMES
+from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
+from decoding.checkpoints.quantised.scheme import scheme_of
 from decoding.checkpoints.resolve import base_sha256, load_config, read_weights, resolve, weight_files
 from decoding.checkpoints.target_identity import TargetIdentity, adapter_sha256, target_identity
 from decoding.engine.target import AnyTarget
 from decoding.errors import UnsupportedModel
+from decoding.serving.processes import leader_here, processes_here
 from decoding.serving.text_decoder import TextDecoder
 from decoding.targets.own_thread import in_own_thread
 from decoding.tokenizer.tokenizer import Tokenizer
@@ -50,30 +52,38 @@ def load_text_decoder(
     weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even if it was
     trained on another model. prefix_cache_mb 0 turns the prefix cache off. keep_prompts: on our own
     kernels, keep the keys and values of prompts on disk, and use those that are there.
+    Under torchrun (`decoding.serving.processes`), all processes compute the model together, each with a part of it.
     Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype.
     """
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
     path, cache_bytes = resolve(name, progress), prefix_cache_mb << 20
-    if (told := memory_needed(path, weights)) is not None:
+    if (told := memory_needed(path, weights, processes_here())) is not None:
         progress(told, 0, 0)
     merged = in_own_thread(lambda: chosen_adapter(name, path, adapter, any_base))
     running = in_own_thread(lambda: _target(path, weights, where, target, merged, cache_bytes, keep_prompts, progress))
     return TextDecoder(running, Tokenizer(path), name, merged, cache(partial(_identity, path, merged)))
 
 
-def memory_needed(path: Path, dtype: Dtype) -> str | None:
-    """What a large model's weights and each token of a text will take in memory, and where that exceeds what is free; None
-    for small models and for architectures whose sizes are not known."""
+def memory_needed(path: Path, dtype: Dtype, processes: int = 1) -> str | None:
+    """What a large model's weights and each token of a text will take in memory, in each of so many processes, and where that
+    exceeds what is free; None for small models and for architectures whose sizes are not known."""
     if not _known(path, must=False):
         return None
     config = load_config(path)
     matrix, other = {"fp32": (4, 4), "bf16": (2, 2), "int8": (1, 4)}[dtype]
     needed, free = config.memory_bytes(matrix, other), free_bytes()
+    if processes > 1:
+        from decoding.targets.parallel.split import Split  # imports torch
+
+        split = Split(config, 0, processes)
+        needed, config = split.memory_bytes(matrix, other), split.part
     if needed < LARGE_BYTES:
         return None
     told = (
         f"weights in {dtype} take {needed / 1e9:.1f} GB, each token of a text {config.token_bytes(other) / 1e3:.0f} kB"
     )
+    told += f", in each of {processes} processes" if processes > 1 else ""
+    told += f"; {scheme.name} weights are dequantised" if (scheme := scheme_of(path)) else ""
     return told if free is None or needed < free else f"{told}; only {free / 1e9:.1f} GB of memory are free"
 
 
@@ -109,6 +119,13 @@ def _target(
 ) -> AnyTarget:
     if dtype == "int8" and (device != "cpu" or kind == "hf"):
         raise UnsupportedModel("int8 weights run on a processor, in our own forward: --device cpu")
+    if (leader := leader_here()) is not None:
+        if kind == "hf":
+            raise UnsupportedModel("transformers' own forward runs in one process; leave torchrun out")
+        from decoding.serving.parts import parallel_target
+
+        folder = adapter.files[0].parent if adapter else None
+        return parallel_target(leader, path, dtype, device, folder, cache_bytes)
     if kind != "hf" and _known(path, must=kind == "fast" or dtype == "int8"):
         weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
         masks = read_mask_adapter(adapter.files[0].parent) if adapter and adapter.files else None

@@ -17,13 +17,13 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.tensor_choice import chooser, chosen_together
+from decoding.engine.sampling.tensor_scores import dtype_name, scores_of
 from decoding.engine.target import Array, Scores
 from decoding.targets.cache import cached_target
 from decoding.targets.cache.cached_target import CachedSequence, CachedTarget, Scored
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.fast_model import FastModel
 from decoding.targets.llama_model import LlamaModel
-from decoding.targets.tensor_scores import dtype_name, scores_of
 from kernels.ragged import SequenceRows
 
 CHUNK_ROWS = 128  # attention goes chunk by chunk, so a prompt's first rows do not meet the keys of its last ones
@@ -32,7 +32,7 @@ FastSequence = CachedSequence[Table]
 Chunk = cached_target.Chunk[Table]
 
 
-class FastTarget(CachedTarget[Table, Tensor]):
+class FastTarget(CachedTarget[Table, Table]):
     """A target whose sequences each own a table of keys and values, a plane per layer.
 
     cache_bytes: memory for the prefixes of closed sequences, and a quarter more for their buffers; 0 keeps nothing.
@@ -73,27 +73,25 @@ class FastTarget(CachedTarget[Table, Tensor]):
     def _forward_rows(self) -> int:
         return self.model.forward_rows or super()._forward_rows
 
-    def _new_cache(self, source: Tensor | None, count: int) -> Table:
+    def _new_cache(self, source: Table | None, count: int) -> Table:
         table = self._idle.pop() if self._idle else self.model.new_table()
         if source is not None:
-            table.copy_from(source[:, :count])
+            table.copy_from(source.data[:, :count])
         return table
 
-    def _view(self, cache: Table, count: int) -> Tensor:
-        return cache.data[:, :count]
+    def _view(self, cache: Table, count: int) -> Table:
+        return cache
 
-    def _kept(self, cache: Table, count: int) -> tuple[Tensor, int]:
-        copy = cache.copied(0, count)
-        return copy, copy.nbytes
+    def _kept(self, cache: Table, count: int) -> tuple[Table, int]:
+        kept = cache.first_rows(count)
+        return kept, kept.data.nbytes
 
     def _released(self, cache: Table) -> None:
         if sum(table.data.nbytes for table in (*self._idle, cache)) <= self._idle_bytes:
             self._idle.append(cache)
 
     def _run(self, chunks: Sequence[Chunk], taps: Sequence[int]) -> tuple[list[Scored], Tensor | None]:
-        starts = accumulate(map(len, chunks), initial=0)
-        heads = [start + row for chunk, start in zip(chunks, starts, strict=False) for row in chunk.head_rows()]
-        logits, hidden = self.model.forward([_rows(chunk) for chunk in chunks], taps, heads)
+        logits, hidden = self.model.forward([sequence_rows(chunk) for chunk in chunks], taps, head_rows(chunks))
         last = [chunk for chunk in chunks if chunk.is_last]
         choosers = self._choosers(last, logits) if last else ()
         parts = torch.split(logits, [1 + len(chunk.draft) for chunk in last])
@@ -113,7 +111,13 @@ def _scores(logits: Tensor, choose: Callable[[int], int], hidden: Array | None) 
     return scores_of(logits, hidden, choose)
 
 
-def _rows(chunk: Chunk) -> SequenceRows:
+def head_rows(chunks: Sequence[Chunk]) -> list[int]:
+    """Rows of a forward of these chunks whose logits are wanted."""
+    starts = accumulate(map(len, chunks), initial=0)
+    return [start + row for chunk, start in zip(chunks, starts, strict=False) for row in chunk.head_rows()]
+
+
+def sequence_rows(chunk: Chunk) -> SequenceRows:
     """A chunk as a forward takes it."""
     table, seen = chunk.sequence.cache.data, seen_rows(chunk.draft, len(chunk.pending))
     return SequenceRows(table, chunk.before, chunk.tokens, row_positions(chunk), seen)

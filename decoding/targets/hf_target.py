@@ -14,8 +14,8 @@ from torch import Tensor
 
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampling.tensor_scores import dtype_name, tensor_scores
 from decoding.engine.target import Scores, Work
-from decoding.targets.tensor_scores import dtype_name, tensor_scores
 
 _PREFIXES = 4
 

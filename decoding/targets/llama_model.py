@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -38,12 +39,42 @@ class Layer:
     down: Projection
 
 
+class Share(Protocol):
+    """How one of several processes builds its part of a model, see `decoding.targets.parallel`."""
+
+    @property
+    def head_rows(self) -> slice:
+        """The tokens whose logits it computes."""
+        ...
+
+    def summed(self, pack: Packer) -> Packer:
+        """For matrices whose inputs are shared out: what they give is added up."""
+        ...
+
+    def head(self, pack: Packer, rows: Tensor | Rounded) -> Projection:
+        """The LM head, with the logits of all tokens, from its rows here."""
+        ...
+
+
+class _Alone:
+    """A process that has the whole model."""
+
+    head_rows = slice(None)
+
+    def summed(self, pack: Packer) -> Packer:
+        return pack
+
+    def head(self, pack: Packer, rows: Tensor | Rounded) -> Projection:
+        return pack(rows)
+
+
 class LlamaModel(ABC):
     """Weights, tables and a forward. `weights` are (name, tensor) pairs with transformers' names, as `read_weights` yields.
 
     dtype torch.int8: the matrices in int8, all else in fp32; on a processor only. `weights` may be those of
     `quantize.rounded_model`, or are made into them.
-    masks: what mask tokens get; their ids follow those of the vocabulary, one for each depth.
+    masks: what mask tokens get; their ids follow those of the vocabulary, one for each depth. share: of a process among
+    several, whose part `config` and `weights` describe; `lm_head` is its part, too.
     Raises UnsupportedModel where the weights do not match the configuration.
     """
 
@@ -57,21 +88,26 @@ class LlamaModel(ABC):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         masks: MaskAdapter | None = None,
+        share: Share | None = None,
     ) -> None:
+        share = share or _Alone()
         self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
         self.dtype = torch.float32 if dtype == torch.int8 else dtype
         small = dtype == torch.int8
         plain: Packer = quantize.projection if small else projection
         rotating: Packer = partial(plain, rotates=True) if small else plain
+        packers = _Packers(plain, share.summed(plain), share.summed(rotating))
         self.rotation = torch.from_numpy(stream_rotation(config.hidden_size)) if small else None
         stored = _Weights(_rounded(config, dict(weights)) if small else dict(weights), self.dtype, self.device)
         hidden, vocab = config.hidden_size, config.vocab_size
         self.embedding = stored.take("model.embed_tokens.weight", vocab, hidden)
-        self.lm_head = self.embedding if config.tie_embeddings else stored.take(HEAD, vocab, hidden)
-        head = stored.matrix([HEAD], [vocab], hidden) if small else self.lm_head
-        self._pack_head = partial(rotating, head)
+        rows = range(vocab)[share.head_rows]
+        self.lm_head = self.embedding if config.tie_embeddings else stored.take(HEAD, len(rows), hidden)
+        own_rows = self.embedding[share.head_rows] if config.tie_embeddings else self.lm_head
+        head = stored.matrix([HEAD], [vocab], hidden) if small else own_rows
+        self._pack_head = partial(share.head, rotating, head)
         self.final_norm = stored.take("model.norm.weight", hidden)
-        self.layers = [_layer(config, stored, i, plain, rotating) for i in range(config.layers)]
+        self.layers = [_layer(config, stored, i, packers) for i in range(config.layers)]
         self.rope = RopeTable(config.rope, config.head_dim, self.dtype, self.device)
         self.mask_adapter = masks
         self.masks = MaskLayers(masks, config, self.dtype, self.device, self.rotation) if masks else None
@@ -171,11 +207,19 @@ def _rounded(config: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Tenso
     return weights if f"{HEAD}.steps" in weights else rounded_model(config, weights.items())
 
 
-def _layer(config: ModelConfig, stored: _Weights, index: int, plain: Packer, rotating: Packer) -> Layer:
+class _Packers(NamedTuple):
+    """Of a layer's matrices: of those that read the stream, of attention's output, and of the down projection."""
+
+    inputs: Packer
+    attention_out: Packer
+    down: Packer
+
+
+def _layer(config: ModelConfig, stored: _Weights, index: int, packers: _Packers) -> Layer:
     prefix, hidden, inner = f"model.layers.{index}.", config.hidden_size, config.intermediate_size
 
     def linear(
-        names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool, pack: Packer = plain
+        names: Sequence[str], sizes: Sequence[int], columns: int, biased: bool, pack: Packer = packers.inputs
     ) -> Projection:
         weight = stored.matrix([f"{prefix}{name}.weight" for name in names], sizes, columns)
         bias = stored.joined((f"{prefix}{name}.bias" for name in names), sizes) if biased else None
@@ -187,10 +231,10 @@ def _layer(config: ModelConfig, stored: _Weights, index: int, plain: Packer, rot
         attention_norm=stored.take(f"{prefix}input_layernorm.weight", hidden),
         qkv=linear(qkv, (query, key, key), hidden, config.qkv_bias),
         qk_norm=_qk_norm(config, stored, prefix) if config.qk_norm else None,
-        attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias),
+        attention_out=linear(["self_attn.o_proj"], (hidden,), query, config.output_bias, packers.attention_out),
         mlp_norm=stored.take(f"{prefix}post_attention_layernorm.weight", hidden),
         gate_up=linear(["mlp.gate_proj", "mlp.up_proj"], (inner, inner), hidden, config.mlp_bias),
-        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, rotating),
+        down=linear(["mlp.down_proj"], (hidden,), inner, config.mlp_bias, packers.down),
     )
 
 

@@ -1,9 +1,10 @@
-"""The key of a measured time: a model in a number format, on a device of this machine, with a number of threads."""
+"""The key of a measured time: a model in a number format, on a device of this machine, with so many threads and processes."""
 
 import os
 import platform
 
 from decoding.serving.load import chosen_dtype, runtime_of
+from decoding.serving.processes import processes_here
 from decoding.serving.text_decoder import TextDecoder
 
 
@@ -20,7 +21,9 @@ def would_run_as(model: str, dtype: str = "auto", device: str = "auto", adapter:
 
 
 def _key(model: str, dtype: str, runtime: str) -> str:
-    return "-".join((model.replace(os.sep, "_"), dtype, runtime, str(_threads(runtime)), platform.node()))
+    count = processes_here()
+    parts = [f"{count}_processes"] if count > 1 else []
+    return "-".join((model.replace(os.sep, "_"), dtype, runtime, str(_threads(runtime)), *parts, platform.node()))
 
 
 def _threads(runtime: str) -> int:

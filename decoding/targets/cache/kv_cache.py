@@ -5,7 +5,8 @@ and of a tree path only the accepted rows that lie out of place are moved.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from copy import copy
+from typing import Generic, Self, TypeVar
 
 from decoding.engine.target import Array
 
@@ -44,6 +45,12 @@ class TokenTable(Generic[Rows]):
         count = prefix.shape[1]
         self.reserve(count + _SMALLEST, 0)
         self.data[:, :count] = prefix
+
+    def first_rows(self, count: int) -> Self:
+        """A table of a copy of the first `count` rows, with room for no more."""
+        table = copy(self)
+        table.data = self.copied(0, count)
+        return table
 
     def copied(self, start: int, end: int) -> Rows:
         """A copy of the rows from `start` to `end` [planes, rows, *shape]."""

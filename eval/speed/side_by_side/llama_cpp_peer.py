@@ -18,7 +18,7 @@ from gguf.quants import dequantize
 from torch import Tensor
 
 from decoding.checkpoints.adapters.adapter import merged_weights
-from decoding.checkpoints.embedded import EMBEDDED_NAMES, embedded_gguf
+from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES, embedded_gguf
 from decoding.checkpoints.gguf.convert import hub_name
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.checkpoints.resolve import load_config, read_weights, resolve

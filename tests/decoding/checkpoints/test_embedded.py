@@ -16,11 +16,10 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from decoding.checkpoints import embedded
 from decoding.checkpoints.catalog import list_models
-from decoding.checkpoints.embedded import BASE_SHA256, SMOLLM2, ModelSource, embedded_gguf, ensure_embedded
-from decoding.checkpoints.fetch import hub
+from decoding.checkpoints.fetch import embedded, hub
 from decoding.checkpoints.fetch.cache_folder import downloads_folder, models_folder, sha256_of
+from decoding.checkpoints.fetch.embedded import BASE_SHA256, SMOLLM2, ModelSource, embedded_gguf, ensure_embedded
 from decoding.checkpoints.fetch.progress import silent
 from decoding.checkpoints.identity import recorded
 from decoding.checkpoints.resolve import base_sha256, read_weights

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.sampling.tensor_scores import tensor_scores
 from decoding.engine.target import Scores
-from decoding.targets.tensor_scores import tensor_scores
 
 VOCAB = 12
 

@@ -23,7 +23,7 @@ from kernels import choice, compaction, graph
 from kernels.graph import Graph, RecentGraphs
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.waits import Waits, as_kernels
-from tests.decoding.targets.test_cuda_target import PATH, TREE, tokens
+from tests.decoding.targets.cuda.test_cuda_target import PATH, TREE, tokens
 
 BATCH = 16
 
