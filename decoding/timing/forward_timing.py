@@ -27,7 +27,8 @@ def time_forward(
     """Median milliseconds of a `score` for each (context, nodes): `context` cached tokens, one pending, a chain of `nodes`.
 
     The target's greedy choices are included, the commit is not. All sizes are measured in turn, `repeats` times, each after
-    forwards of its own size as in decoding, so that a slow moment of the machine affects them equally. Raises ValueError if a size exceeds the target's length.
+    forwards of its own size as in decoding, so that a slow moment of the machine affects them equally. Raises ValueError
+    if a size exceeds the target's length.
     """
     measured: dict[tuple[int, int], list[float]] = {(context, count): [] for context in contexts for count in nodes}
     for context in contexts:
