@@ -98,14 +98,17 @@ def _spans(schema: Schema, said: Sequence[str]) -> list[_Span]:
 
 
 def _nameable(schema: Schema) -> dict[Stems, frozenset[ColumnRef]]:
-    """The columns whose names have several words, by these; keys are left out."""
+    """The columns whose names have several words, by these.
+
+    Keys are left out, and names that are parts of longer ones: "air date" may mean an `Original_air_date`.
+    """
     places: dict[Stems, set[ColumnRef]] = defaultdict(set)
     for table in schema.tables:
         for column in table.columns:
             name = tuple(stem(word) for word in name_words(column.name) if word not in _SILENT)
             places[name].add((table.name.lower(), column.name.lower()))
-    keys = _keys(schema)
-    return {name: frozenset(own) for name, own in places.items() if len(name) > 1 and own.isdisjoint(keys)}
+    keys, whole = _keys(schema), {name for name in places if not any(set(name) < set(other) for other in places)}
+    return {name: frozenset(places[name]) for name in whole if len(name) > 1 and places[name].isdisjoint(keys)}
 
 
 def _keys(schema: Schema) -> frozenset[ColumnRef]:

@@ -47,6 +47,13 @@ def test_what_is_said_in_full(question: str, named: set[str], shadowed: set[str]
     assert {column for _, column in said.shadowed} == shadowed
 
 
+def test_a_name_that_is_part_of_a_longer_one_is_not_sure() -> None:
+    shown = Table("cartoons", (Column("title", "TEXT"), Column("Original_air_date", "DATE")))
+    series = Table("series", (Column("Air_Date", "DATE"), Column("run_time", "INTEGER")))
+    said = said_columns(Schema((shown, series), "sqlite"), "Show the run time of all cartoons by their air date")
+    assert said.named == (frozenset({("series", "run_time")}),)
+
+
 def test_words_of_a_value_name_no_column() -> None:
     question = "Which hotel has the Bed Type Suite?"
     assert said_columns(SCHEMA, question).named
