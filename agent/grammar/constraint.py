@@ -156,7 +156,8 @@ def sql_constraint(
     if not stop_ids:
         raise ValueError("a constraint needs a stop token to end a statement with")
     facts = facts_of(schema, said) if said is not None else None
-    catalog = catalog_of(schema, dialect, facts)
+    trained = form is None or form.long is None  # on such answers: it gets lost where it may not go on, not among products
+    catalog = catalog_of(schema, dialect, facts, products=trained)
     return GrammarConstraint(catalog, tokenizer, stop_ids, form, size or tokenizer.vocab_size)
 
 

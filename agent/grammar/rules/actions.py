@@ -165,9 +165,9 @@ def unbound(scope: Scope) -> Scope | None:
 
 def product(scope: Scope) -> Scope | None:
     """Go on to a source that no condition joins. Where joins are known, only if none leads on from FROM, and at most
-    `MAX_PRODUCTS` times.
+    `MAX_PRODUCTS` times, unless the catalog permits `products`.
     """
-    known = scope.catalog.facts is not None
+    known = scope.catalog.facts is not None and not scope.catalog.products
     full = known and (scope.products >= MAX_PRODUCTS or joins_further(scope))
     return None if full else replace(scope, products=scope.products + 1)
 

@@ -219,6 +219,7 @@ class Catalog:
     dialect: str
     functions: dict[str, Function] = field(repr=False)
     facts: Facts | None = field(default=None, repr=False)
+    products: bool = False  # whether a source may stand beside others though a known join leads to it
 
     def has(self, relation: Relation) -> bool:
         """Whether the relation is a table of the schema."""
@@ -244,14 +245,14 @@ class Catalog:
         return _payable(offered, sources, bare, owed)
 
 
-def catalog_of(schema: Schema, dialect: str, facts: Facts | None = None) -> Catalog:
+def catalog_of(schema: Schema, dialect: str, facts: Facts | None = None, products: bool = False) -> Catalog:
     """The schema as relations. Tables qualified by a schema (`sales.orders`) keep their dotted name in quotes.
 
     `facts` limit joins and literals; without them every column may join every other.
     """
     columns = ((table.name, tuple(column.name for column in table.columns)) for table in schema.tables)
     relations = tuple(Relation(name, names, len(names)) for name, names in columns)
-    return Catalog(relations, dialect, FUNCTIONS[dialect], facts)
+    return Catalog(relations, dialect, FUNCTIONS[dialect], facts, products)
 
 
 @lru_cache(maxsize=16384)

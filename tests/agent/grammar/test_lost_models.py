@@ -41,6 +41,13 @@ def refused_at(sql: str, dialect: str = "sqlite", long: int | None = None) -> st
     return "" if place is None else sql[place:]
 
 
+@pytest.mark.parametrize("sql", ["SELECT * FROM singer, concert", "SELECT * FROM singer JOIN concert ON TRUE"])
+def test_a_model_that_was_trained_on_such_answers_may_write_products(sql: str) -> None:
+    facts = facts_of(SCHEMA, Said("Which singers are there?"))
+    assert accepted_until(beginning(catalog_of(SCHEMA, "sqlite", facts, products=True)), sql) is None
+    assert accepted_until(beginning(catalog_of(SCHEMA, "sqlite", facts)), sql) is not None
+
+
 @pytest.mark.parametrize("dialect", ["sqlite", "duckdb"])
 @pytest.mark.parametrize(
     ("sql", "rest"),
