@@ -3,21 +3,12 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from agent.grammar.rules.join_actions import comma, join, on, product, sharing, unbound
 from agent.grammar.rules.notation import Symbol
 from agent.grammar.rules.symbols import Action
 from agent.grammar.rules.terminals import MAX_PARENTHESES
-from agent.grammar.scope.scope import (
-    MAX_DEPTH,
-    MAX_JOINTS,
-    MAX_ON_JOINTS,
-    MAX_PRODUCTS,
-    MAX_SOURCES,
-    Nature,
-    Output,
-    Relation,
-    Scope,
-)
-from agent.grammar.scope.visible_names import fitting, join_ends, joins_further, shared_columns, tables
+from agent.grammar.scope.scope import MAX_DEPTH, MAX_JOINTS, Nature, Output, Relation, Scope
+from agent.grammar.scope.visible_names import fitting, tables
 
 _NONE: frozenset[str] = frozenset()
 
@@ -156,43 +147,6 @@ def measured(scope: Scope) -> Scope | None:
     """Require that the column before has an order that means something."""
     facts = scope.catalog.facts
     return scope if facts is None or facts.may_measure(scope.about) else None
-
-
-def unbound(scope: Scope) -> Scope | None:
-    """Allow a join without a condition only if no condition is known."""
-    return None if join_ends(scope) else product(scope)
-
-
-def product(scope: Scope) -> Scope | None:
-    """Go on to a source that no condition joins. Where joins are known, only if none leads on from FROM, and at most
-    `MAX_PRODUCTS` times, unless the catalog permits `products`.
-    """
-    known = scope.catalog.facts is not None and not scope.catalog.products
-    full = known and (scope.products >= MAX_PRODUCTS or joins_further(scope))
-    return None if full else replace(scope, products=scope.products + 1)
-
-
-def join(scope: Scope) -> Scope | None:
-    """Require that FROM may have one more source: below `MAX_SOURCES`, or while the SELECT list still lacks something."""
-    if len(scope.sources) >= MAX_SOURCES and not scope.unpaid:
-        return None
-    subquery = scope.exact is None and scope.depth < MAX_DEPTH and not scope.bare
-    return scope if subquery or tables(scope) else None
-
-
-def sharing(scope: Scope) -> Scope | None:
-    """Require that USING has a column to name."""
-    return scope if shared_columns(scope) and not scope.comma else None
-
-
-def comma(scope: Scope) -> Scope | None:
-    """Continue FROM after a comma."""
-    return replace(scope, comma=True)
-
-
-def on(scope: Scope) -> Scope | None:
-    """Begin the condition of a join."""
-    return replace(scope, aggregates=False, windows=False, joints=MAX_JOINTS - MAX_ON_JOINTS)
 
 
 def further(scope: Scope) -> Scope | None:
