@@ -19,8 +19,8 @@ from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.tensor_choice import chooser, chosen_together
 from decoding.engine.sampling.tensor_scores import dtype_name, scores_of
 from decoding.engine.target import Array, Scores
-from decoding.targets.cache import cached_target
-from decoding.targets.cache.cached_target import CachedSequence, CachedTarget, Scored
+from decoding.targets.cache import cached_sequence
+from decoding.targets.cache.cached_target import CACHE_BYTES, CachedTarget, Scored
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.fast_model import FastModel
 from decoding.targets.llama_model import LlamaModel
@@ -28,8 +28,8 @@ from kernels.ragged import SequenceRows
 
 CHUNK_ROWS = 128  # attention goes chunk by chunk, so a prompt's first rows do not meet the keys of its last ones
 Table = TokenTable[Tensor]
-FastSequence = CachedSequence[Table]
-Chunk = cached_target.Chunk[Table]
+FastSequence = cached_sequence.CachedSequence[Table]
+Chunk = cached_sequence.Chunk[Table]
 
 
 class FastTarget(CachedTarget[Table, Table]):
@@ -40,7 +40,7 @@ class FastTarget(CachedTarget[Table, Table]):
 
     mode = torch.inference_mode
 
-    def __init__(self, model: LlamaModel, cache_bytes: int = cached_target.CACHE_BYTES) -> None:
+    def __init__(self, model: LlamaModel, cache_bytes: int = CACHE_BYTES) -> None:
         super().__init__(cache_bytes)
         self.model: LlamaModel = model
         self._idle: list[Table] = []  # buffers of closed sequences that wait for new ones
@@ -52,7 +52,7 @@ class FastTarget(CachedTarget[Table, Table]):
         path: Path,
         dtype: torch.dtype = torch.float32,
         device: str | torch.device = "cpu",
-        cache_bytes: int = cached_target.CACHE_BYTES,
+        cache_bytes: int = CACHE_BYTES,
     ) -> "FastTarget":
         """From a checkpoint folder. Raises ModelUnavailable, UnsupportedModel."""
         return cls(FastModel(load_config(path), read_weights(path), dtype, device), cache_bytes)

@@ -4,9 +4,9 @@ A subclass brings a forward and a KV cache: `fast_target` tables, `int8.cpu_targ
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import wraps
 from itertools import accumulate, pairwise
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
@@ -14,27 +14,14 @@ from weakref import WeakSet
 
 from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
-from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Array, PairScores, Scores, Work
+from decoding.targets.cache.cached_sequence import Cache, CachedSequence, Chunk, in_batches
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.cache.prefix_cache import Entry, PrefixCache, longest_prefix
 
 FORWARD_ROWS = 512  # more go in several forwards, which bounds their memory
 CACHE_BYTES = 1 << 30
-_EMPTY = Draft()
-
-
-class KvCache(Protocol):
-    """Keys and values of one sequence. How many rows are valid is for the sequence to know."""
-
-    def reserve(self, needed: int, keep: int) -> None:
-        """Make room for `needed` rows; the first `keep` survive."""
-        ...
-
-    def compact(self, start: int, rows: Sequence[int]) -> None:
-        """Move row `start + rows[i]` to `start + i`; rows ascend."""
-        ...
 
 
 class Model(Protocol):
@@ -62,63 +49,7 @@ class Model(Protocol):
         ...
 
 
-Cache = TypeVar("Cache", bound=KvCache)
 Kept = TypeVar("Kept")  # what the prefix cache holds of a KV cache
-
-
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class CachedSequence(Generic[Cache]):
-    """One open sequence: its cached tokens and what is remembered of them; then what the last `score` staged."""
-
-    sampler: Sampler
-    taps: tuple[int, ...]
-    cache: Cache
-    states: TokenTable[Any]  # hidden states, a plane per tap
-    tokens: list[int] = field(default_factory=list)
-    staged: tuple[list[int], Draft] | None = None
-
-    @property
-    def cached(self) -> int:
-        return len(self.tokens)
-
-    @property
-    def hidden(self) -> Array | None:
-        return self.states.data[:, : self.cached].swapaxes(0, 1) if self.taps else None
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk(Generic[Cache]):
-    """Rows of one sequence in one forward: pending tokens, and in the last chunk the draft below the last of them."""
-
-    sequence: CachedSequence[Cache]
-    before: int  # rows of the sequence that go before
-    pending: Sequence[int]
-    draft: Draft = _EMPTY
-    is_last: bool = False
-
-    def __len__(self) -> int:
-        return len(self.pending) + len(self.draft)
-
-    @property
-    def tokens(self) -> list[int]:
-        return [*self.pending, *self.draft.tokens]
-
-    @property
-    def choice_positions(self) -> list[int]:
-        """Positions in the text of the tokens that the root and each node predict."""
-        root = self.before + len(self.pending)
-        return [root, *(root + depth for depth in self.draft.depths)]
-
-    def head_rows(self) -> range:
-        """Rows of the chunk whose logits are wanted: the root and the nodes."""
-        return range(len(self.pending) - 1 if self.is_last else len(self), len(self))
-
-    def staged_states(self) -> Array | None:
-        """[pending + nodes, taps, hidden] of all that the sequence fed, once its last chunk is through."""
-        sequence, end = self.sequence, self.before + len(self)
-        return sequence.states.copied(sequence.cached, end).swapaxes(0, 1) if sequence.taps else None
-
-
 Given = ParamSpec("Given")
 Done = TypeVar("Done")
 Itself = TypeVar("Itself", bound="CachedTarget[Any, Any]")
@@ -221,7 +152,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
     @_computing
     def score(self, work: Sequence[Work[CachedSequence[Cache]]]) -> list[Scores]:
         chunks = [chunk for each in work for chunk in self._staged(each)]
-        return [scores for batch in _batches(chunks, self._forward_rows) for scores in self._forward(batch)]
+        return [scores for batch in in_batches(chunks, self._forward_rows) for scores in self._forward(batch)]
 
     @_computing
     def commit(self, sequence: CachedSequence[Cache], path: Sequence[int]) -> None:
@@ -322,15 +253,3 @@ class Scored(Protocol):
     """What a forward says of a sequence, but for its hidden states."""
 
     def __call__(self, hidden: Array | None) -> Scores: ...
-
-
-def _batches(chunks: Iterable[Chunk[Cache]], most: int) -> Iterator[list[Chunk[Cache]]]:
-    """Chunks in order, as many at a time as a forward takes: `most` rows."""
-    batch: list[Chunk[Cache]] = []
-    for chunk in chunks:
-        if batch and sum(map(len, batch)) + len(chunk) > most:
-            yield batch
-            batch = []
-        batch.append(chunk)
-    if batch:
-        yield batch

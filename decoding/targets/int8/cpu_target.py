@@ -17,8 +17,8 @@ from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Array, Scores, TokenSet
-from decoding.targets.cache import cached_target
-from decoding.targets.cache.cached_target import CachedSequence, CachedTarget, Scored
+from decoding.targets.cache import cached_sequence
+from decoding.targets.cache.cached_target import CACHE_BYTES, CachedTarget, Scored
 from decoding.targets.cache.kept_prompts import WORTH_PAGES, KeptPrompts
 from decoding.targets.cache.prefix_cache import Entry
 from decoding.targets.int8.buffers import Keys, Part
@@ -26,15 +26,15 @@ from decoding.targets.int8.cpu_model import CpuModel, HeadRows
 from decoding.targets.int8.pages import Pages
 from kernels.cpu.job import PAGE
 
-CpuSequence = CachedSequence[Pages]
-Chunk = cached_target.Chunk[Pages]
+CpuSequence = cached_sequence.CachedSequence[Pages]
+Chunk = cached_sequence.Chunk[Pages]
 
 
 class CpuTarget(CachedTarget[Pages, Pages]):
     """A target whose sequences keep keys and values in pages, which those with the same beginning share."""
 
     def __init__(
-        self, model: CpuModel, cache_bytes: int = cached_target.CACHE_BYTES, kept: KeptPrompts | None = None
+        self, model: CpuModel, cache_bytes: int = CACHE_BYTES, kept: KeptPrompts | None = None
     ) -> None:
         """kept: prompts of earlier processes, to which this one adds its own."""
         super().__init__(cache_bytes)
@@ -42,7 +42,7 @@ class CpuTarget(CachedTarget[Pages, Pages]):
         self._kept_prompts = kept
 
     @classmethod
-    def load(cls, path: Path, cache_bytes: int = cached_target.CACHE_BYTES) -> "CpuTarget":
+    def load(cls, path: Path, cache_bytes: int = CACHE_BYTES) -> "CpuTarget":
         """From a checkpoint folder, packed anew. Raises ModelUnavailable, UnsupportedModel."""
         from decoding.checkpoints.weight_files import read_weights
         from decoding.targets.int8.packing import packed_model
