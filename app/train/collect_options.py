@@ -35,6 +35,12 @@ class Collection:
     shard: Annotated[
         str, typer.Option("--shard", help="i/n: the i-th of n parts, each for a process and a folder of its own.")
     ] = "1/1"
+    free_text: Annotated[
+        bool,
+        typer.Option(
+            "--free-text", help="Answers may have several lines, and those that reach the limit are kept as they are."
+        ),
+    ] = False
     dtype: options.Dtype = "auto"
     device: options.Device = "auto"
     seed: options.Seed = 0
@@ -48,11 +54,13 @@ class Collection:
             "limit": self.limit,
             "seed": self.seed,
             "shard": options.shard_of(self.shard),
+            "free_text": self.free_text,
         }
 
     def origin(self) -> dict[str, Any]:
         """The options on which the answers depend."""
-        return {"max_new_tokens": self.max_new_tokens, "seed": self.seed, "shard": self.shard}
+        names = ("max_new_tokens", "seed", "shard", "free_text")
+        return {name: getattr(self, name) for name in names}
 
     def load(self) -> "Callable[[], TextDecoder]":
         """A function that loads the model, here or in another process. Calling it may raise ModelError."""

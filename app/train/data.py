@@ -1,11 +1,15 @@
-"""`sqlagent data build`: builds training data for the agent's steps from the training parts of Spider, Spider-Syn and BIRD."""
+"""`sqlagent data build`: builds training data for the agent's steps from the training parts of Spider, Spider-Syn and BIRD.
+
+`sqlagent data invent`: prompts for draft heads of any chat model, without data.
+"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from app.shared import exit_codes, options, output
+from app.train.run_options import stop_on_signals
 
 app = typer.Typer(help="Build training data for the model.", no_args_is_help=True)
 
@@ -119,3 +123,29 @@ def build(
         )
         manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), output.report)
         output.print_json({"out": str(out), "train": manifest["train"], "held_back": manifest["held_back_counts"]})
+
+
+@app.command("invent")
+def invent(
+    out: Annotated[Path, typer.Option("--out", help="File of prompts (JSON Lines); one that is there goes on.")],
+    count: Annotated[int, typer.Option("--count", min=1, help="Prompts in all.")] = 2000,
+    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="Of the invented messages.")] = 1.0,
+    model: options.Model = "embedded",
+    adapter: options.Adapter = "none",
+    dtype: options.Dtype = "auto",
+    device: options.Device = "auto",
+    seed: options.Seed = 0,
+) -> None:
+    """Let a chat model invent users' messages: prompts for `train head collect --free-text`. Progress on stderr.
+
+    Ctrl-C or SIGTERM ends it; the same command continues from there.
+    """
+    with exit_codes.plain_errors(), stop_on_signals() as stopped:
+        from decoding.serving.load import load_text_decoder
+        from decoding.training.collect.invent import Inventing
+        from decoding.training.collect.invent import invent as invent_prompts
+
+        chosen: Any = adapter if adapter in ("auto", "none") else Path(adapter)
+        decoder = load_text_decoder(model, dtype=dtype, device=device, adapter=chosen)
+        there = invent_prompts(decoder, out, Inventing(count, temperature, seed=seed), output.report, stopped)
+        output.print_json({"out": str(out), "prompts": there, "finished": there >= count})

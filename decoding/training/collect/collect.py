@@ -80,6 +80,11 @@ class Log(Protocol[Record_in]):
 class Kind(Protocol[Record_out]):
     """What is collected."""
 
+    @property
+    def free_text(self) -> bool:
+        """Whether answers may have several lines and may be cut off; the agent's steps are one line each."""
+        ...
+
     def requests(self, asked: Asked) -> list[Request]:
         """The decodes of a prompt, at least one."""
         ...
@@ -182,7 +187,7 @@ def _decoded(decoder: TextDecoder, batch: Sequence[Asked], kind: Kind[Record]) -
     rounds: list[list[Round]] = [[] for _ in requests]
 
     def cut(sequence: int) -> bool:
-        return "\n" in decoder.tokenizer.decode(answer_of(rounds[sequence]))
+        return not kind.free_text and "\n" in decoder.tokenizer.decode(answer_of(rounds[sequence]))
 
     for r in decode(decoder.target, requests, cancelled=cut):
         rounds[r.sequence].append(r)
@@ -198,13 +203,13 @@ def answer_of(rounds: Iterable[Round]) -> tuple[int, ...]:
     return tuple(token for r in rounds for token in r.committed)
 
 
-def fault(tokenizer: Tokenizer, rounds: Sequence[Round]) -> str | None:
+def fault(tokenizer: Tokenizer, rounds: Sequence[Round], free_text: bool = False) -> str | None:
     """Why nothing can be learnt from an answer: it has a `newline` (where the agent would cut it), is `unfinished` within the
-    limit, is `empty`, or `repeats` itself; None if it can be learnt from."""
+    limit, is `empty`, or `repeats` itself; None if it can be learnt from. The first two are no faults of free text."""
     answer = answer_of(rounds)
     faults = {
-        "newline": "\n" in tokenizer.decode(answer),
-        "unfinished": rounds[-1].finish != "stop",
+        "newline": not free_text and "\n" in tokenizer.decode(answer),
+        "unfinished": not free_text and rounds[-1].finish != "stop",
         "empty": len(answer) == 1,
         "repeats": repeats(answer),
     }

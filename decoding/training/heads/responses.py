@@ -41,6 +41,7 @@ class Collecting:
     limit: int | None = None  # the most prompts to try, those of earlier runs included
     seed: int = 0
     shard: tuple[int, int] = (1, 1)
+    free_text: bool = False  # see `decoding.training.collect.collect.Kind`
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,10 @@ class _Responses:
     tokenizer: Tokenizer
     how: Collecting
 
+    @property
+    def free_text(self) -> bool:
+        return self.how.free_text
+
     def requests(self, asked: Asked) -> list[Request]:
         seeded = Sampler(self.how.temperature, self.how.seed)
         samplers = [Sampler(), *(seeded.derive(asked.prompt, i) for i in range(self.how.samples))]
@@ -105,9 +110,9 @@ class _Responses:
         return recall
 
     def record(self, asked: Asked, requests: Sequence[Request], rounds: Sequence[Sequence[Round]]) -> Response | str:
-        if why := fault(self.tokenizer, rounds[0]):
+        if why := fault(self.tokenizer, rounds[0], self.free_text):
             return why
-        answers = dict.fromkeys(answer_of(each) for each in rounds if not fault(self.tokenizer, each))
+        answers = dict.fromkeys(answer_of(each) for each in rounds if not fault(self.tokenizer, each, self.free_text))
         return Response(asked.pair.id, asked.pair.step, asked.prompt, asked.ids, asked.prefix, tuple(answers))
 
 

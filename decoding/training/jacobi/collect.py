@@ -36,6 +36,7 @@ class Collecting:
         1,
         1,
     )  # (i, n), i from 1: every n-th group from the i-th on, so that n processes share the work
+    free_text: bool = False  # see `decoding.training.collect.collect.Kind`
     only_right: bool = False  # leave out answers that differ from the gold answer
     first_guess: FirstGuess = "prompt"
 
@@ -87,6 +88,10 @@ class Trajectories:
     tokenizer: Tokenizer
     how: Collecting
 
+    @property
+    def free_text(self) -> bool:
+        return self.how.free_text
+
     def requests(self, asked: Asked) -> list[Request]:
         n = self.how.block_size
         recorder = Recorder(load_method("jacobi", block_size=n, refill=False, first_guess=self.how.first_guess), n)
@@ -96,7 +101,7 @@ class Trajectories:
     def record(self, asked: Asked, requests: Sequence[Request], rounds: Sequence[Sequence[Round]]) -> Trajectory | str:
         answer = answer_of(rounds[0])
         right = list(answer[:-1]) == self.tokenizer.encode(asked.pair.answer)
-        if (why := fault(self.tokenizer, rounds[0])) or (self.how.only_right and not right):
+        if (why := fault(self.tokenizer, rounds[0], self.free_text)) or (self.how.only_right and not right):
             return why or "wrong"
         recorder = requests[0].method
         assert isinstance(recorder, Recorder)
