@@ -45,7 +45,7 @@ class Pack:
     def positions(self) -> Tokens:
         """[rows] depth in the tree, 0 at its root."""
         depths = np.zeros(self.rows, dtype=np.int32)
-        for start, stop in self._chains():
+        for start, stop in self.chains():
             parent = self.parents[start]
             depths[start:stop] = np.arange(stop - start) + (depths[parent] + 1 if parent != ROOT else 0)
         return depths
@@ -53,13 +53,13 @@ class Pack:
     def mask(self) -> NDArray[np.bool_]:
         """[rows, rows] which rows each row sees."""
         seen = np.zeros((self.rows, self.rows), dtype=np.bool_)
-        for start, stop in self._chains():
+        for start, stop in self.chains():
             if (parent := self.parents[start]) != ROOT:
                 seen[start:stop] = seen[parent]
             seen[start:stop, start:stop] = np.tri(stop - start, dtype=np.bool_)
         return seen
 
-    def _chains(self) -> Iterator[tuple[int, int]]:
+    def chains(self) -> Iterator[tuple[int, int]]:
         """Runs of rows in which each row's parent is the row before it."""
         breaks = np.flatnonzero(self.parents != np.arange(self.rows) - 1)
         starts = sorted({0, *breaks.tolist(), self.rows})

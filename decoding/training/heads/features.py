@@ -26,7 +26,6 @@ from decoding.training.config import TrainingError
 from decoding.training.data.groups import TokenPair
 from decoding.training.data.packing import Pack, pack
 from decoding.training.heads.responses import Response
-from decoding.training.model.forward import TrainModel
 from decoding.training.run.report import duration
 
 STATES, PACKS, ABOUT = "states.bf16", "packs.npz", "features.json"
@@ -52,6 +51,7 @@ class Origin:
     pack_tokens: int
     seed: int
     responses: str  # digest of the forests
+    dtype: str = "auto"  # in which the states were computed
 
     @property
     def row_bytes(self) -> int:
@@ -75,8 +75,12 @@ def digest_of(packs: Iterable[Pack]) -> str:
     return digest.hexdigest()
 
 
+States = Callable[[Pack, Sequence[int]], Tensor]
+"""A pack and taps -> the target's hidden states [rows, taps, hidden] of the pack's rows."""
+
+
 def write_features(
-    model: TrainModel,
+    states_of: States,
     packs: Sequence[Pack],
     origin: Origin,
     folder: Path,
@@ -99,7 +103,7 @@ def write_features(
         for index in range(done, len(packs)):
             if stopped():
                 return False
-            states = model.states(model.rows(packs[index]), origin.taps)
+            states = states_of(packs[index], origin.taps)
             file.write(states.to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy().tobytes())
             if monotonic() - told_at > _REPORT_S:
                 told_at, rate = monotonic(), (firsts[index + 1] - firsts[done]) / (monotonic() - began_at)

@@ -10,9 +10,10 @@ from decoding.checkpoints.target_identity import target_identity
 from decoding.checkpoints.weight_files import read_weights
 from decoding.heads.head import Head
 from decoding.heads.taps import all_taps
-from decoding.serving.load import chosen_dtype, tensor_dtype
+from decoding.serving.load import chosen_dtype, load_text_decoder, tensor_dtype
 from decoding.training.config import TrainConfig, TrainingError
-from decoding.training.heads.features import Features, Origin, digest_of, packs_of, write_features
+from decoding.training.heads.engine_states import EngineStates
+from decoding.training.heads.features import Features, Origin, States, digest_of, packs_of, write_features
 from decoding.training.heads.objective import HeadObjective
 from decoding.training.heads.responses import read_responses
 from decoding.training.heads.training import HeadLesson
@@ -38,7 +39,7 @@ def make_features(
 ) -> bool:
     """Run the frozen target over its responses; returns whether it finished. The same call resumes where it was stopped.
 
-    taps: None stores what any kind of head reads. Raises TrainingError, TrainingDataError.
+    taps: None stores what any kind of head reads. dtype: "int8" takes the states of decoding in int8. Raises TrainingError, TrainingDataError.
     """
     target, listed = read_responses(responses)
     mine = replace(target_identity(base.sha256, adapter), prompt_hash=target.prompt_hash)
@@ -50,12 +51,20 @@ def make_features(
     report(f"{sum(len(each.pairs) for each in packs):,} answers in {len(packs):,} packs; {left_out:,} are too long")
     config = base.config
     wanted = tuple(sorted({*(all_taps(config.layers) if taps is None else taps), config.layers}))
-    origin = Origin(target, wanted, config.hidden_size, config.vocab_size, pack_tokens, seed, digest_of(packs))
-    weights = merged_weights(read_weights(base.folder), adapter)
+    origin = Origin(target, wanted, config.hidden_size, config.vocab_size, pack_tokens, seed, digest_of(packs), dtype)
+    return write_features(_states_of(base, adapter, dtype, device), packs, origin, folder, report, stopped)
+
+
+def _states_of(base: Base, adapter: Adapter | None, dtype: str, device: str) -> States:
+    """The target's forward: torch's, or in int8 that of the engine, whose states drafts are made from."""
     _, where = join(device)
+    if dtype == "int8":
+        own = adapter.files[0].parent if adapter else "none"
+        return EngineStates(load_text_decoder(str(base.folder), dtype=dtype, device=where.type, adapter=own))
     chosen, _ = chosen_dtype(dtype, where.type)
-    model = TrainModel(config, weights, {}, None, tensor_dtype(chosen), where)
-    return write_features(model, packs, origin, folder, report, stopped)
+    weights = merged_weights(read_weights(base.folder), adapter)
+    model = TrainModel(base.config, weights, {}, None, tensor_dtype(chosen), where)
+    return lambda pack, taps: model.states(model.rows(pack), taps)
 
 
 def train_head(
