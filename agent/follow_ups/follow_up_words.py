@@ -20,7 +20,7 @@ RESET = _words(
 )
 POLITE = _words(
     r"\s*(?:(?:please|thanks|thank you|great|good|nice|hmm+|ok|okay|well|no|yes|can you|could you|would you|will you"
-    r"|i want to know|i'd like to know|tell me|do you know|let me know)\b[\s,.:!]*)+"
+    r"|sorry|i meant?|i want to know|i'd like to know|tell me|do you know|let me know)\b[\s,.:!]*)+"
 )
 CONNECTIVE = _words(r"[\s.…]*(?:and|but|or|so|then|now|next|also|plus|what about|how about|what if|again)\b[\s,]*")
 ABOUT = _words(r"[\s.…]*(?:(?:and|but|so|ok|now)[\s,]+)?(?:what|how) about\b")
