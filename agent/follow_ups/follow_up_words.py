@@ -47,7 +47,7 @@ OF_A_RESULT = _words(
     rf"(?:the )?(?:top|first|last|next) {_COUNT}\b[\s?.!]*$",
 )
 ENDING = _words(r"\b(?:instead|too|as well|again|also)[\s?.!]*$")
-ORDER = _words(r"^(?:[\w-]+ ){1,3}first[\s?.!]*$")
+ORDER = _words(r"^(?:[\w-]+ ){1,3}first(?:,? please)?[\s?.!]*$")
 
 # Pronouns and demonstratives. In "how many albums do they have", the noun before the pronoun is not its antecedent.
 PRONOUNS = word_set("they them their theirs it its he she his her hers him these those themselves")

@@ -36,7 +36,8 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
     """Decide whether the question is self-contained or continues an earlier one. Needs no model."""
     if told := write_request(state["question"]):
         return _refused(state, runtime, told)
-    if told := small_talk(state["question"], runtime.context.database.schema()):
+    data = runtime.context.database
+    if told := small_talk(state["question"], data.schema(), data.name):
         return _told(state, runtime, told)
     rest = without_reset(state["question"])
     turns = [] if rest is not None else state.get("turns") or []

@@ -38,6 +38,7 @@ LEANING = (
     "In how many of those is Ada?",
     "sorry, I meant by country (names please)",
     "and the fewest?",
+    "Oldest singer first, please.",
 )
 STANDING = (
     "How many concerts are there?",
