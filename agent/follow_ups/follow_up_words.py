@@ -20,7 +20,7 @@ RESET = _words(
 )
 POLITE = _words(
     r"\s*(?:(?:please|thanks|thank you|great|good|nice|hmm+|ok|okay|well|no|yes|can you|could you|would you|will you"
-    r"|i want to know|i'd like to know|tell me|do you know|let me know)\b[\s,.:!]*)+"
+    r"|sorry|i meant?|i want to know|i'd like to know|tell me|do you know|let me know)\b[\s,.:!]*)+"
 )
 CONNECTIVE = _words(r"[\s.…]*(?:and|but|or|so|then|now|next|also|plus|what about|how about|what if|again)\b[\s,]*")
 ABOUT = _words(r"[\s.…]*(?:(?:and|but|so|ok|now)[\s,]+)?(?:what|how) about\b")
@@ -47,7 +47,7 @@ OF_A_RESULT = _words(
     rf"(?:the )?(?:top|first|last|next) {_COUNT}\b[\s?.!]*$",
 )
 ENDING = _words(r"\b(?:instead|too|as well|again|also)[\s?.!]*$")
-ORDER = _words(r"^(?:[\w-]+ ){1,3}first[\s?.!]*$")
+ORDER = _words(r"^(?:[\w-]+ ){1,3}first(?:,? please)?[\s?.!]*$")
 
 # Pronouns and demonstratives. In "how many albums do they have", the noun before the pronoun is not its antecedent.
 PRONOUNS = word_set("they them their theirs it its he she his her hers him these those themselves")

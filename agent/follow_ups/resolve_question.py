@@ -24,6 +24,11 @@ _POINTING = re.compile(
     r"|(?<!\bis )(?<!\bare )(?<!\bwas )(?<!\bwere )\b(?P<place>there)\b(?=[?.!]|\s*$)",
     re.IGNORECASE,
 )
+_OF_THE_RESULT = re.compile(  # "make it the top five": the list of the former answer, not the thing that it names
+    r"\W*(?:(?:please|now|and|then|ok|can you|could you)\W+)*"
+    r"(?:make|keep|sort|order|rank|group|split|break|limit|restrict|narrow|reverse|repeat)\s+(?:it|them)\b",
+    re.IGNORECASE,
+)
 _PREPOSITION = re.compile(r"\b(?:from|in|at|to)\s*$", re.IGNORECASE)
 
 
@@ -46,7 +51,7 @@ def resolve(question: str, turn: Turn, named: Mentions, former: Mentions, dialec
 def _with_entity(question: str, turn: Turn, named: Mentions, dialect: str) -> str | None:
     """The question with a reference replaced by the one thing that the former answer names or its SQL asks about."""
     found = next((each for each in _POINTING.finditer(question) if _points(each, named)), None)
-    if found is None:
+    if found is None or _OF_THE_RESULT.match(question):
         return None
     plural = found[0].lower() in ("they", "them", "their")
     entity = turn.get("entity") or (None if plural else _asked_about(turn["sql"], dialect))

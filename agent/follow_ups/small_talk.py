@@ -2,7 +2,7 @@
 
 import re
 
-from tools.linking.starter_questions import starters
+from tools.linking.starter_questions import first_questions
 from tools.schema import Schema
 
 MOST_TABLES = 8
@@ -30,8 +30,8 @@ _TABLES = (
 )
 
 
-def small_talk(text: str, schema: Schema) -> str | None:
-    """The reply to what is no question about the data; None for a question.
+def small_talk(text: str, schema: Schema, name: str = "") -> str | None:
+    """The reply to what is no question about the data; None for a question. `name`: the database's.
 
     >>> from tools.schema import Column, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"),)), Table("artists", (Column("name", "TEXT"),))), "sqlite")
@@ -47,12 +47,12 @@ def small_talk(text: str, schema: Schema) -> str | None:
     if re.fullmatch(_GOODBYE, said):
         return GOODBYE
     if re.fullmatch(_GREETING, said):
-        return f"Hello. {overview(schema)}"
+        return f"Hello. {overview(schema, name)}"
     asks = re.fullmatch(_OVERVIEW, said) or (re.fullmatch(_TABLES, said) and not _speaks_of_tables(schema))
-    return overview(schema) if asks else None
+    return overview(schema, name) if asks else None
 
 
-def overview(schema: Schema) -> str:
+def overview(schema: Schema, name: str = "") -> str:
     """What a database holds, and questions to begin with."""
     names = [table.name for table in schema.tables]
     if not names:
@@ -60,7 +60,7 @@ def overview(schema: Schema) -> str:
     left = len(names) - MOST_TABLES
     listed = ", ".join(names[:MOST_TABLES]) + (f" and {left} more" if left > 0 else "")
     count = "one table" if len(names) == 1 else f"{len(names)} tables"
-    examples = " ".join(starters(schema, MOST_EXAMPLES))
+    examples = " ".join(first_questions(schema, name, MOST_EXAMPLES))
     return f"There {'is' if len(names) == 1 else 'are'} {count}: {listed}. Ask, for example: {examples}"
 
 

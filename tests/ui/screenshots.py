@@ -91,8 +91,14 @@ def phone(page: Any, folder: Path, scheme: str) -> None:
 
 
 def race(browser: Any, folder: Path, scheme: str) -> None:
-    """By the embedded model: README's pictures of an answer and of asking back, and three methods on the same step."""
+    """By the embedded model: README's pictures of an answer and of asking back, and three methods on the same step.
+
+    A question comes before them, since the first one after the start pays for the start.
+    """
     with TemporaryDirectory() as scratch, served(embedded_workspace(Path(scratch))) as address:
+        page = open_page(browser.new_context(), address)
+        ask(page, "How many artists are there for each country?")
+        until(page, "#chat", "than token by token")
         page = open_page(browser.new_context(viewport=SIZES["desktop"], color_scheme=scheme), address)
         ask(page, LISBON)
         until(page, "#chat", "“Lisbon” as")
@@ -100,6 +106,10 @@ def race(browser: Any, folder: Path, scheme: str) -> None:
         page = open_page(browser.new_context(viewport=SIZES["desktop"], color_scheme=scheme), address)
         ask(page, "How many albums are there for each genre?")
         until(page, "#chat", "than token by token")
+        tab(page, "Savings")
+        page.click("#measure")
+        until(page, "#savings", "also decoded token by token, and timed")
+        take(page, folder, f"desktop-{scheme}-measured")
         tab(page, "Chart")
         take(page, folder, f"desktop-{scheme}-chat-answer")
         tab(page, "Race")

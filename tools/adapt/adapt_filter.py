@@ -32,7 +32,9 @@ _THOSE = (
     r"(?: (?:were|are|was|is))?"
 )
 _SOME_YEARS = re.compile(
-    rf"{_THOSE} ?(?P<verb>[a-z]+)? ?(?P<when>in|from|after|since|before) (?P<year>(?:19|20)\d\d)", re.IGNORECASE
+    rf"{_THOSE} ?(?P<verb>[a-z]+)? ?(?P<when>in|from|after|since|before)(?P<start> the (?:start|beginning) of)?"
+    r" (?P<year>(?:19|20)\d\d)",
+    re.IGNORECASE,
 )
 _BOUND = re.compile(
     rf"{_THOSE} ?(?:with (?:an? )?)?(?P<what>[a-z ]+?)? ?(?P<than>more than|less than|over|under|above|below|at least|at most)"
@@ -169,9 +171,9 @@ def _moved(select: exp.Select, literals: Sequence[exp.Literal], year: int) -> ex
 
 
 def some_years(request: Request) -> exp.Query | None:
-    """Adds a condition on the year of the only date: "only those from 2020", "the ones opened after 2015".
+    """Adds a condition on the year of the only date: "only those from 2020", "the ones opened after 2015", "just in 2020".
 
-    The table has one date:
+    The table has one date; where several tables are joined, the one whose rows are joined to the others':
 
     >>> from tools.adapt.adapt_query import adapt_query
     >>> from tools.schema import Column, Schema, Table
@@ -180,15 +182,18 @@ def some_years(request: Request) -> exp.Query | None:
     'SELECT title FROM albums WHERE EXTRACT(YEAR FROM released) > 2015'
     """
     found = _SOME_YEARS.fullmatch(request.core)
-    dates = request.dates
-    if not found or len(dates) != 1 or telling(found["verb"] or "") - name_stems(dates[0].name):
+    dates = request.dates if len(request.dates) == 1 else request.dates_of_rows
+    if not found or len(dates) != 1 or not _is_of_date(found["verb"] or "", dates[0].name):
+        return None
+    if found["start"] and found["when"].lower() == "in":
         return None
     if request.select.args.get("limit") or _YEAR.search(str(request.select.args.get("where") or "")):
         return None
     year = request.year_of(dates[0])
     if request.schema.dialect == "sqlite":
         year = exp.cast(year, "int")
-    compare = _COMPARISONS[found["when"].lower()]
+    when = "since" if found["start"] and found["when"].lower() in ("from", "after") else found["when"].lower()
+    compare = _COMPARISONS[when]
     return request.select.where(compare(this=year, expression=exp.Literal.number(found["year"])), copy=False)
 
 
@@ -243,6 +248,12 @@ FILTER_CHANGES: tuple[Change, ...] = (
     bound,
     equal_number,
 )
+
+
+def _is_of_date(verb: str, name: str) -> bool:
+    """Whether a date's name has a verb: `release_date` and `released_on` are when something was released."""
+    forms = (verb, verb.removesuffix("d"), verb.removesuffix("ed"))
+    return not telling(verb) or any(telling(form) <= name_stems(name) for form in forms if form)
 
 
 def _priced(request: Request) -> exp.Column | None:

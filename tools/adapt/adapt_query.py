@@ -2,7 +2,7 @@
 only if it is certain: the change must account for every word that carries meaning. It uses no model and runs no query.
 
 Editing the former query instead of writing a new one follows EditSQL (Zhang et al., 2019). The changes themselves are in
-`tools.adapt.adapt_filter` and `tools.adapt.adapt_shape`.
+`tools.adapt.adapt_filter`, `tools.adapt.adapt_order` and `tools.adapt.adapt_shape`.
 """
 
 import re
@@ -18,7 +18,8 @@ from tools.schema import Column, Schema, Table
 from tools.sql.parse_quietly import parse_or_nothing
 
 _LEAD = re.compile(
-    r"[\s.…]*(?:(?:and|but|so|now|then|also|ok|okay|please|or|no|plus|great|thanks|what about|how about|can you|could you)\b"
+    r"[\s.…]*(?:(?:and|but|so|now|then|also|ok|okay|please|or|no|plus|great|thanks|sorry|i meant?|what about|how about"
+    r"|can you|could you)\b"
     r"[\s,]*)+|(?:and |ok |now )?(?:let's )?(?:go )?back to [^:,.]*[:,.]\s*(?:and\b)?\s*",
     re.IGNORECASE,
 )
@@ -26,6 +27,7 @@ _TAIL = re.compile(
     r"(?:[\s,]+(?:please|instead(?: of [\w ]+)?|rather(?: than [\w ]+)?|then|now|thanks|thank you))*[\s.?!]*$",
     re.IGNORECASE,
 )
+RESULT = r"(?:them|these|those|that|it|this|the (?:list|result|results|rows|answer|ones))"
 _EMPTY = word_set(
     "keep limit restrict narrow filter instead too also well please only just thing what how again ok okay no one ones where "
     "whose"
@@ -92,6 +94,25 @@ class Request:
         alias = next((alias for alias, table in self.tables.items() if table.name == named[0].name), None)
         return self.reference(alias, label.name) if alias else self._joined(named[0], label)
 
+    def column_of_parent(self, words: str) -> exp.Column | None:
+        """The one column with exactly this name in the tables to which the query's tables refer; its table is joined.
+
+        Such a join repeats no row: each row has at most one parent.
+        """
+        wanted, read = telling(words), {table.name for table in self.tables.values()}
+        parents = {key.ref_table for table in self.tables.values() for key in table.foreign_keys} - read
+        tables = [table for table in self.schema.tables if table.name in parents]
+        found = [(table, own) for table in tables for own in table.columns if wanted and name_stems(own.name) == wanted]
+        return self._joined(*found[0]) if len(found) == 1 else None
+
+    @property
+    def rows_of(self) -> Table | None:
+        """The table whose rows the query's rows are: the one that refers to the others, to which none of them refers."""
+        tables = list(self.tables.values())
+        referred = {key.ref_table for table in tables for key in table.foreign_keys}
+        own = [table for table in tables if table.name not in referred]
+        return own[0] if len(own) == 1 else None
+
     def _joined(self, other: Table, label: Column) -> exp.Column | None:
         keys = [(alias, k) for alias, t in self.tables.items() for k in t.foreign_keys if k.ref_table == other.name]
         if len(keys) != 1:
@@ -114,6 +135,12 @@ class Request:
     def dates(self) -> list[exp.Column]:
         """The dates and times among the columns, as the query writes them."""
         return [self.reference(alias, own.name) for alias, _, own in self.columns if is_date(own)]
+
+    @property
+    def dates_of_rows(self) -> list[exp.Column]:
+        """The dates and times of the table whose rows the query's rows are."""
+        table = self.rows_of
+        return [self.reference(a, own.name) for a, each, own in self.columns if is_date(own) and each is table]
 
     def year_of(self, date: exp.Column) -> exp.Expr:
         """The year of a date, in the query's dialect; SQLite gives it as text."""
@@ -139,11 +166,11 @@ def adapt_query(
 
     A certain change, and a word that no column has:
 
-    >>> from tools.adapt.adapt_shape import SHAPE_CHANGES
+    >>> from tools.adapt.adapt_order import ORDER_CHANGES
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
-    >>> adapt_query("Sort them by price.", "SELECT title FROM albums", (), shop, SHAPE_CHANGES)
+    >>> adapt_query("Sort them by price.", "SELECT title FROM albums", (), shop, ORDER_CHANGES)
     'SELECT title FROM albums ORDER BY price'
-    >>> adapt_query("Sort them by colour.", "SELECT title FROM albums", (), shop, SHAPE_CHANGES) is None
+    >>> adapt_query("Sort them by colour.", "SELECT title FROM albums", (), shop, ORDER_CHANGES) is None
     True
     """
     trees = parse_or_nothing(former, schema.dialect)
@@ -160,6 +187,12 @@ def adapt_query(
 def _is_unsaid_key(names: frozenset[str], wanted: frozenset[str]) -> bool:
     """Whether a column is a key that was not asked for, such as `genre_id` for "genre": the asker means the genre's name."""
     return "id" in names and "id" not in wanted
+
+
+def aggregates_of(select: exp.Expr) -> list[exp.AggFunc]:
+    """The aggregates that a query, or one of its expressions, selects. ANY_VALUE is none: it stands for a column."""
+    listed = select.expressions if isinstance(select, exp.Select) else [select]
+    return [node for each in listed for node in each.find_all(exp.AggFunc) if not isinstance(node, exp.AnyValue)]
 
 
 def is_date(column: Column) -> bool:

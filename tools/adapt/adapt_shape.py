@@ -1,4 +1,4 @@
-"""Changes of a query's shape for which a short second question asks: count, sort, limit, group, another aggregate, or more
+"""Changes of a query's shape for which a short second question asks: count, group, another aggregate, or more
 columns. See `tools.adapt.adapt_query` for what they have in common."""
 
 import re
@@ -6,57 +6,25 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from tools.adapt.adapt_query import Change, Request, is_date, telling
-from tools.linking.word_forms import NUMBER_WORDS, name_stems, word_set
+from tools.adapt.adapt_order import compared
+from tools.adapt.adapt_query import RESULT, Change, Request, aggregates_of, telling
+from tools.linking.word_forms import NUMBER_WORDS, name_stems, stem
 
-_NUMBERS = {word: number for number, word in enumerate(NUMBER_WORDS[:11])}
-_RESULT = r"(?:them|these|those|that|it|this|the (?:list|result|results|rows|answer|ones))"
 _COUNT = re.compile(
-    rf"(?:so )?how many(?: of {_RESULT})?(?: (?:is|are|was|were|do we have))?(?: (?:that|there|they|those|these|it|of them))?"
-    rf"(?: in (?:total|all)| altogether)?|(?:just )?count {_RESULT}"
-    rf"|(?:just )?(?:give me |show )?(?:the|their) (?:number|count)(?: of {_RESULT})?",
-    re.IGNORECASE,
-)
-_LIMIT = re.compile(
-    rf"(?:(?:show|give|list|make|keep|what are|what is)(?: me| it| that)? )?"
-    r"(?:only |just )?(?:the )?(?:top|first|best) (?P<number>\w+)"
-    rf"(?: (?:of {_RESULT}|rows|results|ones))?",
-    re.IGNORECASE,
-)
-_SORT = re.compile(
-    rf"(?:the same,? )?(?:(?:list|show|give me) {_RESULT} )?(?:sort|order|rank|arrange)(?:ed)?(?: {_RESULT})?"
-    r"\s*(?:by )?(?P<key>.*)",
-    re.IGNORECASE,
-)
-_DOWN = r"highest|largest|biggest|longest|latest|newest|most recent|most expensive|dearest|youngest|best|most|high"
-_UP = r"lowest|smallest|shortest|earliest|oldest|cheapest|least expensive|worst|fewest|least|low"
-_DESCENDING = re.compile(
-    rf"\b(?:in )?(?:descending(?: order)?|desc)\b|\b(?:the )?(?P<word>{_DOWN})(?: ones?)? first\b"
-    rf"|\b(?:from )?(?:the )?(?P<from>{_DOWN}) to (?:the )?(?:{_UP})\b|\bz to a\b|\bin reverse\b",
-    re.IGNORECASE,
-)
-_ASCENDING = re.compile(
-    rf"\b(?:in )?(?:ascending(?: order)?|asc)\b|\b(?:the )?(?P<word>{_UP})(?: ones?)? first\b"
-    rf"|\b(?:from )?(?:the )?(?P<from>{_UP}) to (?:the )?(?:{_DOWN})\b|\ba to z\b",
-    re.IGNORECASE,
-)
-_ALPHABETICAL = re.compile(r"\b(?:in )?alphabetical(?:ly)?(?: order)?\b", re.IGNORECASE)
-# What adjectives compare, as words of column names; dates are recognised by their type.
-_COMPARED: Mapping[str, frozenset[str]] = (
-    dict.fromkeys(("longest", "shortest"), word_set("length duration second minute height distance"))
-    | dict.fromkeys(("most expensive", "least expensive", "dearest", "cheapest"), word_set("price cost fee"))
-    | dict.fromkeys(("largest", "biggest", "smallest"), word_set("size area population capacity"))
-)
-_DATES = ("latest", "newest", "most recent", "earliest", "oldest", "youngest")
-_EXTREME = re.compile(
-    r"(?:which|what|who)(?: one| of them| of those)? (?:is|are|has|have|had|got|gets|was|were) (?:the )?"
-    r"(?P<word>most|fewest|least|highest|lowest|largest|smallest)(?: of (?:them|all))?",
+    rf"(?:so )?how many(?: of {RESULT})?(?: (?:is|are|was|were|do we have))?(?: (?:that|there|they|those|these|it|of them))?"
+    rf"(?: in (?:total|all)| altogether)?|(?:just )?count {RESULT}"
+    rf"|(?:just )?(?:give me |show )?(?:the|their) (?:number|count)(?: of {RESULT})?",
     re.IGNORECASE,
 )
 _GROUP = re.compile(
-    rf"(?:(?:show|split|break|group|give|divide|do|list|count|what is)(?: me)? )?"
-    rf"(?:(?:{_RESULT}|the same) )?(?:down |up |out )?"
+    rf"(?:(?:how (?:does|do) {RESULT} (?=break|split|divide))?(?:show|split|break|group|give|divide|do|list|count|what is)"
+    rf"(?: me)? )?(?:(?:{RESULT}|(?P<same>the same(?: top (?P<first>\w+)| list| ranking)?(?:,? but)?)) )?(?:down |up |out )?"
     r"(?:by|per|for each|for every|in each)(?: each)? (?P<key>[\w' -]+)",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(  # the names of what is grouped by: "by store, with the store's name"
+    r"(?:[\s,.?;(]+(?:(?:with|by|show|give me|i(?:'d| would) like|using)\s+)?|\s+(?:with|by)\s+)"
+    r"(?:(?:the|its|their)\s+)?(?:(?P<owner>\w+)(?:['’]s)?\s+)?names?(?:\s+please)?\)?",
     re.IGNORECASE,
 )
 _AGGREGATE = re.compile(
@@ -69,6 +37,17 @@ _AGGREGATES: Mapping[str, type[exp.AggFunc]] = (
     | dict.fromkeys(("highest", "maximum", "max", "largest"), exp.Max)
     | dict.fromkeys(("lowest", "minimum", "min", "smallest"), exp.Min)
     | dict.fromkeys(("total", "sum"), exp.Sum)
+)
+_WHEN = re.compile(
+    r"(?:(?:show|list|give|add|include|tell)(?: me)? )?(?:also )?(?:the (?:day|date|time)s? )?(?:when |on which |that )?"
+    r"(?:each(?: of them)?|they|he|she|it|these|those)(?: was| were| got| has| have)? (?P<verb>[a-z]+)"
+    r"(?:[, ]+(?:too|as well|also))?",
+    re.IGNORECASE,
+)
+_HOW_MANY_EACH = re.compile(
+    r"(?:(?:show|list|give|add|include|tell)(?: me)? )?(?:also )?(?:how many|the number of) (?P<noun>[a-z]+)"
+    r" (?:each(?: of them| one)?|they(?: each)?) (?:has|have|had|got)(?:[, ]+(?:too|as well|also))?",
+    re.IGNORECASE,
 )
 _COLUMNS = re.compile(
     r"(?P<what>what (?:is|are|was|were) )?(?P<add>(?:show|list|give|add|include|tell)(?: me)? )?(?:also )?"
@@ -89,79 +68,12 @@ def count(request: Request) -> exp.Query | None:
     "SELECT COUNT(*) FROM albums WHERE label = 'Tidal Wax'"
     """
     select = request.select
-    if not _COUNT.fullmatch(request.core) or (_aggregates(select) and not select.args.get("group")):
+    if not _COUNT.fullmatch(request.core) or (aggregates_of(select) and not select.args.get("group")):
         return None
     if any(select.args.get(part) for part in ("limit", "distinct", "group", "having")):
         return exp.select(exp.Count(this=exp.Star())).from_(select.subquery("answer"))
     select.set("order", None)
     return select.select(exp.Count(this=exp.Star()), append=False, copy=False)
-
-
-def limit(request: Request) -> exp.Query | None:
-    """Keeps the first rows: "only the top three".
-
-    Only a sorted list has first rows:
-
-    >>> from tools.adapt.adapt_query import adapt_query
-    >>> from tools.schema import Column, Schema, Table
-    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
-    >>> adapt_query("Only the top three.", "SELECT title FROM albums ORDER BY price DESC", (), shop, [limit])
-    'SELECT title FROM albums ORDER BY price DESC LIMIT 3'
-    """
-    found = _LIMIT.fullmatch(request.core)
-    word = found["number"].lower() if found else ""
-    number = _NUMBERS.get(word) or (int(word) if word.isdigit() else 0)
-    return request.select.limit(number, copy=False) if number and request.select.args.get("order") else None
-
-
-def sort(request: Request) -> exp.Query | None:
-    """Sorts the rows by a column, or by the only aggregate: "sort them by price", "newest first".
-
-    The words name a column and a direction:
-
-    >>> from tools.adapt.adapt_query import adapt_query
-    >>> from tools.schema import Column, Schema, Table
-    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
-    >>> adapt_query("Sort them by price, highest first.", "SELECT title FROM albums", (), shop, [sort])
-    'SELECT title FROM albums ORDER BY price DESC'
-    """
-    found = _SORT.fullmatch(request.core)
-    whole = _DESCENDING.fullmatch(request.core) or _ASCENDING.fullmatch(request.core)
-    if not (found or whole):
-        return None
-    said = found["key"] if found else request.core
-    descending, ascending = _DESCENDING.search(said), _ASCENDING.search(said)
-    key = _ALPHABETICAL.sub("", _ASCENDING.sub("", _DESCENDING.sub("", said)))
-    node = _sort_key(request, key, descending or ascending, _ALPHABETICAL.search(said) is not None)
-    if node is None:
-        return None
-    ordered = exp.Ordered(this=node, desc=True if descending else None, nulls_first=not descending)
-    return request.select.order_by(ordered, append=False, copy=False)
-
-
-def extreme(request: Request) -> exp.Query | None:
-    """Keeps the group with the highest or lowest aggregate: "which one has the most?" after a list of groups.
-
-    The groups are sorted by their count, and the first is kept:
-
-    >>> from tools.adapt.adapt_query import adapt_query
-    >>> from tools.schema import Column, Schema, Table
-    >>> shop = Schema((Table("albums", (Column("label", "TEXT"),)),), "sqlite")
-    >>> adapt_query("Which one has the most?", "SELECT label, COUNT(*) FROM albums GROUP BY label", (), shop, [extreme])
-    'SELECT label FROM albums GROUP BY label ORDER BY COUNT(*) DESC LIMIT 1'
-    """
-    found = _EXTREME.fullmatch(request.core)
-    select, aggregates = request.select, _aggregates(request.select)
-    groups = [each for each in select.expressions if not each.find(exp.AggFunc)]
-    if not found or len(aggregates) != 1 or not select.args.get("group") or not groups:
-        return None
-    descending = found["word"].lower() in ("most", "highest", "largest")
-    ordered = exp.Ordered(this=aggregates[0].copy(), desc=descending or None, nulls_first=not descending)
-    return (
-        select.select(*groups, append=False, copy=False)
-        .order_by(ordered, append=False, copy=False)
-        .limit(1, copy=False)
-    )
 
 
 def group(request: Request) -> exp.Query | None:
@@ -175,15 +87,17 @@ def group(request: Request) -> exp.Query | None:
     >>> adapt_query("And by label?", "SELECT AVG(price) FROM albums", (), shop, [group])
     'SELECT label, AVG(price) FROM albums GROUP BY label'
     """
-    found = _GROUP.fullmatch(request.core)
-    select, aggregates = request.select, _aggregates(request.select)
-    key = _group_key(request, found["key"]) if found else None
+    found, named = _group_words(request.core)
+    select, aggregates = request.select, aggregates_of(request.select)
+    key = _group_key(request, found["key"], named) if found else None
     grouped = select.args.get("group")
     former = grouped.expressions if grouped else []
-    if key is None or len(aggregates) != 1 or len(former) > 1 or select.args.get("limit"):
+    kept = [each for each in select.expressions if aggregates_of(each)]
+    if not found or key is None or len(former) > 1 or (select.args.get("limit") and not _keeps_limit(found, select)):
         return None
-    kept = [each for each in select.expressions if each.find(exp.AggFunc)]
-    key_last = bool(former) and select.expressions[0] is kept[0]
+    if len(aggregates) != 1 and not (found["same"] and not kept):
+        return None
+    key_last = bool(former and kept) and select.expressions[0] is kept[0]
     select.set("expressions", [*kept, key.copy()] if key_last else [key.copy(), *kept])
     order = select.args.get("order")
     select.set("order", order if order and order.find(exp.AggFunc) else None)
@@ -202,7 +116,7 @@ def aggregate(request: Request) -> exp.Query | None:
     'SELECT MAX(price) FROM albums'
     """
     found = _AGGREGATE.fullmatch(request.core)
-    nodes = _aggregates(request.select)
+    nodes = aggregates_of(request.select)
     if not found or len(nodes) != 1:
         return None
     measured = isinstance(nodes[0], exp.Avg | exp.Max | exp.Min | exp.Sum)
@@ -233,55 +147,79 @@ def columns(request: Request) -> exp.Query | None:
     parts = [part for part in re.split(r",|\band\b", found["names"]) if part.strip()]
     named = [request.column(part) or request.label(part) for part in parts]
     added = [each for each in named if each is not None]
-    counts = _aggregates(select)
+    counts = aggregates_of(select)
     if len(added) != len(named) or not added or (counts and not isinstance(counts[0], exp.Count)):
         return None
     return select.select(*added, append=not (found["what"] or counts), copy=False)
 
 
-SHAPE_CHANGES: tuple[Change, ...] = (count, limit, sort, extreme, group, aggregate, columns)
-_NO_COLUMNS = re.compile(rf"\b(?:{'|'.join(_AGGREGATES)}|number|count|it|that|for|per|by)\b", re.IGNORECASE)
-_COUNTED = word_set("number count amount total many copy")
+def dates_too(request: Request) -> exp.Query | None:
+    """Lists the day on which something happened to the rows, too: "add the day they were hired".
 
+    The date's name has the verb:
 
-def _aggregates(select: exp.Select) -> list[exp.AggFunc]:
-    """The aggregates that the query selects."""
-    return [node for each in select.expressions for node in each.find_all(exp.AggFunc)]
-
-
-def _sort_key(request: Request, words: str, direction: re.Match[str] | None, alphabetical: bool) -> exp.Expr | None:
-    """What to sort by: the column that the words name, the only aggregate, the first column if the order is alphabetical, or
-    what the adjective compares.
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> staff = Schema((Table("employees", (Column("name", "TEXT"), Column("hired_on", "DATE"))),), "sqlite")
+    >>> adapt_query("Add the day each of them was hired.", "SELECT name FROM employees", (), staff, [dates_too])
+    'SELECT name, hired_on FROM employees'
     """
-    aggregates = _aggregates(request.select)
-    counted = len(aggregates) == 1 and re.search(r"\b(?:number|count) of\b", words, re.IGNORECASE)
-    if telling(words) - _COUNTED and not counted:
-        return request.column(words)
-    if len(aggregates) == 1:
-        return aggregates[0].copy()
-    if alphabetical:
-        first: exp.Expr = request.select.expressions[0].unalias()
-        return first.copy()
-    return _compared(request, (direction["word"] or direction["from"] or "").lower()) if direction else None
+    found = _WHEN.fullmatch(request.core)
+    verb = telling(found["verb"]) if found else frozenset()
+    dates = [date for date in request.dates if verb and verb <= name_stems(date.name)]
+    if len(dates) != 1 or request.select.args.get("group") or aggregates_of(request.select):
+        return None
+    return request.select.select(dates[0], copy=False)
 
 
-def _compared(request: Request, adjective: str) -> exp.Column | None:
-    """The one column that an adjective may compare; among the selected ones, if there are any."""
-    words = _COMPARED.get(adjective, frozenset())
-    fitting = [
-        request.reference(alias, column.name)
-        for alias, _, column in request.columns
-        if words & name_stems(column.name) or (adjective in _DATES and is_date(column))
-    ]
-    selected = [each for each in fitting if any(each.name == other.name for other in request.select.expressions)]
-    choice = selected or fitting
-    return choice[0] if len(choice) == 1 else None
+def counts_too(request: Request) -> exp.Query | None:
+    """Counts the rows of each group, too: "show how many albums each of them has".
+
+    The noun is the table whose rows are grouped:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("label", "TEXT"),)),), "sqlite")
+    >>> former = "SELECT label FROM albums GROUP BY label ORDER BY COUNT(*) DESC LIMIT 3"
+    >>> adapt_query("Show how many albums each of them has, too.", former, (), shop, [counts_too])
+    'SELECT label, COUNT(*) FROM albums GROUP BY label ORDER BY COUNT(*) DESC LIMIT 3'
+    """
+    found = _HOW_MANY_EACH.fullmatch(request.core)
+    table = request.rows_of
+    if not found or table is None or stem(found["noun"].lower()) not in name_stems(table.name):
+        return None
+    if aggregates_of(request.select) or not request.select.args.get("group"):
+        return None
+    return request.select.select(exp.Count(this=exp.Star()), copy=False)
 
 
-def _group_key(request: Request, words: str) -> exp.Expr | None:
-    """The column that the words name, or the year of the only date."""
-    column = request.column(words) or request.label(words)
+SHAPE_CHANGES: tuple[Change, ...] = (count, group, aggregate, columns, dates_too, counts_too)
+_NO_COLUMNS = re.compile(rf"\b(?:{'|'.join(_AGGREGATES)}|number|count|it|that|for|per|by)\b", re.IGNORECASE)
+
+
+def _group_words(core: str) -> tuple[re.Match[str] | None, bool]:
+    """The words of a request to group, without those that ask for the names of what it is grouped by; and if there are such."""
+    for tail in _NAMED.finditer(core):
+        found = _GROUP.fullmatch(re.sub(r",? please$", "", core[: tail.start()]))
+        if tail.end() == len(core) and found and telling(tail["owner"] or "") <= telling(found["key"]):
+            return found, True
+    return _GROUP.fullmatch(core), False
+
+
+def _keeps_limit(found: re.Match[str], select: exp.Select) -> bool:
+    """Whether the same number of groups is asked for: "the same top five, but by city"."""
+    said = (found["first"] or "").lower()
+    number = str(NUMBER_WORDS.index(said)) if said in NUMBER_WORDS else said
+    kept = select.args["limit"].expression
+    return bool(select.args.get("group") and found["same"]) and number in ("", kept.name if kept else "")
+
+
+def _group_key(request: Request, words: str, named: bool) -> exp.Expr | None:
+    """The column that the words name, the name of what they name, or the year of the only date. `named`: a name is wanted."""
+    column = (None if named else request.column(words)) or request.label(words)
+    if column is None and not named:
+        column = request.column_of_parent(words)
     if column is not None or words.strip().lower() != "year":
         return column
-    date = _compared(request, "newest")
+    date = compared(request, "newest")
     return None if date is None else request.year_of(date)

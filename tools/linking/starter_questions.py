@@ -2,8 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
+from sqlglot import exp
+
+from tools.example.build import FILE_NAME
+from tools.example.questions import STARTERS, ExampleQuestion
 from tools.schema import Column, Schema, Table
+from tools.sql.parse_quietly import parse_quietly
 
 _NUMBER = re.compile(r"INT|DEC|NUM|DOUBLE|FLOAT|REAL", re.IGNORECASE)
 _NAMES = ("name", "title", "label")
@@ -29,6 +35,22 @@ def starters(schema: Schema, most: int = 4) -> list[str]:
     # The first question of the first table, the second of the second, and so on: no two alike.
     order = [rounds[i][(i + turn) % len(rounds[i])] for turn in range(longest) for i in range(len(rounds)) if rounds[i]]
     return list(dict.fromkeys(order))[:most]
+
+
+def first_questions(schema: Schema, name: str, most: int = 4) -> list[str]:
+    """What to ask first: written questions for the bundled database, by its name and tables, others made from the schema."""
+    is_bundled = name == Path(FILE_NAME).stem
+    written = [each.question for each in STARTERS if is_bundled and _can_be_asked(each, schema)]
+    return written[:most] or starters(schema, most)
+
+
+def _can_be_asked(starter: ExampleQuestion, schema: Schema) -> bool:
+    """Whether all that its SQL reads is there: tables and columns may be hidden."""
+    tables = {table.name for table in schema.tables}
+    names = tables | {column.name for table in schema.tables for column in table.columns}
+    (tree,) = parse_quietly(starter.sql, "duckdb")
+    read = {each.name for each in tree.find_all(exp.Table)}
+    return read <= tables and {each.name for each in tree.find_all(exp.Column)} <= names
 
 
 def _questions(table: Table) -> Iterator[str]:

@@ -1,24 +1,29 @@
-"""sqlglot's parser without its log lines: here an unsupported statement is a valid result, not a warning on stderr."""
+"""sqlglot without its log lines: here an unsupported statement is a valid result, not a warning on stderr."""
 
 import logging
-import threading
+import sys
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token
 
+_OURS = ("tools.", "agent.", "ui.", "eval.")
 
-class _SilentWhileParsing(logging.Filter):
-    """Drops the records of a thread that parses quietly; other threads and other users of sqlglot keep theirs."""
 
-    parsing = threading.local()
+class _SilentForUs(logging.Filter):
+    """Drops the records of calls that come from here, whether they parse or write SQL; other users of sqlglot keep theirs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not getattr(self.parsing, "on", False)
+        frame = sys._getframe(1)
+        while frame.f_back is not None:
+            frame = frame.f_back
+            if str(frame.f_globals.get("__name__")).startswith(_OURS):
+                return False
+        return True
 
 
-logging.getLogger("sqlglot").addFilter(_SilentWhileParsing())
+logging.getLogger("sqlglot").addFilter(_SilentForUs())
 
 
 def parse_quietly(sql: str, dialect: str, tokens: list[Token] | None = None) -> list[exp.Expr]:
@@ -26,7 +31,6 @@ def parse_quietly(sql: str, dialect: str, tokens: list[Token] | None = None) -> 
 
     `tokens`: those of `sql`, where they are known.
     """
-    _SilentWhileParsing.parsing.on = True
     try:
         reader = Dialect.get_or_raise(dialect)
         parsed = reader.parser().parse(reader.tokenize(sql) if tokens is None else tokens, sql)
@@ -36,8 +40,6 @@ def parse_quietly(sql: str, dialect: str, tokens: list[Token] | None = None) -> 
         Exception
     ) as error:  # whatever a parser of this size may raise: sqlglot 30 has an assertion at `SELECT 1 |> UNION`
         raise SqlglotError("the parser gave up") from error
-    finally:
-        _SilentWhileParsing.parsing.on = False
     return [statement for statement in parsed if statement is not None and not isinstance(statement, exp.Semicolon)]
 
 

@@ -1,6 +1,6 @@
 """Opening things: data, conversations, settings. What each changes on the page."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -11,9 +11,7 @@ import gradio as gr
 from agent.conversation.archive import Entry
 from agent.observe.event_json import EventError
 from decoding.errors import ModelError
-from tools.example.build import FILE_NAME
-from tools.example.questions import STARTERS
-from tools.linking.starter_questions import starters
+from tools.linking.starter_questions import first_questions
 from tools.result import OpenError
 from ui.page import panel as panels
 from ui.page.incoming import Incoming
@@ -94,7 +92,8 @@ class Opening:
                 if not session.data.offer(files).sheets:
                     session.take(beside=True)
             except OpenError as error:
-                return _told(self._page.side.files_trouble, error) | {self._page.side.files: None}
+                told = _without_folders(str(error), files)
+                return _told(self._page.side.files_trouble, told) | {self._page.side.files: None}
         return self.everything(session) | self._incoming.shown(session) | {self._page.side.files: None}
 
     def undo(self, request: gr.Request) -> Updates:
@@ -120,7 +119,7 @@ class Opening:
         try:
             session.open_url(url.strip())
         except OpenError as error:
-            return _told(self._page.side.url_trouble, error)
+            return _told(self._page.side.url_trouble, str(error))
         return self.everything(session) | {self._page.side.url: ""}
 
     def example(self, request: gr.Request) -> Updates:
@@ -208,9 +207,16 @@ def _on(event: Callable[..., Any], handler: Callable[..., Any], inputs: Any, out
     event(handler, inputs, outputs, api_visibility="private", concurrency_limit=8, show_progress="minimal")
 
 
-def _told(trouble: gr.Markdown, error: Exception) -> Updates:
+def _told(trouble: gr.Markdown, error: str) -> Updates:
     """Says at a field what was wrong with it; nothing else changes."""
-    return {trouble: gr.update(value=f"⚠ {plain(str(error))}", visible=True)}
+    return {trouble: gr.update(value=f"⚠ {plain(error)}", visible=True)}
+
+
+def _without_folders(error: str, files: Iterable[Path]) -> str:
+    """An error without the server's own folders: who uploaded a file knows it by its name."""
+    for file in files:
+        error = error.replace(f"{file.parent}/", "")
+    return error
 
 
 def warn_if_not_kept(session: Session) -> None:
@@ -221,9 +227,7 @@ def warn_if_not_kept(session: Session) -> None:
 
 def _first_questions(session: Session) -> list[str]:
     """What to begin with: written questions for the bundled data, others made from the schema."""
-    if session.source == EXAMPLE and session.database.name == Path(FILE_NAME).stem:
-        return [starter.question for starter in STARTERS]
-    return starters(session.database.schema())
+    return first_questions(session.database.schema(), session.database.name)
 
 
 def _short(title: str) -> str:

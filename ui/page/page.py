@@ -60,7 +60,7 @@ def _build_chat() -> gr.Chatbot:
         show_label=False,
         label="Conversation",
         elem_id="chat",
-        height="calc(100dvh - 92px)",
+        height="calc(100dvh - 106px)",
         min_height=300,
         placeholder=PLACEHOLDER,
         editable="user",

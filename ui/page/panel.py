@@ -20,6 +20,7 @@ from ui.views.words import counted, plain
 NO_CHART = "**No chart yet.** Where an answer has numbers, they are drawn here."
 NO_SQL = "**No SQL yet.** The query behind an answer appears here. You can change it and run it; it only reads."
 NO_RACE = "**No race yet.** Ask a question first: then its steps can be decoded again, by methods side by side."
+NOTHING_TO_RACE = "**Nothing to race.** No step of this answer was written by the model."
 FIRST_METHODS = ("plain", "prompt_lookup", "jacobi_forcing")
 Updates = dict[Any, Any]
 
@@ -65,7 +66,7 @@ class Panel:
     def of_a_turn(self) -> list[Any]:
         """What `show` updates."""
         sql = [self.sql_parts, self.sql, self.own, self.words, self.trouble]
-        race = [self.race_parts, self.race_step, self.no_race]
+        race = [self.race_parts, self.race_step, self.no_race, self.race_view]
         return [self.turn, *self.of_rows, *sql, self.savings, self.measure, self.step, self.decoding, *race]
 
     @property
@@ -284,6 +285,7 @@ def _show_steps(panel: Panel, turn: TurnView | None) -> Updates:
         panel.step: gr.update(choices=choices, value=index),
         panel.decoding: decoding_html(chosen),
         panel.race_parts: gr.update(visible=bool(names)),
-        panel.no_race: gr.update(visible=not names),
+        panel.no_race: gr.update(value=NOTHING_TO_RACE if turn else NO_RACE, visible=not names),
+        panel.race_view: "",
         panel.race_step: gr.update(choices=names, value=names[-1][1] if names else None),
     }

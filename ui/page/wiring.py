@@ -17,7 +17,7 @@ from ui.session.workspace import Full, NotYours, Workspace
 from ui.views.decoding.decoding_html import decoding_html
 from ui.views.decoding.race_html import race_html
 from ui.views.messages import message_turn, messages
-from ui.views.words import plain
+from ui.views.words import plain, trouble_html
 
 Updates = dict[Any, Any]
 
@@ -146,12 +146,15 @@ class Controller:
         """Stream the race; at most three run."""
         session, methods = self.session(request), [*first, *more]
         if not 2 <= len(methods) <= 3:
-            raise gr.Error("Choose two or three methods.")
+            yield trouble_html("Choose two or three methods.")
+            return
+        turn = session.view.turns[-1] if session.view.turns else None
+        tokens = turn.tokens_of(step or "") if turn else 0
         try:
             for lanes in session.race(step or "", methods):
-                yield race_html(lanes)
+                yield race_html(lanes, tokens)
         except (NoRace, Busy, OtherData) as error:
-            raise gr.Error(str(error)) from error
+            yield trouble_html(str(error))
         except Stopped:
             return
 

@@ -83,6 +83,11 @@ class TurnView:
         records = {place: self.steps[place].record or {} for place in sorted(last.values()) if self.steps[place].rounds}
         return [place for place, record in records.items() if record.get("plain_ms_source") == "estimated"]
 
+    def tokens_of(self, step: str) -> int:
+        """The tokens that the newest step of that name wrote; 0 where they are not known."""
+        rounds = next((each.rounds for each in reversed(self.steps) if each.name == step and each.rounds), [])
+        return sum(len(r.text_tokens) for r in rounds)
+
     @property
     def records(self) -> list[dict[str, Any]]:
         return [step.record for step in self.steps if step.record]

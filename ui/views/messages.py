@@ -129,6 +129,8 @@ def _answer(turn: TurnView, index: int) -> Message:
         parts.append(_folded("SQL", fenced(turn.laid_out, "sql")))
     message = _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
     afresh = [{"label": f"✕ does not continue question {int(continues)}", "value": ASK_AFRESH}] if continues else []
+    if turn.unclear:
+        afresh = []  # there is enough to choose from
     if options := (_asked_back(turn) or _options(turn.answer)) + _other_readings(turn.answer) + afresh:
         message["options"] = options
     return message

@@ -24,6 +24,11 @@ def html(text: Any) -> str:
     return escape(str(text), quote=True)
 
 
+def trouble_html(text: str) -> str:
+    """What went wrong, where it went wrong."""
+    return f'<p class="trouble">⚠ {html(text)}</p>'
+
+
 def milliseconds(value: float | None) -> str:
     """7.2 ms, 840 ms, 3.14 s; a question mark where it is not known."""
     if value is None:

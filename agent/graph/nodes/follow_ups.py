@@ -19,10 +19,13 @@ from agent.graph.vote import drawn_plans, elect, same_sql
 from agent.observe.step_record import tool_step
 from agent.state import Attempt, State
 from tools.adapt.adapt_filter import FILTER_CHANGES
+from tools.adapt.adapt_order import ORDER_CHANGES
 from tools.adapt.adapt_query import adapt_query
 from tools.adapt.adapt_shape import SHAPE_CHANGES
+from tools.adapt.compare_queries import compare_queries
 from tools.linking.link_schema import mentions
 from tools.result import QueryError, Result
+from tools.schema import Schema
 
 STARTED_OVER = "Started over: the next question is taken by itself."
 VARYING_TEMPERATURES = (0.8, 1.2)
@@ -33,7 +36,8 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
     """Decide whether the question is self-contained or continues an earlier one. Needs no model."""
     if told := write_request(state["question"]):
         return _refused(state, runtime, told)
-    if told := small_talk(state["question"], runtime.context.database.schema()):
+    data = runtime.context.database
+    if told := small_talk(state["question"], data.schema(), data.name):
         return _told(state, runtime, told)
     rest = without_reset(state["question"])
     turns = [] if rest is not None else state.get("turns") or []
@@ -88,14 +92,22 @@ def adapt(state: State, runtime: Tools) -> Command[Literal["check", "plan"]]:
     start, toolbox = begin(runtime, "adapt"), runtime.context
     turn, schema = continued(state), toolbox.database.schema()
     known = turn is not None and toolbox.options.adapt and not state["resolved"]
-    changes = (*FILTER_CHANGES, *SHAPE_CHANGES) if known else ()
-    sql = adapt_query(state["question"], turn["sql"], values_of(state), schema, changes) if turn else None
+    sql = _changed(state, turn["sql"], schema) if known and turn else None
     if sql is None or _is_refused(sql, state, toolbox) or toolbox.database.explain(sql, toolbox.limits) is not None:
         return Command(
             update=recorded(state, runtime, tool_step("adapt", since(start), "no change is sure")), goto="plan"
         )
     update = {"candidate": sql} | recorded(state, runtime, tool_step("adapt", since(start), "the former SQL, changed"))
     return Command(update=update, goto="check")
+
+
+def _changed(state: State, former: str, schema: Schema) -> str | None:
+    """The former SQL as the question changes it, or a comparison of the newest ones."""
+    place = state["leans_on"]
+    formers = [turn["sql"] for turn in (state.get("turns") or [])[: None if place is None else place + 1]]
+    changes = (*FILTER_CHANGES, *ORDER_CHANGES, *SHAPE_CHANGES)
+    compared = compare_queries(state["question"], formers, schema.dialect)
+    return compared or adapt_query(state["question"], former, values_of(state), schema, changes)
 
 
 def vary(state: State, runtime: Tools) -> Command[Literal["execute", "answer"]]:

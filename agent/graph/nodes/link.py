@@ -1,5 +1,6 @@
 """The nodes that look up what a question is about. They need no model."""
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -36,7 +37,7 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
     if toolbox.options.clarify:
         values = as_told(values, state["evidence"])
     links = link(schema, question, values) if toolbox.options.hints else ()
-    step = tool_step("link", since(start), f"{len(links)} links, {len(values)} values")
+    step = tool_step("link", since(start), f"{_counted(links, 'link')}, {_counted(values, 'value')}")
     update = {"values": [asdict(value) for value in values], "links": [asdict(each) for each in links]}
     leans = state["readings"] == ["follow_up"] and bool(state.get("turns"))
     ask_back = toolbox.options.clarify and not state["evidence"] and not leans
@@ -58,3 +59,7 @@ def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]
     options = dict(zip(meanings_in_words(meanings), (one.evidence for one in meanings), strict=True))
     runtime.stream_writer(Unclear(meanings[0].phrase, options))
     return Command(update=update | {"unclear": options, "answer": asked_back(meanings)}, goto="__end__")
+
+
+def _counted(things: Collection[object], noun: str) -> str:
+    return f"{len(things)} {noun if len(things) == 1 else noun + 's'}"

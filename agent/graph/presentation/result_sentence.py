@@ -30,7 +30,7 @@ def _one_column(shown: Shown) -> str:
     listed = ", ".join(cell_text(cell, column.kind) for cell in cells[:FEW])
     amount = _amount(shown, column.of or plural(column.heading))
     if column.kind == "other" or column.measure:
-        return f"{_amount(shown, 'rows')}: {column.heading}."
+        return f"{_amount(shown, 'rows')}: {_ended(column.heading)}"
     if len(cells) <= FEW and not shown.truncated:
         return f"{amount}: {listed}."
     return f"{amount}: {listed} and {_amount(shown, 'more', len(cells) - FEW)}."
@@ -65,7 +65,7 @@ def _many_rows(shown: Shown) -> str:
     amount = _amount(shown, things or "rows")
     if who is None or measure is None or shown.columns[measure].kind != "amount":
         listed = ", ".join(column.heading for column in shown.columns)
-        return f"{amount}: {listed}." if len(shown.columns) < FEW else f"{amount}."
+        return f"{amount}: {_ended(listed)}" if len(shown.columns) < FEW else f"{amount}."
     first, column = _first(shown, measure), shown.columns[measure]
     if first is None or shown.rows[first][who] is None:
         return f"{amount} and their {column.heading}."
@@ -138,6 +138,11 @@ def _amount(shown: Shown, things: str, count: int | None = None) -> str:
 
 def _cell(shown: Shown, row: int, place: int) -> str:
     return cell_text(shown.rows[row][place], shown.columns[place].kind)
+
+
+def _ended(text: str) -> str:
+    """With the full stop of a sentence, also behind a heading such as "paid?"."""
+    return f"{text.rstrip('?!.')}."
 
 
 def _upper(text: str) -> str:

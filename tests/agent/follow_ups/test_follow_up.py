@@ -36,6 +36,9 @@ LEANING = (
     "No, by country instead.",
     "Back to the singers: only the young ones",
     "In how many of those is Ada?",
+    "sorry, I meant by country (names please)",
+    "and the fewest?",
+    "Oldest singer first, please.",
 )
 STANDING = (
     "How many concerts are there?",
@@ -105,6 +108,8 @@ def test_starting_over(question: str, rest: str | None) -> None:
         ("And concerts?", None, "How many concerts are from Spain?"),
         ("Who is from there?", "Spain", "Who is from Spain?"),
         ("How many are there?", "Ada", None),
+        ("Make it the top five.", "Ada", None),
+        ("Please sort them by age", "Ada", None),
         ("How many concerts do they have?", None, None),
         ("Which singers are that old?", "Ada", None),
     ],

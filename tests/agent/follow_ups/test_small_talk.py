@@ -1,11 +1,16 @@
 """Greetings, thanks and what one may ask are answered in words; questions are not taken for them."""
 
 import json
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.follow_ups.small_talk import GOODBYE, MOST_TABLES, WELCOME, overview, small_talk
+from tools.databases.open_database import open_database
+from tools.example.build import example_database
+from tools.example.questions import STARTERS
 from tools.schema import Column, Schema, Table
 
 SHOP = Schema(
@@ -47,6 +52,17 @@ def test_tables_of_a_restaurant_are_data() -> None:
     restaurant = Schema((Table("dining_table", (Column("seats", "INTEGER"),)),), "sqlite")
     assert small_talk("Which tables are there?", restaurant) is None
     assert small_talk("What can I ask?", restaurant) is not None
+
+
+def test_the_bundled_data_are_introduced_by_questions_that_are_answered(tmp_path: Path) -> None:
+    """They came from the schema before, such as the average quantity of the order lines."""
+    with closing(open_database(example_database(tmp_path))) as shop:
+        whole = shop.schema()
+    told = small_talk("What can I ask?", whole, "needle_and_groove") or ""
+    assert all(starter.question in told for starter in STARTERS[:3])
+    shown = replace(whole, tables=tuple(table for table in whole.tables if table.name != "orders"))
+    assert STARTERS[0].question not in overview(shown, "needle_and_groove")
+    assert STARTERS[1].question not in overview(whole, "another")
 
 
 def test_an_overview_is_short_and_its_examples_are_questions() -> None:

@@ -11,6 +11,7 @@ from tests.tools.guard.harmless import HARMLESS
 from tools.guard.allowed_functions import TABLE_FUNCTIONS, never, ordinary
 from tools.guard.guard import guard
 from tools.schema import Column, Schema, Table
+from tools.sql.in_words import in_words
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
 NOT_HERE = {"wta_1"}
@@ -193,6 +194,7 @@ def test_the_lists_do_not_contradict_each_other() -> None:
 
 def test_other_users_of_sqlglot_keep_their_warnings(caplog: pytest.LogCaptureFixture) -> None:
     guard("VACUUM", "duckdb")
+    in_words("SELECT REGEXP_REPLACE(name, 'a', 'b', flag) FROM people", "duckdb")  # warns where it is written
     assert caplog.records == []
     logging.getLogger("sqlglot").warning("kept")
     assert [record.message for record in caplog.records] == ["kept"]

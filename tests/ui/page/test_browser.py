@@ -88,6 +88,7 @@ def test_sql_can_be_changed_and_run_but_not_to_write(page: Any) -> None:
 def test_an_unclear_question_is_asked_back_and_a_click_settles_it(page: Any) -> None:
     ask(page, UNCLEAR)
     until(page, "#chat", "“Home” as the artist's name, or the album's title?")
+    assert page.locator("#chat button:has-text('does not continue')").count() == 0
     page.click("#chat button:has-text('the artist')")
     until(page, "#chat", "1 artist.")
     assert [each.strip() for each in page.locator("#chat .user .message").all_inner_texts()][-1] == "the artist's name"
@@ -180,6 +181,13 @@ def test_methods_race_on_the_newest_step(browser: Any, tmp_path: Path) -> None:
         until(page, "#savings", "also decoded token by token, and timed")
         page.wait_for_selector("#measure", state="hidden")
         tab(page, "Race")
+        for chosen in ("prompt_lookup", "jacobi_forcing"):
+            page.click(f"#race-methods label:has-text('{chosen}')")
+        page.click("#race")
+        until(page, "#race-view .trouble", "two or three methods")
+        assert page.locator(".toast-body, .block .error").count() == 0
+        for chosen in ("prompt_lookup", "jacobi_forcing"):
+            page.click(f"#race-methods label:has-text('{chosen}')")
         page.click("#race")
         until(page, "#race-view .verdict", "identical text")
         assert sorted(page.locator("#race-view .place").all_inner_texts()) == ["1st", "2nd", "3rd"]

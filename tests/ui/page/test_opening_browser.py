@@ -36,6 +36,7 @@ def test_what_cannot_be_opened_says_so_at_its_field(page: Any, tmp_path: Path) -
     (tmp_path / "broken.xlsx").write_text("<b>no workbook</b>")
     choose_file(page, "#files button", tmp_path / "broken.xlsx")
     until(page, "#files-trouble", "broken.xlsx")
+    assert "/" not in page.inner_text("#files-trouble")  # not the folder where the server keeps it
     assert page.locator("#url input, #url textarea").input_value() == "nonsense"
     assert COUNT in page.inner_text("#chat")
     assert "1 row" in page.inner_text("#caption")

@@ -48,6 +48,15 @@ def test_a_race_says_when_others_shared_its_forwards() -> None:
     assert "1 of 2 passes shared their forward" in race_html([lane(1), lane(2)])
 
 
+def test_a_lane_is_full_at_its_end_only() -> None:
+    """Before, the leading lane was always full, as if it had come to the end."""
+    run = [Round(0, 0, 1, 1, (), (), (), (5,), (), 0.1, 2.5, 0.2)]
+    assert 'style="width:25.0%"' in race_html([Lane("plain", rounds=run), Lane("lookahead")], tokens=4)
+    done = [Lane("plain", rounds=run, done=True), Lane("lookahead", rounds=[*run, *run], done=True)]
+    assert race_html(done, tokens=4).count('style="width:100.0%"') == 2
+    assert '<b class="lost">0.50 ×</b>' in race_html(done, tokens=4)
+
+
 def test_the_decoding_view_has_every_round_and_a_legend() -> None:
     (turn,) = ConversationView(recorded("artists")).turns
     step = next(step for step in turn.steps if step.rounds)

@@ -136,7 +136,16 @@ def load_csv(
             as_text = _doubles_as_text(connection, table, found)
             _load_by("read_csv", [attempt + as_text for attempt in attempts], connection, path, table)
             found = convert_text_columns(connection, table, ",")
+        _drop_blank_rows(connection, table)
         return [sheet_of(connection, table, path, "", first.rows, header, found)]
+
+
+def _drop_blank_rows(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+    """Rows whose cells are all empty, which spreadsheets leave behind. Of one column, an empty cell is a value like any."""
+    columns = [quoted(each[0]) for each in connection.execute(f"DESCRIBE {quoted(table)}").fetchall()]
+    if len(columns) > 1:
+        blank = " AND ".join(f"{column} IS NULL" for column in columns)
+        connection.execute(f"DELETE FROM {quoted(table)} WHERE {blank}")
 
 
 def _csv_options(path: Path, first: FirstRows, header: int, chosen: int | None) -> str:

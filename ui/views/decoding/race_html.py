@@ -9,12 +9,15 @@ from ui.views.words import counted, html, milliseconds, times
 _PLACES = ("1st", "2nd", "3rd")
 
 
-def race_html(lanes: Sequence[Lane]) -> str:
-    """The lanes in the order of their methods, with the order in which they finished."""
+def race_html(lanes: Sequence[Lane], tokens: int = 0) -> str:
+    """The lanes in the order of their methods, with the order in which they finished.
+
+    `tokens`: those of the text that is raced for, where it is known; a lane is as full as it has come towards them.
+    """
     if not lanes:
         return ""
     finished = sorted((lane for lane in lanes if lane.done and not lane.trouble), key=lambda lane: lane.clock_ms)
-    longest = max(_written(lane) for lane in lanes)
+    longest = max(tokens, *(_written(lane) for lane in lanes))
     items = "".join(_lane(lane, lanes, finished, longest) for lane in lanes)
     return f'<div class="race">{items}</div>{_verdict(lanes)}{_disturbed(lanes)}'
 
@@ -43,7 +46,9 @@ def _factor(lane: Lane, lanes: Sequence[Lane]) -> str:
     plain = next((each for each in lanes if each.method == "plain"), None)
     if plain is None or lane is plain or not (lane.done and plain.done) or lane.trouble or not lane.clock_ms:
         return ""
-    return f"<b>{times(plain.clock_ms / lane.clock_ms)}</b>"
+    factor = plain.clock_ms / lane.clock_ms
+    kind = ' class="lost"' if factor < 1 else ""
+    return f"<b{kind}>{times(factor)}</b>"
 
 
 def _verdict(lanes: Sequence[Lane]) -> str:

@@ -31,6 +31,7 @@ BY_GENRE = "FROM albums JOIN genres ON albums.genre_id = genres.genre_id GROUP B
          "3 albums; Two leads with an age of 2,011 years."),
         (f"SELECT genres.name, count(*) * 10 AS copies {BY_GENRE}", "2 genres; Jazz leads with 30 copies."),
         ("SELECT name FROM genres WHERE genre_id = 3", "Name: [bold]."),
+        ('SELECT price > 10 AS "paid?" FROM albums', "4 rows: paid."),
     ],
 )  # fmt: skip
 def test_sentences(explain: Explain, sql: str, sentence: str) -> None:

@@ -86,3 +86,9 @@ def test_a_late_title_costs_no_rows_elsewhere(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a,b,c\n1,,\n2,,\n3,4,5\n")
     assert len(opened(path)[1]) == 3
+
+
+def test_rows_that_a_spreadsheet_left_blank_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1;x\n;\n2;y\n;;\n")
+    assert [row[0] for row in opened(path)[1]] == [1, 2]

@@ -1,0 +1,193 @@
+"""Changes of a query's order for which a short second question asks: sort, keep the first, keep the one that has the most, turn
+the order. See `tools.adapt.adapt_query` for what they have in common."""
+
+import re
+from collections.abc import Mapping
+
+from sqlglot import exp
+
+from tools.adapt.adapt_query import RESULT, Change, Request, aggregates_of, is_date, telling
+from tools.linking.word_forms import NUMBER_WORDS, name_stems, stem, word_set
+
+_NUMBERS = {word: number for number, word in enumerate(NUMBER_WORDS[:11])}
+_LIMIT = re.compile(
+    rf"(?:(?:show|give|list|make|keep|what are|what is)(?: me| it| that)? )?"
+    r"(?:only |just )?(?:the )?(?:top|first|best) (?P<number>\w+)"
+    rf"(?: (?:of {RESULT}|rows|results|ones))?",
+    re.IGNORECASE,
+)
+_SORT = re.compile(
+    rf"(?:the same,? )?(?:(?:list|show|give me) {RESULT} )?(?:sort|order|rank|arrange)(?:ed)?(?: {RESULT})?"
+    r"\s*(?:by )?(?P<key>.*)",
+    re.IGNORECASE,
+)
+_DOWN = r"highest|largest|biggest|longest|latest|newest|most recent|most expensive|dearest|youngest|best|most|high"
+_UP = r"lowest|smallest|shortest|earliest|oldest|cheapest|least expensive|worst|fewest|least|low"
+_DESCENDING = re.compile(
+    rf"\b(?:in )?(?:descending(?: order)?|desc)\b|\b(?:the )?(?P<word>{_DOWN})(?: ones?| (?P<noun>[a-z]+))? first\b"
+    rf"|\b(?:from )?(?:the )?(?P<from>{_DOWN}) to (?:the )?(?:{_UP})\b|\bz to a\b|\bin reverse\b",
+    re.IGNORECASE,
+)
+_ASCENDING = re.compile(
+    rf"\b(?:in )?(?:ascending(?: order)?|asc)\b|\b(?:the )?(?P<word>{_UP})(?: ones?| (?P<noun>[a-z]+))? first\b"
+    rf"|\b(?:from )?(?:the )?(?P<from>{_UP}) to (?:the )?(?:{_DOWN})\b|\ba to z\b",
+    re.IGNORECASE,
+)
+_ALPHABETICAL = re.compile(r"\b(?:in )?alphabetical(?:ly)?(?: order)?\b", re.IGNORECASE)
+# What adjectives compare, as words of column names; dates are recognised by their type.
+_COMPARED: Mapping[str, frozenset[str]] = (
+    dict.fromkeys(("longest", "shortest"), word_set("length duration second minute height distance"))
+    | dict.fromkeys(("most expensive", "least expensive", "dearest", "cheapest"), word_set("price cost fee"))
+    | dict.fromkeys(("largest", "biggest", "smallest"), word_set("size area population capacity"))
+)
+_DATES = ("latest", "newest", "most recent", "earliest", "oldest", "youngest")
+_EXTREME = re.compile(
+    r"(?:which|what|who)(?: one| of them| of those)? "
+    r"(?:is|are|has|have|had|got|gets|was|were|held|sold|hosted|took|made|received|bought|won|played) (?:the )?"
+    r"(?P<word>most|fewest|least|highest|lowest|largest|smallest)(?: of (?:them|all))?",
+    re.IGNORECASE,
+)
+_OPPOSITE = re.compile(rf"(?:the )?(?:ones? with )?(?:the )?(?P<word>{_DOWN}|{_UP})(?: ones?)?", re.IGNORECASE)
+_COUNTED = word_set("number count amount total many copy")
+
+
+def limit(request: Request) -> exp.Query | None:
+    """Keeps the first rows: "only the top three".
+
+    Only a sorted list has first rows:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
+    >>> adapt_query("Only the top three.", "SELECT title FROM albums ORDER BY price DESC", (), shop, [limit])
+    'SELECT title FROM albums ORDER BY price DESC LIMIT 3'
+    """
+    found = _LIMIT.fullmatch(request.core)
+    word = found["number"].lower() if found else ""
+    number = _NUMBERS.get(word) or (int(word) if word.isdigit() else 0)
+    return request.select.limit(number, copy=False) if number and request.select.args.get("order") else None
+
+
+def sort(request: Request) -> exp.Query | None:
+    """Sorts the rows by a column, or by the only aggregate: "sort them by price", "newest first".
+
+    The words name a column and a direction:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "sqlite")
+    >>> adapt_query("Sort them by price, highest first.", "SELECT title FROM albums", (), shop, [sort])
+    'SELECT title FROM albums ORDER BY price DESC'
+    """
+    found = _SORT.fullmatch(request.core)
+    whole = _DESCENDING.fullmatch(request.core) or _ASCENDING.fullmatch(request.core)
+    if not (found or whole):
+        return None
+    said = found["key"] if found else request.core
+    descending, ascending = _DESCENDING.search(said), _ASCENDING.search(said)
+    key = _ALPHABETICAL.sub("", _ASCENDING.sub("", _DESCENDING.sub("", said)))
+    direction = descending or ascending
+    if direction and direction["noun"] and not _is_of_rows(direction["noun"], request):
+        return None
+    node = _sort_key(request, key, direction, _ALPHABETICAL.search(said) is not None)
+    if node is None:
+        return None
+    ordered = exp.Ordered(this=node, desc=True if descending else None, nulls_first=not descending)
+    return request.select.order_by(ordered, append=False, copy=False)
+
+
+def extreme(request: Request) -> exp.Query | None:
+    """Keeps the group with the highest or lowest aggregate: "which one has the most?" after a list of groups.
+
+    The groups are sorted by their count, and the first is kept:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("label", "TEXT"),)),), "sqlite")
+    >>> adapt_query("Which one has the most?", "SELECT label, COUNT(*) FROM albums GROUP BY label", (), shop, [extreme])
+    'SELECT label FROM albums GROUP BY label ORDER BY COUNT(*) DESC LIMIT 1'
+    """
+    found = _EXTREME.fullmatch(request.core)
+    select, aggregates = request.select, aggregates_of(request.select)
+    groups = [each for each in select.expressions if not aggregates_of(each)]
+    if not found or len(aggregates) != 1 or not select.args.get("group") or not groups:
+        return None
+    descending = found["word"].lower() in ("most", "highest", "largest")
+    ordered = exp.Ordered(this=aggregates[0].copy(), desc=descending or None, nulls_first=not descending)
+    return (
+        select.select(*groups, append=False, copy=False)
+        .order_by(ordered, append=False, copy=False)
+        .limit(1, copy=False)
+    )
+
+
+def opposite(request: Request) -> exp.Query | None:
+    """Turns the order of a list that keeps its first rows: "and the fewest?" after what has the most.
+
+    An adjective that compares something else than the order does is left alone:
+
+    >>> from tools.adapt.adapt_query import adapt_query
+    >>> from tools.schema import Column, Schema, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"), Column("price", "REAL"))),), "duckdb")
+    >>> dearest = "SELECT title FROM albums ORDER BY price DESC LIMIT 1"
+    >>> adapt_query("And the cheapest?", dearest, (), shop, [opposite])
+    'SELECT title FROM albums ORDER BY price LIMIT 1'
+    >>> adapt_query("And the longest?", dearest, (), shop, [opposite]) is None
+    True
+    """
+    found = _OPPOSITE.fullmatch(request.core)
+    order = request.select.args.get("order")
+    keys = order.expressions if order and request.select.args.get("limit") else []
+    if not found or len(keys) != 1 or not _compares(found["word"].lower(), keys[0].this, request):
+        return None
+    descending = re.fullmatch(_DOWN, found["word"], re.IGNORECASE) is not None
+    if descending == bool(keys[0].args.get("desc")):
+        return None
+    ordered = exp.Ordered(this=keys[0].this.copy(), desc=descending or None, nulls_first=False)
+    return request.select.order_by(ordered, append=False, copy=False)
+
+
+ORDER_CHANGES: tuple[Change, ...] = (limit, sort, extreme, opposite)
+
+
+def _compares(adjective: str, key: exp.Expr, request: Request) -> bool:
+    """Whether an adjective may compare what the rows are sorted by; "highest" compares anything."""
+    if adjective not in _COMPARED and adjective not in _DATES:
+        return True
+    declared = request.declared(key) if isinstance(key, exp.Column) else None
+    words = _COMPARED.get(adjective, frozenset())
+    return declared is not None and bool(words & name_stems(key.name) or (adjective in _DATES and is_date(declared)))
+
+
+def _is_of_rows(noun: str, request: Request) -> bool:
+    """Whether a noun is the name of a table that the query reads."""
+    return any(stem(noun.lower()) in name_stems(table.name) for table in request.tables.values())
+
+
+def _sort_key(request: Request, words: str, direction: re.Match[str] | None, alphabetical: bool) -> exp.Expr | None:
+    """What to sort by: the column that the words name, the only aggregate, the first column if the order is alphabetical, or
+    what the adjective compares.
+    """
+    aggregates = aggregates_of(request.select)
+    counted = len(aggregates) == 1 and re.search(r"\b(?:number|count) of\b", words, re.IGNORECASE)
+    if telling(words) - _COUNTED and not counted:
+        return request.column(words)
+    if len(aggregates) == 1:
+        return aggregates[0].copy()
+    if alphabetical:
+        first: exp.Expr = request.select.expressions[0].unalias()
+        return first.copy()
+    return compared(request, (direction["word"] or direction["from"] or "").lower()) if direction else None
+
+
+def compared(request: Request, adjective: str) -> exp.Column | None:
+    """The one column that an adjective may compare; among the selected ones, if there are any."""
+    words = _COMPARED.get(adjective, frozenset())
+    fitting = [
+        request.reference(alias, column.name)
+        for alias, _, column in request.columns
+        if words & name_stems(column.name) or (adjective in _DATES and is_date(column))
+    ]
+    selected = [each for each in fitting if any(each.name == other.name for other in request.select.expressions)]
+    choice = selected or fitting
+    return choice[0] if len(choice) == 1 else None
