@@ -1,5 +1,6 @@
 """Opening things: data, conversations, settings. What each changes on the page."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -215,7 +216,7 @@ def _told(trouble: gr.Markdown, error: str) -> Updates:
 def _without_folders(error: str, files: Iterable[Path]) -> str:
     """An error without the server's own folders: who uploaded a file knows it by its name."""
     for file in files:
-        error = error.replace(f"{file.parent}/", "")
+        error = re.sub(rf"/\S*/(?={re.escape(file.name)})", "", error)
     return error
 
 
