@@ -5,6 +5,7 @@ from functools import partial
 
 from tools.databases.database import Database
 from tools.linking.match_values import ValueMatch
+from tools.repair.literals.compare_nulls import compare_nulls
 from tools.repair.literals.compare_years import compare_years
 from tools.repair.literals.convert_units import convert_units
 from tools.repair.literals.move_literals import move_literals
@@ -26,9 +27,10 @@ def repair_query(
     question: str = "",
     mends: Collection[str] = (),
 ) -> tuple[str, QueryError | None]:
-    """The query, and the error that is left, if any. Names are repaired by rules, misplaced literals are moved, and two values
-    for one column are separated. `mends`, each by what the `question` says: `direction` of the order, `units` of numbers, and
-    `dates` that are compared with years. `picks`: ANY_VALUE goes where it makes one row of all.
+    """The query, and the error that is left, if any. Names are repaired by rules, misplaced literals are moved, two values
+    for one column are separated, and a comparison with NULL becomes a test for it. `mends`, each by what the `question` says:
+    `direction` of the order, `units` of numbers, and `dates` that are compared with years. `picks`: ANY_VALUE goes where it
+    makes one row of all.
     """
     schema = database.schema()
     error = database.explain(sql, limits)
@@ -39,7 +41,7 @@ def repair_query(
     fixed = sql if error is None else _running(database, repair(sql, error, schema), limits)
     if fixed is None:
         return sql, error
-    rules: list[Callable[[str, Schema], str | None]] = [partial(move_literals, values=values), separate_values]
+    rules: list[Callable[[str, Schema], str | None]] = [partial(move_literals, values=values), separate_values, compare_nulls]
     rules += [unwrap_picks] if "picks" in mends else []
     rules += [partial(rule, question=question) for name, rule in _BY_QUESTION.items() if name in mends]
     for better in rules:

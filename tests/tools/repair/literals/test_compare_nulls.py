@@ -42,4 +42,4 @@ def test_the_repair_finds_the_empty_rows(tmp_path_factory: pytest.TempPathFactor
     file.write_text("name,area\nLyon,10\nParis,\n")
     with closing(open_database(str(file))) as database:
         sql, error = repair_query("SELECT name FROM store WHERE area = NULL", database, [], DEFAULT_LIMITS)
-        assert error is None and database.execute(sql).rows == [("Paris",)]
+        assert error is None and database.execute(sql).rows == (("Paris",),)
