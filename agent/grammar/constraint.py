@@ -11,7 +11,8 @@ from functools import lru_cache
 from agent.grammar.lexer import MAX_DIGITS, Reading, accepts_any_text, feed
 from agent.grammar.machine import Position, beginning
 from agent.grammar.rules.plan_rules import plan_catalog
-from agent.grammar.scope.facts import Said, facts_of
+from agent.grammar.scope.facts import facts_of
+from agent.grammar.scope.said import Said
 from agent.grammar.scope.scope import Catalog, catalog_of
 from agent.grammar.vocabulary import Mask, Vocabulary, union, vocabulary_of
 from agent.grammar.word_sets import WordSet
@@ -156,7 +157,9 @@ def sql_constraint(
     if not stop_ids:
         raise ValueError("a constraint needs a stop token to end a statement with")
     facts = facts_of(schema, said) if said is not None else None
-    trained = form is None or form.long is None  # on such answers: it gets lost where it may not go on, not among products
+    trained = (
+        form is None or form.long is None
+    )  # on such answers: it gets lost where it may not go on, not among products
     catalog = catalog_of(schema, dialect, facts, products=trained)
     return GrammarConstraint(catalog, tokenizer, stop_ids, form, size or tokenizer.vocab_size)
 

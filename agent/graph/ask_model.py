@@ -13,7 +13,7 @@ from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langgraph.config import get_stream_writer
 
 from agent.grammar.constraint import plan_constraint, sql_constraint
-from agent.grammar.scope.facts import Said
+from agent.grammar.scope.said import Said
 from agent.graph.toolbox import Call, Toolbox
 from agent.observe.events import Started, Waiting, Wrote
 from agent.observe.step_record import PlainTime, Step, model_step
@@ -243,6 +243,10 @@ def _said(slots: Slots, mends: Sequence[str]) -> Said:
         no_amounts="keys" in mends,
         dated="dates" in mends,
         named="named" in mends,
+        phrased="phrased" in mends,
+        counted="counted" in mends,
+        roles="roles" in mends,
+        ordered="ordered" in mends,
         plan=slots.plan,
     )
 

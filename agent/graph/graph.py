@@ -29,7 +29,9 @@ def build_graph(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
     not want the same SQL again. An extension's node comes directly before the node that it names. Raises UnknownNode if a
     node cannot be imported.
     """
-    return _compiled(tuple((name, node.run, node.before) for name, node in NODES.items())).copy({"checkpointer": checkpointer})
+    return _compiled(tuple((name, node.run, node.before) for name, node in NODES.items())).copy(
+        {"checkpointer": checkpointer}
+    )
 
 
 @cache

@@ -25,7 +25,13 @@ from tools.result import Limits, Result
 # keys: identifiers are not added up, measured or tested unless that is asked for. dates: a date column is compared with
 # dates, and by its year with a year. units: a number that is said in minutes is converted for a column of seconds.
 # picks: ANY_VALUE without groups is taken back. named: a plan names the columns whose names the question says in full.
-MENDS = ("columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named")
+# phrased: it names columns of one word in phrases about columns. counted: "how many beds" adds up the beds. genders: a
+# gender that is named is a condition. roles: joins follow the key whose role is said. ordered: `<` takes no columns of
+# words. bounds: "30 or younger" is `<= 30`. wildcards: LIKE has those of "starts with".
+MENDS = (
+    "columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named", "phrased", "counted", "genders",
+    "roles", "ordered", "bounds", "wildcards"
+)  # fmt: skip
 DEFAULT_MENDS = tuple(mend for mend in MENDS if mend != "columns")  # which won 1 answer and lost 3 of 200
 
 

@@ -128,13 +128,14 @@ SecondLook = Annotated[
         help="Where an answer is probably wrong, sample other readings. Default: for people, not in measurements.",
     ),
 ]
-DEFAULT_MENDS = "bridges,members,direction,keys,dates,units,picks,named"
+DEFAULT_MENDS = (
+    "bridges,members,direction,keys,dates,units,picks,named,phrased,counted,genders,roles,ordered,bounds,wildcards"
+)
 Mends = Annotated[
     str,
     typer.Option(
         "--mends",
-        help="Rules that mend the model's plans and SQL, of columns,bridges,members,direction,keys,dates,units,picks,named; "
-        "or none.",
+        help=f"Rules that mend the model's plans and SQL, of columns,{DEFAULT_MENDS}; or none.",
     ),
 ]
 KnowledgeFolder = Annotated[

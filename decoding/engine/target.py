@@ -73,7 +73,9 @@ class Scores:
     choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
     nodes: int  # of the draft
     some: Callable[[Sequence[int], TokenSet], Floats] | None = None  # `among`, where that is cheaper than all logits
-    of_choice: Callable[[int], float | None] | None = None  # `log_prob` of `choice`, where the forward has it (else None)
+    of_choice: Callable[[int], float | None] | None = (
+        None  # `log_prob` of `choice`, where the forward has it (else None)
+    )
 
     @classmethod
     def of(cls, logits: Floats, hidden: Array | None, choice: Callable[[int], int]) -> Self:

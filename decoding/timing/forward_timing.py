@@ -18,7 +18,9 @@ from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget, TargetSequence, Work
 
 _SEED = 0
-_SETTLING = 2  # forwards before each measured one: a row after one of many rows takes an eighth longer than after its like
+_SETTLING = (
+    2  # forwards before each measured one: a row after one of many rows takes an eighth longer than after its like
+)
 
 
 def time_forward(

@@ -81,7 +81,9 @@ class Job(NamedTuple):
     scratch: int  # of each thread
     scratch_stride: int
     score_stride: int  # bytes of a row of scores
-    spreads: int  # fp32 [asked, 2 chunks] of those without temperature: largest logits, sums of exp(logit - largest); or 0
+    spreads: (
+        int  # fp32 [asked, 2 chunks] of those without temperature: largest logits, sums of exp(logit - largest); or 0
+    )
 
 
 def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:

@@ -44,7 +44,16 @@ def _configure(typing: Any, rows: Any) -> Any:
             b.mul(arguments[0], constant(sum(1 << 8 * tile for tile in (0, 1, 2, 3, _INPUTS)))),
             constant(TILE_ROWS * sum(1 << 8 * tile for tile in _WEIGHTS)),
         )
-        values = [constant(1), constant(0), constant(wide), constant(wide), constant(0), constant(0), counts, constant(0)]
+        values = [
+            constant(1),
+            constant(0),
+            constant(wide),
+            constant(wide),
+            constant(0),
+            constant(0),
+            counts,
+            constant(0),
+        ]
         for index, value in enumerate(values):
             b.store(value, b.gep(place, [constant(0), constant(index)]))
         _call(b, "ldtilecfg", b.bitcast(place, I8.as_pointer()))

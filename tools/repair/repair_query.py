@@ -5,18 +5,27 @@ from functools import partial
 
 from tools.databases.database import Database
 from tools.linking.match_values import ValueMatch
+from tools.repair.literals.add_genders import add_genders
 from tools.repair.literals.compare_nulls import compare_nulls
 from tools.repair.literals.compare_years import compare_years
 from tools.repair.literals.convert_units import convert_units
 from tools.repair.literals.move_literals import move_literals
 from tools.repair.literals.separate_values import separate_values
+from tools.repair.literals.set_bounds import set_bounds
+from tools.repair.literals.set_wildcards import set_wildcards
 from tools.repair.repair_names import repair
 from tools.repair.set_direction import set_direction
+from tools.repair.sum_counted import sum_counted
 from tools.repair.unwrap_picks import unwrap_picks
 from tools.result import Limits, QueryError
 from tools.schema import Schema
 
-_BY_QUESTION = {"direction": set_direction, "units": convert_units}
+_BY_QUESTION = {
+    "direction": set_direction,
+    "units": convert_units,
+    "bounds": set_bounds,
+    "wildcards": set_wildcards,
+}
 
 
 def repair_query(
@@ -29,8 +38,8 @@ def repair_query(
 ) -> tuple[str, QueryError | None]:
     """The query, and the error that is left, if any. Names are repaired by rules, misplaced literals are moved, two values
     for one column are separated, and a comparison with NULL becomes a test for it. `mends`, each by what the `question` says:
-    `direction` of the order, `units` of numbers, and `dates` that are compared with years. `picks`: ANY_VALUE goes where it
-    makes one row of all.
+    `direction` of the order, `units` of numbers, `dates` that are compared with years, `bounds` of numbers, `wildcards` of
+    LIKE, what is `counted`, and `genders`. `picks`: ANY_VALUE goes where it makes one row of all.
     """
     schema = database.schema()
     error = database.explain(sql, limits)
@@ -41,8 +50,11 @@ def repair_query(
     fixed = sql if error is None else _running(database, repair(sql, error, schema), limits)
     if fixed is None:
         return sql, error
-    rules: list[Callable[[str, Schema], str | None]] = [partial(move_literals, values=values), separate_values, compare_nulls]
+    rules: list[Callable[[str, Schema], str | None]] = [partial(move_literals, values=values)]
+    rules += [separate_values, compare_nulls]
     rules += [unwrap_picks] if "picks" in mends else []
+    rules += [partial(sum_counted, question=question, values=values)] if "counted" in mends else []
+    rules += [partial(add_genders, values=values)] if "genders" in mends else []
     rules += [partial(rule, question=question) for name, rule in _BY_QUESTION.items() if name in mends]
     for better in rules:
         fixed = _running(database, better(fixed, schema), limits) or fixed

@@ -58,7 +58,7 @@ def _spelled(names: tuple[str, ...]) -> WordSet:
 def _missing(scope: Scope) -> list[frozenset[ColumnRef]]:
     """For each value that no column of the plan holds yet: the columns that hold it."""
     facts = scope.catalog.facts
-    return [places for places in facts.sure if not places & scope.planned] if facts else []
+    return [places for places in facts.demands.sure if not places & scope.planned] if facts else []
 
 
 def _untaken(scope: Scope) -> tuple[Relation, ...]:
@@ -83,7 +83,7 @@ def _tables_left(scope: Scope) -> tuple[str, ...]:
 
 
 def _columns_left(scope: Scope) -> tuple[str, ...]:
-    table, shadowed = scope.sources[-1].relation, scope.catalog.facts.named.shadowed if scope.catalog.facts else ()
+    table, shadowed = scope.sources[-1].relation, scope.catalog.facts.demands.shadowed if scope.catalog.facts else ()
     named = scope.bare.union(column for place, column in shadowed if place == table.key)
     own = tuple(name for name in table.spelled if name.lower() not in named)
     left = own + _elsewhere(scope, table)
@@ -116,7 +116,8 @@ def _owner(scope: Scope, column: str) -> str:
 
 def _take_table(scope: Scope, key: str) -> Step | None:
     relation = next(table for table in scope.catalog.tables if table.key == key)
-    return (), replace(scope, sources=(*scope.sources, FromItem(key, relation)), bare=frozenset())
+    sources, planned = (*scope.sources, FromItem(key, relation)), scope.planned | {(key, "")}
+    return (), replace(scope, sources=sources, bare=frozenset(), planned=planned)
 
 
 def _take_column(scope: Scope, key: str) -> Step | None:

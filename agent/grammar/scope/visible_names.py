@@ -129,7 +129,7 @@ def join_ends(scope: Scope) -> dict[End, frozenset[End]]:
     *before, last = scope.sources
     for source in before if facts is not None and scope.catalog.has(last.relation) else ():
         if facts is not None and scope.catalog.has(source.relation):
-            for here, there in facts.joins.between(source.relation.key, last.relation.key):
+            for here, there in facts.pairs(source.relation.key, last.relation.key):
                 ends.setdefault((source.alias, here), set()).add((last.alias, there))
                 ends.setdefault((last.alias, there), set()).add((source.alias, here))
     return {end: frozenset(others) for end, others in ends.items()}

@@ -33,9 +33,7 @@ Chunk = cached_sequence.Chunk[Pages]
 class CpuTarget(CachedTarget[Pages, Pages]):
     """A target whose sequences keep keys and values in pages, which those with the same beginning share."""
 
-    def __init__(
-        self, model: CpuModel, cache_bytes: int = CACHE_BYTES, kept: KeptPrompts | None = None
-    ) -> None:
+    def __init__(self, model: CpuModel, cache_bytes: int = CACHE_BYTES, kept: KeptPrompts | None = None) -> None:
         """kept: prompts of earlier processes, to which this one adds its own."""
         super().__init__(cache_bytes)
         self.model: CpuModel = model

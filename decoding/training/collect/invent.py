@@ -78,7 +78,9 @@ def _new_groups(decoder: TextDecoder, how: Inventing, number: int, known: set[st
                 failed = 0
                 yield Group(before, (Pair(prompt, "", STEP, f"invented/{index}"),))
         if failed == _PATIENCE:
-            raise TrainingDataError("the model invents no new users' messages: choose a chat model, or raise --temperature")
+            raise TrainingDataError(
+                "the model invents no new users' messages: choose a chat model, or raise --temperature"
+            )
 
 
 def _messages(decoder: TextDecoder, before: str, how: Inventing, first: int) -> list[tuple[int, str]]:

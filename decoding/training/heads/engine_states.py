@@ -47,6 +47,8 @@ def _fed(target: AnyTarget, text: Sequence[int], taps: tuple[int, ...]) -> Tenso
     try:
         target.score([Work(sequence, text[sequence.cached :], Draft())])
         target.commit(sequence, ())
-        return torch.as_tensor(np.array(sequence.hidden) if isinstance(sequence.hidden, np.ndarray) else sequence.hidden)
+        return torch.as_tensor(
+            np.array(sequence.hidden) if isinstance(sequence.hidden, np.ndarray) else sequence.hidden
+        )
     finally:
         target.close(sequence)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from decoding.checkpoints.adapters.adapter import Adapter, merged_weights
 from decoding.checkpoints.target_identity import target_identity
@@ -39,7 +39,8 @@ def make_features(
 ) -> bool:
     """Run the frozen target over its responses; returns whether it finished. The same call resumes where it was stopped.
 
-    taps: None stores what any kind of head reads. dtype: "int8" takes the states of decoding in int8. Raises TrainingError, TrainingDataError.
+    taps: None stores what any kind of head reads. dtype: "int8" takes the states of decoding in int8. Raises TrainingError,
+    TrainingDataError.
     """
     target, listed = read_responses(responses)
     mine = replace(target_identity(base.sha256, adapter), prompt_hash=target.prompt_hash)
@@ -59,7 +60,7 @@ def _states_of(base: Base, adapter: Adapter | None, dtype: str, device: str) -> 
     """The target's forward: torch's, or in int8 that of the engine, whose states drafts are made from."""
     _, where = join(device)
     if dtype == "int8":
-        own = adapter.files[0].parent if adapter else "none"
+        own: Path | Literal["none"] = adapter.files[0].parent if adapter else "none"
         return EngineStates(load_text_decoder(str(base.folder), dtype=dtype, device=where.type, adapter=own))
     chosen, _ = chosen_dtype(dtype, where.type)
     weights = merged_weights(read_weights(base.folder), adapter)

@@ -11,7 +11,7 @@ from string import ascii_letters
 from time import perf_counter
 
 from agent.grammar.constraint import sql_constraint
-from agent.grammar.scope.facts import Said
+from agent.grammar.scope.said import Said
 from agent.grammar.vocabulary import Vocabulary
 from agent.prompts.profiles.profile import Form
 from decoding.tokenizer.detokenize import ByteLevel, byte_alphabet

@@ -9,7 +9,8 @@ from agent.grammar.constraint import plan_constraint, sql_constraint
 from agent.grammar.lexer import Reading, feed
 from agent.grammar.machine import Position, beginning
 from agent.grammar.rules.plan_rules import plan_catalog
-from agent.grammar.scope.facts import Said, facts_of
+from agent.grammar.scope.facts import facts_of
+from agent.grammar.scope.said import Said
 from agent.grammar.scope.scope import catalog_of
 from agent.grammar.word_sets import lowered
 from agent.prompts.plan_format import parse_plan

@@ -6,7 +6,9 @@ import pytest
 from kernels.cpu.job import LINE, aligned, aligned_copy
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [(1, np.uint8), ((3, 5), np.float32), ((2, 7, 9), np.int64), ((0, 4), np.int8)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [(1, np.uint8), ((3, 5), np.float32), ((2, 7, 9), np.int64), ((0, 4), np.int8)]
+)
 def test_arrays_begin_at_a_line(shape: int | tuple[int, ...], dtype: type[np.generic]) -> None:
     for _ in range(8):
         array = aligned(shape, dtype)

@@ -6,7 +6,7 @@ Guards against a plan of beds where a bed type was asked for, and against certai
 import pytest
 
 from tools.linking.match_values import ValueMatch
-from tools.linking.said_columns import said_columns
+from tools.linking.said.said_columns import said_columns
 from tools.schema import Column, ForeignKey, Schema, Table
 
 ROOM = Table(

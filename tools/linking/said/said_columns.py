@@ -54,7 +54,7 @@ def said_columns(schema: Schema, question: str, values: Sequence[ValueMatch] = (
     """
     words = [word for word in split(question) if word.key not in _SILENT]
     stems = [stem(word.key) for word in words]
-    taken = _of_values(words, question, values)
+    taken = words_of_values(question, values, words)
     spans = [span for span in _spans(schema, stems) if taken.isdisjoint(_inside(span))]
     longest = [span for span in spans if not any(span.within(other) for other in spans)]
     named = dict.fromkeys(span.places for span in sorted(longest, key=lambda span: span.first))
@@ -72,20 +72,19 @@ def _shadowed(schema: Schema, said: Sequence[str], spans: Sequence[_Span]) -> fr
     named = frozenset[ColumnRef]().union(*(span.places for span in spans))
     names = {(t.name.lower(), c.name.lower()): name_stems(c.name) - _SILENT for t in schema.tables for c in t.columns}
     found = (place for place, words in names.items() if (words & inside) - _GENERIC and not words & rest)
-    return frozenset(found) - named - _keys(schema)
+    return frozenset(found) - named - keys_of(schema)
 
 
 def _inside(span: _Span) -> range:
     return range(span.first, span.last)
 
 
-def _of_values(words: Sequence[Word], question: str, values: Sequence[ValueMatch]) -> frozenset[int]:
-    """The numbers of the words that are, or may be, a value of the database."""
+def words_of_values(question: str, values: Sequence[ValueMatch], words: Sequence[Word] | None = None) -> frozenset[int]:
+    """The numbers of the words, by default of all in the question, that are, or may be, a value of the database."""
     found = ((question.find(match.phrase), match) for match in values if match.score >= SURELY_VALUE)
     spans = [(start, start + len(match.phrase)) for start, match in found if start >= 0]
-    return frozenset(
-        number for number, word in enumerate(words) if any(start <= word.start < end for start, end in spans)
-    )
+    numbered = enumerate(split(question) if words is None else words)
+    return frozenset(number for number, word in numbered if any(start <= word.start < end for start, end in spans))
 
 
 def _spans(schema: Schema, said: Sequence[str]) -> list[_Span]:
@@ -107,11 +106,11 @@ def _nameable(schema: Schema) -> dict[Stems, frozenset[ColumnRef]]:
         for column in table.columns:
             name = tuple(stem(word) for word in name_words(column.name) if word not in _SILENT)
             places[name].add((table.name.lower(), column.name.lower()))
-    keys, whole = _keys(schema), {name for name in places if not any(set(name) < set(other) for other in places)}
+    keys, whole = keys_of(schema), {name for name in places if not any(set(name) < set(other) for other in places)}
     return {name: frozenset(places[name]) for name in whole if len(name) > 1 and places[name].isdisjoint(keys)}
 
 
-def _keys(schema: Schema) -> frozenset[ColumnRef]:
+def keys_of(schema: Schema) -> frozenset[ColumnRef]:
     """What identifies rows: SQL that joins by it may not need to name it, and whoever says it may mean what it refers to."""
     own = {(table.name.lower(), c.name.lower()) for table in schema.tables for c in table.columns if c.primary_key}
     for table in schema.tables:
