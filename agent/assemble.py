@@ -26,6 +26,10 @@ from tools.result import DEFAULT_LIMITS, Limits
 DEFAULT_DECODER = "jacobi_forcing"
 
 
+class OptionRefused(ValueError):
+    """Options that the model cannot follow; the message names them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
     """Which model to load, and how. decoder None: the default decoder. profile None: compact for the embedded model, chat
@@ -76,6 +80,7 @@ class LoadedModel:
     def toolbox(
         self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
     ) -> Toolbox:
+        """Raises OptionRefused."""
         settings = Settings(
             decoder=self.choice.decoder_name,
             options=self.choice.decoder_options,
@@ -83,6 +88,7 @@ class LoadedModel:
         )
         profile = profile_of(self.choice, self.decoder.adapter.about if self.decoder.adapter else None)
         options = options or AgentOptions()
+        check_judge(options, profile)
         return Toolbox(
             database=with_annotations(database, options.knowledge.annotations),
             model=FastChatModel(decoder=self.decoder, settings=settings, raw=profile.raw),
@@ -97,6 +103,16 @@ class LoadedModel:
         """The one in the folder of the adapter."""
         adapter = self.decoder.adapter
         return read_calibration(adapter.files[0].parent) if adapter and adapter.files else None
+
+
+def check_judge(options: AgentOptions, profile: Profile) -> None:
+    """Raise OptionRefused for a judge who would have nothing to judge, or no prompt."""
+    if options.judge and options.samples < 2:
+        raise OptionRefused("--judge chooses among candidates: give --samples 2 or more")
+    if options.judge and not profile.judges:
+        raise OptionRefused(
+            f"the {profile.name} profile has no prompt for a judge: leave --judge out, or give --profile chat"
+        )
 
 
 def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedModel:

@@ -5,11 +5,12 @@ only a model here can follow are refused.
 """
 
 import os
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
 from typing import Any
 
-from agent.assemble import LoadedModel, ModelChoice, load_model
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.assemble import LoadedModel, ModelChoice, OptionRefused, check_judge, load_model
+from agent.graph.toolbox import AgentOptions, EndpointForms, Toolbox
 from agent.prompts.profiles import UnknownProfile, load_profile
 from decoding.errors import ModelUnavailable
 from tools.databases.database import Database
@@ -29,16 +30,13 @@ _OPTIONS_HERE = {
 }
 
 
-class OptionRefused(ValueError):
-    """Options that an endpoint cannot follow; the message names them."""
-
-
 @dataclass(frozen=True, slots=True)
 class RemoteModel:
     """An endpoint that has answered. Its decoder and its number of forwards are unknown here."""
 
     choice: ModelChoice
     chat: Any  # langchain's ChatOpenAI
+    forms: EndpointForms = field(default_factory=lambda: EndpointForms(_on_stderr))
 
     def toolbox(
         self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
@@ -49,8 +47,13 @@ class RemoteModel:
             raise OptionRefused(
                 "--race decodes a step again plainly, which an endpoint cannot be told to do: leave it out"
             )
+        check_judge(options, profile)
         annotated = with_annotations(database, options.knowledge.annotations)
-        return Toolbox(annotated, self.chat, profile, options, limits)
+        return Toolbox(annotated, self.chat, profile, options, limits, forms=self.forms)
+
+
+def _on_stderr(line: str) -> None:
+    print(f"sqlagent: {' '.join(line.split())}", file=sys.stderr)
 
 
 def any_model(choice: ModelChoice) -> LoadedModel | RemoteModel:

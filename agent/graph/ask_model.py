@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -12,22 +12,16 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langgraph.config import get_stream_writer
 
-from agent.grammar.constraint import plan_constraint, sql_constraint
-from agent.grammar.scope.said import Said
-from agent.graph.toolbox import Call, Toolbox
+from agent.graph.call_options import call_of
+from agent.graph.toolbox import WITHOUT_FORM, Call, Toolbox
 from agent.observe.events import Started, Waiting, Wrote
 from agent.observe.step_record import PlainTime, Step, model_step
-from agent.prompts.predicted_text import predicted_texts
 from agent.prompts.profiles import ModelStep
-from agent.prompts.schema_orders import in_order
 from agent.prompts.slots import Slots
-from decoding.engine.constraint import Constraint, ConstraintError
-from decoding.engine.recall import Recall
+from decoding.engine.constraint import ConstraintError
 from decoding.engine.records.metrics import measure
 from decoding.engine.records.rounds import Round
-from decoding.engine.sampling.sampler import Sampler
 from decoding.serving.chat_model import FastChatModel, log_probs_of, rounds_of
-from decoding.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +55,14 @@ def ask_model(
     decoded together. orders: of the schema, behind which a local model predicts; their mean decides.
 
     Emits `Waiting` while others use the model, then `Started`, then `Wrote` as a single sample is written; remembers the
-    tokens for later drafts. If the grammar comes to a dead end, the step starts again, bound by less (`_replied`), and
-    its record says so. `bound`: limit the text by what schema and question tell, not by the bare grammar only. Raises
-    Stopped.
+    tokens for later drafts. If the grammar comes to a dead end, the step starts again, bound by less (`_replied`), and so it
+    does without the form of its answer where an endpoint refuses that; its record says so. `bound`: limit the text by what
+    schema and question tell, not by the bare grammar only. Raises Stopped.
     """
 
     def calls_bound(bound: bool) -> list[Call]:
-        return [
-            Call(
-                messages_of(toolbox, name, each),
-                _call_options(toolbox, name, each, attempt, temperature, bound)
-                | _in_orders(toolbox, name, each, orders),
-            )
-            for each in (slots, *beside)
-        ]
+        asked = partial(call_of, toolbox, name, attempt=attempt, temperature=temperature, bound=bound, orders=orders)
+        return list(map(asked, (slots, *beside)))
 
     calls = calls_bound(bound)
     toolbox.calls[name] = calls[0]
@@ -83,14 +71,6 @@ def ask_model(
         reply = _answered(toolbox, model, name, calls, samples, lambda: calls_bound(False))
     toolbox.stop.check()
     return reply
-
-
-def messages_of(toolbox: Toolbox, name: ModelStep, slots: Slots) -> tuple[BaseMessage, ...]:
-    """The messages of a step. A local model's answer is begun for it, where a raw prompt does not end so by itself."""
-    profile = toolbox.profile
-    begun = isinstance(toolbox.model, FastChatModel) and not profile.raw
-    lead = (AIMessage(profile.lead(name).rstrip(" ")),) if begun else ()
-    return (*profile.messages(name, slots), *lead)
 
 
 def _reserved(toolbox: Toolbox, texts: int, waiting: Callable[[int], None]) -> AbstractContextManager[BaseChatModel]:
@@ -110,7 +90,14 @@ def _answered(
     bare: Callable[[], Sequence[Call]],
 ) -> Reply:
     start = perf_counter()
-    replies, calls, detail = _replied(toolbox, model, name, calls, samples, bare)
+    try:
+        replies, calls, detail = _replied(toolbox, model, name, calls, samples, bare)
+    except Exception as error:
+        if not (toolbox.forms and toolbox.forms.is_refusal(error, calls)):
+            raise
+        with toolbox.forms.given_up(error):
+            calls = bare()
+            replies, detail = _replies(toolbox, model, name, calls, samples), WITHOUT_FORM
     wall_ms = 1e3 * (perf_counter() - start)
     for reply in replies:
         toolbox.remember([token for r in rounds_of(reply) for token in r.text_tokens])
@@ -168,87 +155,6 @@ def _race(model: BaseChatModel, call: Call, replies: list[AIMessage]) -> PlainTi
     )
     decoding_ms = measure(rounds_of(again)[1:]).wall_ms
     return lambda rounds, prompt_tokens: measure(rounds[:1]).wall_ms + decoding_ms
-
-
-def _call_options(
-    toolbox: Toolbox, name: ModelStep, slots: Slots, attempt: int, temperature: float | None, bound: bool
-) -> dict[str, Any]:
-    if not isinstance(toolbox.model, FastChatModel):
-        # No stop strings: its answers are not begun for it, so what would end them may stand before the SQL, or in a thought.
-        return {} if temperature is None else {"temperature": temperature}
-    options: dict[str, Any] = {
-        "stop": list(toolbox.profile.stop(name)),
-        "recall": _recall(toolbox, toolbox.model.decoder.tokenizer, name, slots),
-        "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
-        "constraint": _constraint(
-            toolbox, toolbox.model, name, slots, _said(slots, toolbox.options.mends) if bound else None
-        ),
-    }
-    options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
-    # A plan's probabilities say whether it is written again; they add nothing to the confidence, which is the SQL's.
-    options["likelihood"] = toolbox.options.orders > 1 if name == "plan" else toolbox.options.confidence
-    if temperature is not None:
-        options["temperature"] = temperature
-    return options
-
-
-def _in_orders(toolbox: Toolbox, name: ModelStep, slots: Slots, orders: int) -> dict[str, Any]:
-    """The same prompt with the schema in other orders, as an option of the call; nothing for one order or another's model."""
-    model = toolbox.model
-    if orders == 1 or not isinstance(model, FastChatModel):
-        return {}
-    shown = (replace(slots, schema=in_order(slots.schema, number)) for number in range(orders))
-    prompts = dict.fromkeys(model.prompt(messages_of(toolbox, name, each)) for each in shown)
-    return {"other_prompts": tuple(prompts)[1:]}
-
-
-def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slots) -> Recall:
-    """What the conversation remembers, together with what the model will probably write."""
-    if not toolbox.options.foretell:
-        return toolbox.recall.copy()  # the call may be repeated, when the conversation remembers its very text
-    older, newer = predicted_texts(name, slots, toolbox.profile.lead(name))
-    encode = partial(_encoded, tokenizer)
-    return toolbox.recall.beside(map(encode, older), map(encode, newer))
-
-
-@lru_cache(maxsize=64)  # the skeletons are needed for every plan
-def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
-    return tuple(tokenizer.encode(text))
-
-
-def _constraint(
-    toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, said: Said | None
-) -> Constraint[Any] | None:
-    """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows, given what was `said`. None
-    if the dialect has no grammar."""
-    dialect, form = toolbox.database.dialect, toolbox.profile.form(name)
-    if not (toolbox.options.constrain and dialect in ("sqlite", "duckdb")):
-        return None
-    decoder = model.decoder
-    stop, size = decoder.tokenizer.stop_ids, decoder.target.vocab_size
-    if name == "plan":
-        return plan_constraint(slots.schema, decoder.tokenizer, stop, form=form, size=size, said=said)
-    return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, form=form, size=size, said=said)
-
-
-def _said(slots: Slots, mends: Sequence[str]) -> Said:
-    turns = (part for turn in slots.history for part in turn)
-    around = (slots.evidence, *slots.knowledge, *turns)
-    return Said(
-        slots.question,
-        slots.values,
-        around,
-        elsewhere="columns" in mends,
-        like_columns="members" in mends,
-        no_amounts="keys" in mends,
-        dated="dates" in mends,
-        named="named" in mends,
-        phrased="phrased" in mends,
-        counted="counted" in mends,
-        roles="roles" in mends,
-        ordered="ordered" in mends,
-        plan=slots.plan,
-    )
 
 
 def _stream(toolbox: Toolbox, model: BaseChatModel, call: Call, name: str) -> AIMessage:

@@ -1,7 +1,8 @@
 """What the nodes use besides the state: database, model, options. There is one toolbox per conversation."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,9 +42,11 @@ class AgentOptions:
 
     max_attempts: SQL statements tried per question, repairs not counted.
     samples: plans drawn, the greedy one first; the SQL of the different ones, written greedily, votes by its results.
+    judge: where those results differ, let the model choose among them; it needs samples, and a profile that judges.
     orders: of the schema, behind which a doubtful plan is written again; the mean of their predictions decides. 1: never.
     race: decode every step again with plain decoding, so that the plain time is measured, not estimated.
-    constrain: let the model write only SQL over the schema, if the profile's answers are only SQL.
+    constrain: let the model write only SQL over the schema, if the profile's answers are only SQL; tell an endpoint the form
+    of plans and choices.
     foretell: let drafts copy text predicted from the plan and the schema links; this changes speed only.
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
     values: show the cell values that the question names. hints: show the links, and cut large schemas to them.
@@ -60,6 +63,7 @@ class AgentOptions:
 
     max_attempts: int = 2
     samples: int = 1
+    judge: bool = False
     orders: int = 4
     vote_temperature: float = 0.7
     refine_empty: bool = False
@@ -119,6 +123,36 @@ class Call:
         return 1 + len(self.options.get("other_prompts", ()))
 
 
+WITHOUT_FORM = "without a form of its answer, which the endpoint refused"
+
+
+@dataclass(slots=True)
+class EndpointForms:
+    """Whether an endpoint holds answers to a form (`response_format`); shared by all who use it. `tell`: gets one line once it
+    has refused one, after which it is asked without for as long as it is connected.
+    """
+
+    tell: Callable[[str], None]
+    taken: bool = True
+
+    def is_refusal(self, error: Exception, calls: Sequence[Call]) -> bool:
+        """Whether an endpoint's error may be due to the form: it calls the request bad, and a form was sent."""
+        formed = any("extra_body" in call.options for call in calls)
+        return formed and getattr(error, "status_code", None) in (400, 422)
+
+    @contextmanager
+    def given_up(self, error: Exception) -> Iterator[None]:
+        """Within it, forms are left out; after it too, unless the request fails without one as well."""
+        first, self.taken = self.taken, False
+        try:
+            yield
+        except Exception:
+            self.taken = first
+            raise
+        if first:
+            self.tell(f"the endpoint takes no response_format: plans and choices are asked for without it ({error})")
+
+
 @dataclass(slots=True)
 class Toolbox:
     database: Database
@@ -134,6 +168,7 @@ class Toolbox:
     result: Result | None = None  # of the accepted SQL; written by the execute node
     shown: Shown | None = None  # what people see of the result; written by the answer node
     trail: Trail | None = None  # writes to the audit log
+    forms: EndpointForms | None = None  # of an endpoint that may be told them
 
     def node_options(self, name: str) -> dict[str, Any]:
         """The options of an extension's node, with defaults for those not given."""

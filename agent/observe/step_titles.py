@@ -2,7 +2,7 @@
 
 from agent.observe.node_table import NODES
 
-_WITHIN_NODES = {"vote": "Voting", "choose": "Choosing a reading"}
+_WITHIN_NODES = {"vote": "Voting", "choose": "Choosing a reading", "judge": "Judging the candidates"}
 
 
 def step_title(step: str) -> str:

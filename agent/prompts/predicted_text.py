@@ -33,11 +33,12 @@ _SETS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 
 def predicted_texts(step: ModelStep, slots: Slots, lead: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Texts for a step: those that rank below what the conversation remembers, and those that rank above it, each with the
-    likeliest last. A correction copies the SQL in its prompt and needs none. lead: the text right before the answer.
+    likeliest last. A correction copies the SQL in its prompt, and a choice is a number: they need none. lead: the text
+    right before the answer.
     """
     if step == "plan":
         return (skeletons(),), predicted_plans(slots.links[:LINKS])
-    if step == "refine":
+    if step in ("refine", "judge"):
         return (), ()
     try:
         return (), predicted_sql(parse_plan(slots.plan), slots.schema, slots.values, slots.question, lead)

@@ -68,7 +68,7 @@ _CODES = {  # by name, so that commands need not import what they do not use
     "agent.conversation.conversation.EmptyQuestion": USAGE,
     "tools.databases.files.export.ExportError": USAGE,
     "agent.prompts.profiles.profile.UnknownProfile": USAGE,
-    "agent.remote.OptionRefused": USAGE,
+    "agent.assemble.OptionRefused": USAGE,
     "agent.prompts.knowledge.KnowledgeError": USAGE,
     "decoding.engine.loop.PromptTooLong": USAGE,
     "decoding.training.config.TrainingError": USAGE,

@@ -107,6 +107,7 @@ class Asking:
     """Options for how the agent answers a question."""
 
     samples: options.Samples = 1
+    judge: options.Judge = False
     orders: options.Orders = 4
     attempts: options.Attempts = 2
     constrain: options.Constrain = True
@@ -131,6 +132,7 @@ class Asking:
         return AgentOptions(
             max_attempts=self.attempts,
             samples=self.samples,
+            judge=self.judge,
             orders=self.orders,
             refine_empty=self.refine_empty,
             seed=self.seed,

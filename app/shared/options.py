@@ -89,6 +89,13 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice."
 Samples = Annotated[
     int, typer.Option("--samples", min=1, max=64, help="Plans drawn; the SQL of the different ones votes.")
 ]
+Judge = Annotated[
+    bool,
+    typer.Option(
+        "--judge/--no-judge",
+        help="Where the results of --samples differ, let the model choose among them (chat profile).",
+    ),
+]
 Orders = Annotated[
     int,
     typer.Option(

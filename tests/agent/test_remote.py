@@ -9,10 +9,10 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import Field
 
-from agent.assemble import ModelChoice
+from agent.assemble import ModelChoice, OptionRefused
 from agent.conversation.conversation import Conversation
 from agent.graph.toolbox import AgentOptions
-from agent.remote import OptionRefused, RemoteModel, any_model
+from agent.remote import RemoteModel, any_model
 from app.shared.exit_codes import USAGE, plain_errors
 from tools.databases.database import Database
 

@@ -8,7 +8,7 @@ from agent.grammar.rules.notation import Symbol
 from agent.grammar.rules.symbols import Action
 from agent.grammar.rules.terminals import MAX_PARENTHESES
 from agent.grammar.scope.scope import MAX_DEPTH, MAX_JOINTS, Nature, Output, Relation, Scope
-from agent.grammar.scope.visible_names import fitting, tables
+from agent.grammar.scope.visible_names import ambiguous, fitting, tables
 
 _NONE: frozenset[str] = frozenset()
 
@@ -178,12 +178,12 @@ def _expanded(scope: Scope) -> Iterable[Output]:
 
 def where(scope: Scope) -> Scope | None:
     """Begin WHERE, which takes no aggregates and no alias of one."""
-    return replace(scope, aliases=_aliases(scope, "plain"), joints=0, testing=True)
+    return replace(scope, aliases=_sole_aliases(scope, "plain"), joints=0, testing=True)
 
 
 def group(scope: Scope) -> Scope | None:
     """Begin the keys of GROUP BY."""
-    return replace(scope, aggregates=False, aliases=_aliases(scope, "plain"), joints=0, testing=False)
+    return replace(scope, aggregates=False, aliases=_sole_aliases(scope, "plain"), joints=0, testing=False)
 
 
 def grouped(scope: Scope) -> Scope | None:
@@ -193,7 +193,7 @@ def grouped(scope: Scope) -> Scope | None:
 
 def having(scope: Scope) -> Scope | None:
     """Begin HAVING, which takes aggregates and their aliases."""
-    return replace(scope, aggregates=True, aliases=_aliases(scope, "plain", "aggregate"), joints=0, testing=True)
+    return replace(scope, aggregates=True, aliases=_sole_aliases(scope, "plain", "aggregate"), joints=0, testing=True)
 
 
 def order(scope: Scope) -> Scope | None:
@@ -225,6 +225,11 @@ def _aliases(scope: Scope, *natures: Nature) -> frozenset[str]:
     return frozenset(
         output.name for output in scope.outputs if output.name and output.alias and output.nature in natures
     )
+
+
+def _sole_aliases(scope: Scope, *natures: Nature) -> frozenset[str]:
+    """Without those that several sources have a column for: before ORDER BY, a name means a column first."""
+    return _aliases(scope, *natures) - ambiguous(scope)
 
 
 def never(scope: Scope) -> Scope | None:

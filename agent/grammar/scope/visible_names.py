@@ -22,6 +22,11 @@ def own_columns(scope: Scope) -> frozenset[str]:
     return frozenset(column for column in single if scope.using(column) is not None)
 
 
+def ambiguous(scope: Scope) -> frozenset[str]:
+    """Columns of several sources of this level, which may not be written without a qualifier."""
+    return _all_columns(scope.sources) - _callable_alone(scope.sources, scope.merged)
+
+
 def outer_columns(scope: Scope) -> frozenset[str]:
     """Columns of the enclosing levels that may be written here without a qualifier."""
     if scope.phase == "items" or scope.within:

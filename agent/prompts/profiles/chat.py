@@ -5,9 +5,12 @@ hold it to that. A model behind an endpoint may think and talk around its SQL, w
 """
 
 import re
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
+from agent.prompts.profiles import judge_prompt
+from agent.prompts.profiles.answer_schema import plan_from_json, plan_in_its_form, response_format
 from agent.prompts.profiles.profile import Form, ModelStep
 from agent.prompts.slots import Slots, example_text, one_line, unmarked
 from tools.schema import Column, Schema, Table
@@ -24,6 +27,11 @@ _PLAN = """{question}
 First plan the query on one line: the tables that are needed, each with its columns, then a bar and a sketch of the query
 with _ for every name and value, without the conditions of joins. For example:
 plan: singer: name, country; concert: year | SELECT _, COUNT(*) FROM _, _ WHERE _ = _ GROUP BY _"""
+_PLAN_AS_JSON = """{question}
+
+First plan the query as JSON: the tables that are needed, each with its columns, then a sketch of the query with _ for every
+name and value, without the conditions of joins. For example:
+{{"tables": [{{"table": "singer", "columns": ["name", "country"]}}], "sketch": "SELECT _, COUNT(*) FROM _ GROUP BY _"}}"""
 _SQL = "Now write the query. Answer with one SQL statement in a ```sql block and nothing else."
 _REFINE = (
     "That query does not do: {trouble}\nWrite a corrected query, different from the ones before, in a ```sql block."
@@ -38,34 +46,48 @@ class Chat:
 
     name = "chat"
     raw = False
+    judges = True
     shows_choices = False
 
     def messages(self, step: ModelStep, slots: Slots) -> list[BaseMessage]:
-        system = _SYSTEM.format(dialect=slots.dialect, schema=schema_text(slots.schema))
-        dialogue: list[BaseMessage] = [SystemMessage(system), HumanMessage(_PLAN.format(question=_question(slots)))]
+        schema, question = schema_text(slots.schema), _question(slots)
+        if step == "judge":
+            return judge_prompt.judge_messages(slots, schema, question)
+        asked = (_PLAN_AS_JSON if slots.as_json else _PLAN).format(question=question)
+        dialogue: list[BaseMessage] = [
+            SystemMessage(_SYSTEM.format(dialect=slots.dialect, schema=schema)), HumanMessage(asked)
+        ]  # fmt: skip
         if step == "plan":
             return dialogue
-        dialogue += [AIMessage(f"plan: {unmarked(slots.plan) or 'none'}"), HumanMessage(_SQL)]
+        plan = f"plan: {unmarked(slots.plan) or 'none'}"
+        dialogue += [AIMessage(plan_in_its_form(unmarked(slots.plan)) if slots.as_json else plan), HumanMessage(_SQL)]
         for attempt in slots.tries:
             answer = AIMessage(f"```sql\n{one_line(attempt.sql, 1200)}\n```")
             dialogue += [answer, HumanMessage(_REFINE.format(trouble=one_line(attempt.trouble)))]
         return dialogue
 
     def lead(self, step: ModelStep) -> str:
+        if step == "judge":
+            return judge_prompt.LEAD
         return "plan: " if step == "plan" else "```sql\n"
 
     def form(self, step: ModelStep) -> Form:
         return Form("line", 80) if step == "plan" else Form("fence", LONG_SQL)
 
     def max_new_tokens(self, step: ModelStep) -> int:
-        return 192 if step == "plan" else 1024
+        return {"plan": 192, "judge": 8}.get(step, 1024)
 
     def stop(self, step: ModelStep) -> tuple[str, ...]:
-        return ("\n",) if step == "plan" else ("```",)
+        return {"plan": ("\n",), "judge": ("}",)}.get(step, ("```",))
+
+    def response_format(self, step: ModelStep, slots: Slots) -> dict[str, Any] | None:
+        return response_format(step, slots)
 
     def read_plan(self, text: str) -> str:
-        """The line that is a plan, else all that was said."""
+        """The plan in JSON, else the line that is a plan, else all that was said."""
         said = _THOUGHT.sub("", text).strip()
+        if (plan := plan_from_json(said)) is not None:
+            return plan
         line = next((line for line in said.splitlines() if "|" in line), said)
         return line.strip().removeprefix("plan:").strip()
 
@@ -76,6 +98,9 @@ class Chat:
         found = _STATEMENT.search(fenced.group(1) if fenced else said)
         sql = found.group(0).strip().rstrip("`; \n") if found else ""
         return sql + "`" * (sql.count("`") % 2)  # a name's last backtick stood right before the fence
+
+    def read_choice(self, text: str, count: int) -> int | None:
+        return judge_prompt.read_choice(_THOUGHT.sub("", text), count)
 
 
 def schema_text(schema: Schema, budget: int = SCHEMA_CHARACTERS) -> str:

@@ -41,6 +41,7 @@ class Compact:
 
     name = "compact"
     raw = True
+    judges = False
 
     def __init__(self, version: int = PROMPT_VERSION) -> None:
         """Raises UnknownPromptVersion."""
@@ -82,8 +83,14 @@ class Compact:
     def stop(self, step: ModelStep) -> tuple[str, ...]:
         return ("\n",)
 
+    def response_format(self, step: ModelStep, slots: Slots) -> None:
+        return None
+
     def read_plan(self, text: str) -> str:
         return text.strip()
 
     def read_sql(self, text: str) -> str:
         return text.strip().rstrip(";").strip()
+
+    def read_choice(self, text: str, count: int) -> int | None:
+        return None

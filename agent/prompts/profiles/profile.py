@@ -1,13 +1,13 @@
 """The interface of a prompt profile."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from langchain_core.messages import BaseMessage
 
 from agent.prompts.slots import Slots
 
-ModelStep = Literal["plan", "generate", "refine"]
+ModelStep = Literal["plan", "generate", "refine", "judge"]
 Ending = Literal["line", "fence"]
 
 
@@ -26,6 +26,7 @@ class Profile(Protocol):
 
     name: str
     raw: bool  # the messages' texts are the prompt as they stand; no chat template
+    judges: bool  # it has a prompt for the step "judge"
     shows_choices: bool  # the values of columns that have few (`Column.choices`) are looked up and shown
 
     def messages(self, step: ModelStep, slots: Slots) -> list[BaseMessage]:
@@ -44,10 +45,18 @@ class Profile(Protocol):
         """Strings that end the model's answer."""
         ...
 
+    def response_format(self, step: ModelStep, slots: Slots) -> dict[str, Any] | None:
+        """The form in which an endpoint's model is to answer, as OpenAI's API takes it; None where it answers freely."""
+        ...
+
     def read_plan(self, text: str) -> str: ...
 
     def read_sql(self, text: str) -> str:
         """The SQL in the model's answer; empty if there is none."""
+        ...
+
+    def read_choice(self, text: str, count: int) -> int | None:
+        """The index of the one of `count` candidates that the model chose; None if it chose none."""
         ...
 
 

@@ -58,6 +58,12 @@ def test_a_model_that_was_trained_on_such_answers_may_write_products(sql: str) -
         ("SELECT singer_id, concert.Title FROM (SELECT 1 AS singer_id)", ")"),
         ("SELECT singer_id, concert.Title FROM (SELECT *", "*"),
         ("SELECT * FROM singer JOIN (SELECT Title FROM concert) ON Title = Title JOIN concert", "concert"),
+        # Two sources have the column that the alias hides, and databases look for columns first.
+        (
+            f"SELECT singer.singer_id AS singer_id FROM singer JOIN concert ON {ID} GROUP BY singer_id ORDER",
+            "_id ORDER",
+        ),
+        (f"SELECT singer.singer_id AS singer_id FROM singer JOIN concert ON {ID} WHERE singer_id = 1", "_id = 1"),
         # Every row beside every other.
         ("SELECT * FROM singer, concert", ", concert"),
         ("SELECT * FROM singer CROSS JOIN concert", "CROSS JOIN concert"),
@@ -88,6 +94,9 @@ def test_what_a_database_refuses_is_not_offered(sql: str, rest: str, dialect: st
         "SELECT singer_id, concert.Title FROM (SELECT singer_id AS other FROM singer) JOIN concert ON other = 1",
         "SELECT * FROM parts, parts AS T1",
         f"SELECT * FROM singer JOIN concert ON {ID}",
+        f"SELECT singer.singer_id AS singer_id FROM singer JOIN concert ON {ID} ORDER BY singer_id",
+        f"SELECT singer.singer_id AS i FROM singer JOIN concert ON {ID} GROUP BY i",
+        "SELECT singer.singer_id AS singer_id FROM singer JOIN concert USING (singer_id) GROUP BY singer_id",
         "SELECT * FROM singer JOIN concert ON singer.singer_id = CAST(concert.singer_id AS INTEGER)",
         "SELECT * FROM singer JOIN concert ON CAST(concert.singer_id AS INTEGER) = singer.singer_id",
         f"SELECT * FROM singer {SELVES}",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage
 
-import agent.graph.ask_model
+import agent.graph.call_options
 from agent.assemble import LoadedModel, ModelChoice, load_model
 from agent.conversation.conversation import Conversation
 from agent.graph.doubt import doubtful_plan
@@ -65,7 +65,9 @@ def test_a_dead_end_of_the_grammar_is_decoded_without_it(
     loaded: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("sql_constraint", "plan_constraint"):
-        monkeypatch.setattr(agent.graph.ask_model, name, lambda *args, **kw: DeadEnd(loaded.decoder.target.vocab_size))
+        monkeypatch.setattr(
+            agent.graph.call_options, name, lambda *args, **kw: DeadEnd(loaded.decoder.target.vocab_size)
+        )
     sql, detail = first_sql(loaded, database)
     assert sql == first_sql(loaded, database, constrain=False)[0]
     assert "dead end" in detail
@@ -74,12 +76,12 @@ def test_a_dead_end_of_the_grammar_is_decoded_without_it(
 def test_a_dead_end_of_what_is_told_leaves_the_grammar(
     loaded: LoadedModel, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = agent.graph.ask_model.sql_constraint
+    real = agent.graph.call_options.sql_constraint
 
     def bare_only(*args: Any, said: object, **kw: Any) -> Any:
         return DeadEnd(loaded.decoder.target.vocab_size) if said else real(*args, **kw)
 
-    monkeypatch.setattr(agent.graph.ask_model, "sql_constraint", bare_only)
+    monkeypatch.setattr(agent.graph.call_options, "sql_constraint", bare_only)
     sql, detail = first_sql(loaded, database)
     assert sql.upper().startswith(("SELECT", "WITH")) and "bare grammar" in detail
 

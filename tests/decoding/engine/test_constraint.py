@@ -1,0 +1,50 @@
+"""`OneOf`: the texts that it allows are the ones given, and it forces what leaves no choice."""
+
+import pytest
+
+from decoding.engine.constraint import Constraint, OneOf
+from decoding.engine.loop import Request, decode
+from decoding.engine.sampling.sampler import Sampler
+from decoding.methods.registry import load_method
+from tests.decoding.models.toy import ToyTarget
+
+STOP = frozenset({7, 9})
+TEXTS = ([1, 2], [1, 3, 4], [1, 3, 4, 5])
+
+
+def test_it_is_a_constraint_of_the_texts_alone() -> None:
+    one_of = OneOf(TEXTS, STOP, 10)
+    assert isinstance(one_of, Constraint)
+    state = one_of.start()
+    for token, allowed in ((1, {1}), (3, {2, 3}), (4, {4}), (5, {5, 7, 9}), (9, {7, 9})):
+        assert set(one_of.allowed(state).nonzero()[0]) == allowed
+        assert {each for each in range(10) if one_of.admits(state, each)} == allowed
+        state = one_of.step(state, token)
+
+
+def test_what_leaves_no_choice_is_forced_up_to_the_end() -> None:
+    one_of = OneOf(TEXTS, STOP, 10)
+    assert one_of.forced(()) == (1,)
+    assert one_of.forced((1,)) == ()
+    assert one_of.forced((1, 2)) == (7,)
+    assert one_of.forced((1, 3)) == (4,)
+    assert OneOf(TEXTS, frozenset({9}), 10).forced((1, 2)) == (9,)
+
+
+def test_a_model_writes_one_of_them_in_a_forward_for_each_choice() -> None:
+    target = ToyTarget()
+    one_of, written = OneOf(TEXTS, STOP, target.vocab_size), set()
+    for seed in range(20):
+        asked = Request((1, 2), load_method("plain"), 9, Sampler(1.0, seed), STOP, one_of)
+        rounds = list(decode(target, [asked]))
+        *text, last = [token for r in rounds for token in r.text_tokens]
+        assert last in STOP and text in map(list, TEXTS) and rounds[-1].finish == "stop"
+        assert len(rounds) == {2: 2, 3: 3, 4: 3}[len(text)]
+        written.add(tuple(text))
+    assert len(written) == len(TEXTS)
+
+
+@pytest.mark.parametrize(("texts", "stop"), [((), STOP), (TEXTS, frozenset[int]())])
+def test_nothing_to_choose_or_to_end_with_is_an_error(texts: tuple[list[int], ...], stop: frozenset[int]) -> None:
+    with pytest.raises(ValueError, match="stop token"):
+        OneOf(texts, stop, 10)
