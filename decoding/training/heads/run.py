@@ -12,13 +12,13 @@ from decoding.heads.head import Head
 from decoding.heads.taps import all_taps
 from decoding.serving.load import chosen_dtype, load_text_decoder, tensor_dtype
 from decoding.training.config import TrainConfig, TrainingError
-from decoding.training.heads.engine_states import EngineStates
 from decoding.training.heads.features import Features, Origin, States, digest_of, packs_of, write_features
 from decoding.training.heads.objective import HeadObjective
 from decoding.training.heads.responses import read_responses
 from decoding.training.heads.training import HeadLesson
 from decoding.training.loop import Outcome, train
 from decoding.training.model.base import Base
+from decoding.training.model.engine_states import EngineStates
 from decoding.training.model.forward import TrainModel
 from decoding.training.run.processes import join
 
