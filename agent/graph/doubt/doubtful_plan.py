@@ -12,15 +12,16 @@ from agent.prompts.slots import Slots
 from decoding.serving.chat_model import FastChatModel
 
 LEAST = -0.92  # natural logarithm of 0.4
+MOST_TABLES = 9  # of a schema: behind ten tables the mean named tables that no single order leads to
 
 
-def is_doubtful(toolbox: Toolbox, reply: Reply) -> bool:
+def is_doubtful(toolbox: Toolbox, slots: Slots, reply: Reply) -> bool:
     """Whether a token that no grammar forced has a probability below 0.4. Only a local model's probabilities are known; votes
-    are their own remedy.
+    are their own remedy, and for a large schema there is none.
     """
     options = toolbox.options
-    may = options.orders > 1 and options.samples == 1 and isinstance(toolbox.model, FastChatModel)
-    return may and min(reply.log_probs[0], default=0.0) < LEAST
+    may = options.orders > 1 and options.samples == 1 and len(slots.schema.tables) <= MOST_TABLES
+    return may and isinstance(toolbox.model, FastChatModel) and min(reply.log_probs[0], default=0.0) < LEAST
 
 
 def rewritten(toolbox: Toolbox, slots: Slots) -> Reply:

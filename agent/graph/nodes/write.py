@@ -32,7 +32,7 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
     reply = ask_model(toolbox, "plan", first, beside=others, **({} if others else _voting(toolbox)))
     update = recorded(state, runtime, reply.step) | _first(state, toolbox, reply)
-    if not others and is_doubtful(toolbox, reply):
+    if not others and is_doubtful(toolbox, first, reply):
         reply = rewritten(toolbox, first)
         update |= recorded(state | update, runtime, reply.step)
     texts = (_mended(toolbox, toolbox.profile.read_plan(text), first.schema) for text in reply.texts)

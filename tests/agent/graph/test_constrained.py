@@ -107,6 +107,9 @@ def test_a_doubtful_plan_is_written_again_behind_other_orders_of_the_schema(
     for options in ({"orders": 1}, {"samples": 2}):
         steps, prompts = plan_steps(loaded, database, **options)
         assert (len(steps), len(prompts)) == (1, 1), options
+    with monkeypatch.context() as patched:
+        patched.setattr(doubtful_plan, "MOST_TABLES", len(database.schema().tables) - 1)
+        assert plan_steps(loaded, database)[0] == [""], "a large schema"
     monkeypatch.setattr(doubtful_plan, "LEAST", float("-inf"))
     assert plan_steps(loaded, database)[0] == [""], "a sure plan stays"
 
