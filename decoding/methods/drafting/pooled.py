@@ -14,7 +14,7 @@ UNLISTED = 0.002
 HEAD, MASKS = 0.82, 1.01
 """Weights of log-probabilities where one of the two guesses."""
 
-HEAD_BESIDE, MASKS_BESIDE = 0.3, 0.51
+HEAD_BESIDE, MASKS_BESIDE = 0.34, 0.55
 """Where both do."""
 
 COPY, COPY_SLOPE = 2.13, 0.1

@@ -8,7 +8,7 @@ from random import Random
 from sqlglot import exp
 
 from agent.graph.prompt_slots import prompt_slots, tries_of
-from agent.graph.toolbox import AgentOptions
+from agent.graph.toolbox import DEFAULT_MENDS, AgentOptions
 from agent.prompts.profiles.compact import Compact
 from agent.prompts.profiles.profile import ModelStep
 from agent.prompts.slots import Slots
@@ -27,7 +27,7 @@ from tools.databases.reading.choices import with_choices
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch
 from tools.repair.repair_query import repair_query
-from tools.result import Result
+from tools.result import QueryError, Result
 from tools.schema import Schema
 
 OPTIONS = AgentOptions()  # the agent's options, for which the prompts are written
@@ -199,10 +199,17 @@ def _unbound(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Atte
     wrong = corrupted(tree, setting.schema, list(BINDING.values()), rng)
     if wrong is None:
         return None
-    sql, error = repair_query(sql_text(wrong, setting.dialect), setting.bare, _values(item, setting), LIMITS)
+    sql, error = _repaired(sql_text(wrong, setting.dialect), setting.bare, item.text, _values(item, setting))
     if error is None or error.kind == "refused":
         return None
     return Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)
+
+
+def _repaired(
+    sql: str, database: Database, question: str, values: Sequence[ValueMatch]
+) -> tuple[str, QueryError | None]:
+    """What the agent makes of a query before it asks its model to correct it."""
+    return repair_query(sql, database, values, LIMITS, question, DEFAULT_MENDS)
 
 
 def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
@@ -213,7 +220,7 @@ def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attemp
     if wrong is None:
         return None
     sql = sql_text(wrong, setting.dialect)
-    mended, _ = repair_query(sql, setting.engine, item.values.get(setting.dialect, ()), LIMITS)
+    mended, _ = _repaired(sql, setting.engine, item.text, item.values.get(setting.dialect, ()))
     result = setting.engine.execute(sql, LIMITS) if mended == sql else None
     if not isinstance(result, Result) or result.rows:
         return None
