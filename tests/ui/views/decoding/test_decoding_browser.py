@@ -47,7 +47,8 @@ def page(browser: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
 
 
 def test_passes_fit_and_stay_columns_of_positions(page: Any) -> None:
-    assert page.eval_on_selector(".passes-box", "box => box.scrollWidth <= box.clientWidth")
+    fits = "() => { const box = document.querySelector('.passes-box'); return box.scrollWidth <= box.clientWidth }"
+    page.wait_for_function(fits)  # lines are broken anew after the window has its size
     lefts = page.eval_on_selector_all(
         ".passes.line span[data-at]", "cells => cells.map(e => [e.dataset.at, e.getBoundingClientRect().left])"
     )
