@@ -82,7 +82,7 @@ class StructuredOutput:
 
 
 def json_form(schema: Mapping[str, Any] | None, tokenizer: Tokenizer, size: int) -> StructuredOutput:
-    """JSON by a schema on one line, spaced as by `json.dumps`; any JSON object without one. Raises FormError."""
+    """JSON by a schema on one line, compact; any JSON object without one. Raises FormError."""
     from llguidance import LLMatcher
 
     try:

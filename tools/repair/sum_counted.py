@@ -27,12 +27,12 @@ def sum_counted(sql: str, schema: Schema, question: str, values: Sequence[ValueM
     if len(places) != 1 or not isinstance(select, exp.Select) or select.args.get("group") or len(trees) != 1:
         return None
     table, column = places[0]
-    own = [source for source in sources(select, schema) if source.table and source.table.name.lower() == table]
+    every = sources(select, schema)
+    own = [(source, source.table) for source in every if source.table and source.table.name.lower() == table]
     if len(own) != 1 or any(name.name.lower() == column for name in trees[0].find_all(exp.Column)):
         return None
-    spelled = (
-        next(each.name for each in own[0].table.columns if each.name.lower() == column) if own[0].table else column
-    )
-    qualifier = own[0].alias if len(sources(select, schema)) > 1 else None
+    source, owner = own[0]
+    spelled = next(each.name for each in owner.columns if each.name.lower() == column)
+    qualifier = source.alias if len(every) > 1 else None
     counts[0].replace(exp.Sum(this=exp.column(spelled, table=qualifier)))
     return trees[0].sql(schema.dialect)
