@@ -17,13 +17,14 @@ import numpy.typing as npt
 from llvmlite import binding, ir
 from numba import types
 
-from kernels.cpu.emit import I8, I32, constant, intrinsic, kernel, load, loop, splat, store
+from kernels.cpu.emit import I8, I32, constant, intrinsic, kernel, load, loop, prefetch, splat, store
 from kernels.cpu.processor import Variant, variant
 from kernels.cpu.tile_products import tiled
 
 _GROUP, _STEP = 16, 4  # outputs and inputs of 64 bytes
 _TAKES_BYTES = binding.llvm_version_info[0] >= 21  # the type of the dot product's operands changed in LLVM 21
 _I16 = ir.IntType(16)
+_AHEAD = 1536  # bytes of a group's weights that are asked for beforehand: processors do not look beyond a page of 4 kB
 _LEAST_TILED = 2  # rows from which matrix tiles are faster than registers
 
 
@@ -120,6 +121,8 @@ def _tile_kernel(kind: Variant, rows: int) -> Any:
             def body(step: Any, sums: list[Any]) -> list[Any]:
                 at = b.mul(step, constant(64))
                 weights = [emit.weights(b, b.add(b.add(w, start), at)) for start in group_starts]
+                for start in group_starts:
+                    prefetch(b, w, start, at, constant(_AHEAD))
                 flat = [part for group in weights for part in group]
                 spread = [
                     emit.inputs(b, load(b, x, start, b.mul(step, constant(_STEP)), kind=I32)) for start in row_starts
