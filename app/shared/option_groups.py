@@ -117,7 +117,7 @@ class Asking:
     repair: options.Repair = True
     refine_empty: options.RefineEmpty = False
     mends: options.Mends = options.DEFAULT_MENDS
-    second_look: options.SecondLook = None
+    second_look: options.SecondLook = True
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
     node_option: options.NodeOption = None
@@ -138,7 +138,7 @@ class Asking:
             seed=self.seed,
             race=race,
             present=present,
-            second_look=present if self.second_look is None else self.second_look,
+            second_look=self.second_look,
             deadline_s=deadline_s,
             constrain=self.constrain,
             foretell=self.foretell,

@@ -129,10 +129,10 @@ RefineEmpty = Annotated[
     bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that returns no rows.")
 ]
 SecondLook = Annotated[
-    bool | None,
+    bool,
     typer.Option(
         "--second-look/--no-second-look",
-        help="Where an answer is probably wrong, sample other readings. Default: for people, not in measurements.",
+        help="Where an answer is probably wrong, sample other readings, and answer with one that is clearly surer.",
     ),
 ]
 DEFAULT_MENDS = (

@@ -31,7 +31,7 @@ def confidence(records: Records, adapter: AdapterFolder) -> None:
         if not dataset.startswith("held_back"):
             raise DatasetError(f"{records} was measured on {dataset}; confidence is fitted on held_back alone")
         if settings.get("second_look"):
-            raise DatasetError(f"{records} was measured with --second-look; confidence is fitted on first answers")
+            raise DatasetError(f"{records} has second looks; confidence is fitted on first answers (--no-second-look)")
         about = {"dataset": dataset, "engine": settings["engine"], "questions": settings["questions"]}
         about["adapter"] = settings["adapter"]
         fitted = fit(read_records(records / "records.jsonl", Record), about)

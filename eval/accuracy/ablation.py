@@ -65,9 +65,10 @@ def stages(adapter: str, default: AgentOptions, samples: int) -> list[Stage]:
         ("+ linking", {"hints": default.hints}),
         ("+ repair", {"repair": default.repair}),
         ("+ refine", {"max_attempts": default.max_attempts, "refine_empty": default.refine_empty}),
+        ("+ second look", {"second_look": default.second_look}),
         (f"+ {samples} votes", {"samples": samples}),
     ]
-    parts[-2:-2] = [(f"+ {mend}", {"mends": default.mends[: number + 1]}) for number, mend in enumerate(default.mends)]
+    parts[-3:-3] = [(f"+ {mend}", {"mends": default.mends[: number + 1]}) for number, mend in enumerate(default.mends)]
     options = replace(BARE, seed=default.seed)
     for name, change in parts:
         options = replace(options, **change)

@@ -53,7 +53,7 @@ class Adaptive(Method):
         self,
         head: Head | str = "auto",
         row_cost: float = 0.0,
-        draft_cost: float = 0.2,
+        draft_cost: float = 0.4,
         budget: int = 32,
         masks: int = 6,
         top_k: int = 8,

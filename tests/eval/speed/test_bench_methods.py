@@ -7,13 +7,17 @@ from random import Random
 import pytest
 from typer.testing import CliRunner, Result
 
+from agent.assemble import ModelChoice, load_model
 from app.cli import app
 from app.measure.bench import method_spec
 from app.shared import exit_codes
 from decoding.engine.method import UnknownMethod
+from decoding.methods.plain import Plain
 from decoding.methods.registry import METHODS, load_method
+from decoding.serving.text_decoder import Settings
 from eval.accuracy.summary import paired_difference
-from eval.speed.replay.methods import DEFAULT_METHODS, Asked, Measured, extra_parameters
+from eval.speed.agent_calls import CallRecorder
+from eval.speed.replay.methods import DEFAULT_METHODS, Asked, Measured, MethodSpec, extra_parameters, replay
 from eval.speed.replay.table import accuracies, markdown, rows, to_dict
 from tests.decoding.models.jacobi_data import ending_checkpoint
 
@@ -83,6 +87,24 @@ def test_follow_up_steps_find_the_conversations_texts(tiny: str, questions: Path
     forwards = {(row["step"], row["method"][15:]): row["forwards"] for row in summary["by_step"]}
     assert forwards["plan", "from_prompt=false"] == forwards["plan", "from_prompt=false,from_recall=false"]
     assert {step for step, _ in forwards} == {"plan", "generate"}
+
+
+class Tapping(Plain):
+    """Plain decoding that wants hidden states, as methods with a head do."""
+
+    taps = (1,)
+
+
+def test_methods_that_need_hidden_states_find_them_in_the_cache(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "tapping", f"{__name__}:Tapping")
+    decoder = CallRecorder(load_model(ModelChoice(model=tiny, profile="compact", dtype="fp32")).decoder)
+    decoder.generate("a prompt of a few tokens", Settings(max_new_tokens=4))
+    (call,) = decoder.take([{"name": "plan", "decoder": "plain"}])
+    timed = CallRecorder(decoder.inner)
+    decoder.inner = timed
+    (run,) = replay(decoder, call, [MethodSpec("tapping", "tapping")])
+    *_, last = timed.take([{"name": name, "decoder": "tapping"} for name in ("warm", "timed")])
+    assert run.equal and last.generation.rounds[0].pending == 1, "the prompt was read before the clock ran"
 
 
 def test_what_cannot_be_is_one_line(tiny: str, questions: Path, tmp_path: Path) -> None:
