@@ -1,8 +1,10 @@
 """A race decodes one step of a question with several methods, round by round, each timed by its own clock."""
 
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from langchain_core.messages import AIMessageChunk
 
@@ -15,6 +17,8 @@ from decoding.engine.records.metrics import Metrics, measure
 from decoding.engine.records.rounds import Round
 from decoding.errors import ModelError
 from decoding.serving.chat_model import FastChatModel, rounds_of
+
+WARMING_TOKENS = 8
 
 
 class NoRace(ValueError):
@@ -60,7 +64,8 @@ def race(toolbox: Toolbox, step: str, methods: Sequence[str]) -> Iterator[list[L
     with toolbox.model.reserved(len(lanes) * call.prompts, toolbox.stop.is_set) as model:
         runs = {lane.method: _run(model, call, lane.method) for lane in lanes}
         try:
-            _warm(model, call)
+            for lane in lanes:
+                _warm(model, call, lane.method)
             while running := [lane for lane in lanes if not lane.done]:
                 toolbox.stop.check()
                 lane = min(running, key=lambda each: each.clock_ms)
@@ -87,16 +92,19 @@ def plain_time_ms(toolbox: Toolbox, step: str, rounds: Sequence[Round], wall_ms:
     return measure(rounds[:1]).wall_ms + measure(rounds_of(again)[1:]).wall_ms + around_ms
 
 
-def _run(model: FastChatModel, call: Call, method: str) -> Generator[AIMessageChunk]:
+def _run(model: FastChatModel, call: Call, method: str, **more: Any) -> Generator[AIMessageChunk]:
     own = model.settings.options if method == model.settings.decoder else {}
     recall = cast("Recall", call.options["recall"]).copy()
-    changes = {**call.options, "decoder": method, "options": own, "recall": recall, "likelihood": False}
+    changes = {**call.options, "decoder": method, "options": own, "recall": recall, "likelihood": False, **more}
     return cast("Generator[AIMessageChunk]", model.stream(list(call.messages), **changes))
 
 
-def _warm(model: FastChatModel, call: Call) -> None:
-    """Put the prompt into the prefix cache, so that the first lane does not pay for its prefill."""
-    model.invoke(list(call.messages), decoder="plain", options={}, max_new_tokens=1)
+def _warm(model: FastChatModel, call: Call, method: str) -> None:
+    """Put the prompt into the prefix cache, with the hidden states that the method needs, and let it draft once, so that its
+    clock shows neither prefill nor what is loaded at its first draft.
+    """
+    with suppress(ConstraintError, ModelError, UnknownMethod):  # its lane says what is wrong
+        deque(_run(model, call, method, max_new_tokens=WARMING_TOKENS), maxlen=0)
 
 
 def _advance(lane: Lane, run: Iterator[AIMessageChunk], model: FastChatModel) -> None:

@@ -9,6 +9,7 @@ from decoding.engine.method import Method
 from decoding.engine.target import AnyTarget
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.kinds import KINDS
+from decoding.methods.plain import Plain
 from decoding.methods.registry import load_method, method_class, method_options
 
 Temper = Literal["random", "loud", "broken"]
@@ -43,3 +44,12 @@ def head_options(name: str, target: AnyTarget, temper: Temper = "random") -> dic
 def ready_method(name: str, target: AnyTarget, temper: Temper = "random") -> Method:
     """A registered method, with a small head where it needs one."""
     return load_method(name, **head_options(name, target, temper))
+
+
+class Tapping(Plain):
+    """Plain decoding that wants hidden states, as methods with a head do."""
+
+    taps = (1,)
+
+
+TAPPING = f"{__name__}:Tapping"  # as `decoding.methods.registry.METHODS` names it

@@ -12,7 +12,6 @@ from app.cli import app
 from app.measure.bench import method_spec
 from app.shared import exit_codes
 from decoding.engine.method import UnknownMethod
-from decoding.methods.plain import Plain
 from decoding.methods.registry import METHODS, load_method
 from decoding.serving.text_decoder import Settings
 from eval.accuracy.summary import paired_difference
@@ -20,6 +19,7 @@ from eval.speed.agent_calls import CallRecorder
 from eval.speed.replay.methods import DEFAULT_METHODS, Asked, Measured, MethodSpec, extra_parameters, replay
 from eval.speed.replay.table import accuracies, markdown, rows, to_dict
 from tests.decoding.models.jacobi_data import ending_checkpoint
+from tests.decoding.models.random_heads import TAPPING
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +89,8 @@ def test_follow_up_steps_find_the_conversations_texts(tiny: str, questions: Path
     assert {step for step, _ in forwards} == {"plan", "generate"}
 
 
-class Tapping(Plain):
-    """Plain decoding that wants hidden states, as methods with a head do."""
-
-    taps = (1,)
-
-
 def test_methods_that_need_hidden_states_find_them_in_the_cache(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "tapping", f"{__name__}:Tapping")
+    monkeypatch.setitem(METHODS, "tapping", TAPPING)
     decoder = CallRecorder(load_model(ModelChoice(model=tiny, profile="compact", dtype="fp32")).decoder)
     decoder.generate("a prompt of a few tokens", Settings(max_new_tokens=4))
     (call,) = decoder.take([{"name": "plan", "decoder": "plain"}])

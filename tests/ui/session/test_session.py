@@ -10,6 +10,8 @@ import pytest
 
 from agent.conversation.race import NoRace
 from agent.observe.events import Failed, Started, Wrote
+from decoding.methods.registry import METHODS
+from tests.decoding.models.random_heads import TAPPING
 from tests.ui.session.conftest import COUNT, MANY, PER_COUNTRY, SCRIPT, ask, rows
 from tests.ui.workspaces import bring, scripted_workspace, tiny_workspace
 from tools.result import OpenError
@@ -133,18 +135,19 @@ def test_too_large_files_and_urls_can_be_forbidden(tmp_path: Path) -> None:
     workspace.close()
 
 
-def test_the_race_gives_every_lane_the_same_text(tmp_path: Path) -> None:
-    """In fp32 all methods write what plain decoding writes; each lane's clock is its own."""
+def test_the_race_gives_every_lane_the_same_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fp32 all methods write what plain decoding writes; each lane's clock is its own, and shows no prompt being read."""
+    monkeypatch.setitem(METHODS, "tapping", TAPPING)
     workspace = tiny_workspace(tmp_path)
     session = workspace.session("one", "ada")
     with pytest.raises(NoRace):
         next(session.race("generate", ["plain", "lookahead"]))
     ask(session, COUNT)
-    *_, lanes = session.race("plan", ["plain", "lookahead", "prompt_lookup"])
+    *_, lanes = session.race("plan", ["plain", "lookahead", "prompt_lookup", "tapping"])
     plain = lanes[0]
     assert all(lane.done and lane.text == plain.text for lane in lanes)
     assert plain.metrics.tokens_per_forward == 1.0
-    assert all(lane.rounds for lane in lanes)
+    assert [lane.rounds[0].pending for lane in lanes] == [1] * len(lanes)
     workspace.close()
 
 
