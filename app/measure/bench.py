@@ -140,7 +140,7 @@ def trajectory(
             from eval.speed.trajectory.trajectory import of_calls
 
             loaded, recorder = recording(load_model(choice))
-            toolbox = loaded.toolbox(database, asking.agent_options(), Query().limits())
+            toolbox = loaded.toolbox(database, asking.agent_options(second_look=False), Query().limits())
             toolbox.estimate_plain = None
             answer = Conversation(toolbox).ask(question)
             steps = of_calls(recorder.take(answer.steps), loaded.decoder.tokenizer)
@@ -241,7 +241,7 @@ def methods(
             {name: replace(decoding.choice(), adapter=adapter) for name, adapter in named.items()},
             [PLAIN, *(method_spec(text) for text in dict.fromkeys(method or DEFAULT_METHODS) if text != PLAIN.name)],
             asked.dataset,
-            asking.agent_options(),
+            asking.agent_options(second_look=False),
             tuple(step or ()),
             first_turn,
             timeout,

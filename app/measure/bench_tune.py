@@ -44,7 +44,7 @@ def tune(
             )
         if asking.samples > 1:
             raise typer.BadParameter("options are tuned on single samples", param_hint="--samples")
-        tuning = Tuning(decoder, space, decoding.choice(), asking.agent_options(), sweeps)
+        tuning = Tuning(decoder, space, decoding.choice(), asking.agent_options(second_look=False), sweeps)
         with output.stderr.status("") as status:
             summary = search(tuning, asked.load(), out, status.update) | machine()
         (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")

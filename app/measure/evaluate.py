@@ -105,7 +105,7 @@ def evaluate(
             output.print_json(asdict(check_gold(examples, found.rules, timeout_s=timeout)))
             return
         settings = asdict(decoding) | asdict(asking) | {"no_evidence": no_evidence, "first_turn": first_turn}
-        settings |= {"at_once": at_once}
+        settings |= {"at_once": at_once, "second_look": asking.second_look is not False}
         make = partial(_predictor, decoding, asking, engine, timeout, first_turn)
         with _here(make, at_once) if ray is None else ray_predict(ray, ray_workers, make) as (predict, threads):
             summary = run_evaluation(

@@ -117,15 +117,15 @@ class Asking:
     repair: options.Repair = True
     refine_empty: options.RefineEmpty = False
     mends: options.Mends = options.DEFAULT_MENDS
-    second_look: options.SecondLook = True
+    second_look: options.SecondLook = None
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
     node_option: options.NodeOption = None
 
     def agent_options(
-        self, race: bool = False, present: bool = False, deadline_s: float | None = None
+        self, race: bool = False, present: bool = False, deadline_s: float | None = None, second_look: bool = True
     ) -> "AgentOptions":
-        """The options; `present`: for people, to whom results explain themselves."""
+        """The options. present: for people, to whom results explain themselves. second_look: where the user did not say."""
         from agent.graph.toolbox import AgentOptions
         from agent.prompts.knowledge import Knowledge, read_knowledge
 
@@ -138,7 +138,7 @@ class Asking:
             seed=self.seed,
             race=race,
             present=present,
-            second_look=self.second_look,
+            second_look=second_look if self.second_look is None else self.second_look,
             deadline_s=deadline_s,
             constrain=self.constrain,
             foretell=self.foretell,

@@ -129,10 +129,11 @@ RefineEmpty = Annotated[
     bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that returns no rows.")
 ]
 SecondLook = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--second-look/--no-second-look",
-        help="Where an answer is probably wrong, sample other readings, and answer with one that is clearly surer.",
+        help="Where an answer is probably wrong, sample other readings, and answer with one that is clearly surer. "
+        "Default: yes, but not where decoding is measured.",
     ),
 ]
 DEFAULT_MENDS = (
