@@ -16,8 +16,10 @@ from eval.datasets.table import DATASETS
 @pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair", "refine_empty"])
 def test_every_switch_reaches_the_agent(name: str) -> None:
     """Guards ablations against a row that measures the default once more."""
-    default = AgentOptions(present=False)  # what people see of a result is not measured
+    default = AgentOptions(present=False, second_look=True)  # what people see of a result is not measured
     assert Asking().agent_options() == default
+    assert not Asking(second_look=False).agent_options().second_look
+    assert not Asking().agent_options(second_look=False).second_look
     options = Asking(**{name: not getattr(default, name)}).agent_options()  # type: ignore[arg-type]
     changed = {field for field in AgentOptions.__slots__ if getattr(options, field) != getattr(default, field)}
     assert changed == {name}
