@@ -17,7 +17,7 @@ import numpy as np
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintCursor, ConstraintError
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.ensemble import Ensemble, parts_of_prompts
+from decoding.engine.ensemble import PROMPT_ROWS, Ensemble, parts_of_prompts
 from decoding.engine.method import Context, Method
 from decoding.engine.recall import Recall
 from decoding.engine.records.rounds import FinishReason, Round
@@ -69,11 +69,13 @@ def decode(
                     yield outcome
 
 
-def advance(target: AnyTarget, live: Sequence["Decoding"]) -> Iterator[Round | Exception | None]:
+def advance(
+    target: AnyTarget, live: Sequence["Decoding"], prompt_rows: int = PROMPT_ROWS
+) -> Iterator[Round | Exception | None]:
     """Run one round for sequences of one target, in one forward. Yields each one's record, in order, or the exception that it
-    alone raised; such a sequence must then be dropped. None: it has read a part of its prompt."""
+    alone raised; such a sequence must then be dropped. None: it has read a part of its prompt (see `parts_of_prompts`)."""
     most = max(LEAST_DRAFT, DRAFT_ROWS // max(len(live), 1))
-    parts = parts_of_prompts([one.unread for one in live])
+    parts = parts_of_prompts([one.unread for one in live], prompt_rows)
     drafts = [
         _attempt(partial(one.propose, most)) if part is None else part for one, part in zip(live, parts, strict=True)
     ]
@@ -118,7 +120,7 @@ class Decoding:
             self._cursors[ROOT] = ConstraintCursor.start(request.constraint, request.stop)
         self._rounds = 0
         self._draft_ms = 0.0
-        context = Context(
+        self._context = Context(
             request.sampler,
             target.embedding,
             target.lm_head,
@@ -131,7 +133,6 @@ class Decoding:
             self.prompts,
             request.row_costs,
         )
-        request.method.begin(request.prompt, self._sequences.hidden, context)
 
     @property
     def prompts(self) -> int:
@@ -140,8 +141,8 @@ class Decoding:
 
     @property
     def unread(self) -> int:
-        """Rows of the prompts that can be read beforehand. None for methods that want the states of a prompt at once."""
-        return 0 if self._request.method.taps else self._sequences.unread
+        """Rows of the prompts that can be read beforehand."""
+        return self._sequences.unread
 
     def have_read(self) -> None:
         """Keep what the forward has read of the prompts."""
@@ -151,8 +152,10 @@ class Decoding:
         """The method's draft of `most` nodes, without those that cannot become text: too deep, after a stop token, or forbidden
         (`context` nodes may be forbidden).
         """
-        start = perf_counter()
         method = self._request.method
+        if self._rounds == 0:  # with the states of all that was cached or read in parts
+            method.begin(self._request.prompt, self._sequences.hidden, self._context)
+        start = perf_counter()
         unseen = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
         propose = method.propose_unseen if unseen else method.propose
         draft = propose(self._tokens, self.room - 1)

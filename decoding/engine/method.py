@@ -52,9 +52,9 @@ class Method(ABC):
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         """Forget everything; a new sequence starts with `prompt`.
 
-        `hidden` [cached, taps, hidden]: states of the prompt's first tokens, as far as the prefix cache has them. The
-        states of the rest come with the first `observe`. So the first round, after a cold start or a cache hit alike,
-        calls `propose_unseen` instead of `propose` for a method with taps.
+        `hidden` [cached, taps, hidden]: states of the prompt's first tokens, as far as the prefix cache has them or earlier
+        forwards have read them. The states of the rest come with the first `observe`. So the first round, after a cold start
+        or a cache hit alike, calls `propose_unseen` instead of `propose` for a method with taps.
         """
 
     @abstractmethod
