@@ -45,8 +45,8 @@ class Rows(NamedTuple):
     sin: int
     slots: int  # int32 [fed]
     pages: int  # int64 [fed]: address of its text's list of pages
-    texts: int  # int64 [count, fields of `Text`]
-    count: int
+    texts: int  # int64 [text_count, fields of `Text`]
+    text_count: int
     scratch: int  # see `layer_scratch`
     score_stride: int  # bytes, for the longest text
 
@@ -145,7 +145,7 @@ def layer_rows(layer_table, rows_table):  # type: ignore[no-untyped-def]
         for head in range(layer.heads):
             _position(layer, rows, 0, row, mine + 4 * head * layer.dim, factor)
         _remember(layer, rows, row, mine + 4 * queries)
-    for index in range(rows.count):
+    for index in range(rows.text_count):
         text = _text_of(rows.texts + 8 * TEXT * index)
         for kv_head in range(layer.kv_heads):
             _attend(layer, rows, text, kv_head, qkv, width, mixed, rest)

@@ -135,7 +135,9 @@ class BlockHead(Head):
             texts = TextRows(sizes, [[block.context[index]] for block in blocks], visible)
             x, _ = layer(x, positions, texts, None)
         firsts = [len(block.known) - 1 for block in blocks]
-        states = [rows[first + 1 - self.shift :] for rows, first in zip(self.norm(x).split(sizes), firsts, strict=True)]
+        states = [
+            rows[first + 1 - self.shift :] for rows, first in zip(torch.split(self.norm(x), sizes), firsts, strict=True)
+        ]
         if self.skip is not None:
             parts = zip(states, lasts.unbind(), firsts, strict=True)
             states = [rows + self.skip(last[None, -1], first, len(rows))[0] for rows, last, first in parts]

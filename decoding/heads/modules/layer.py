@@ -73,8 +73,8 @@ class TextRows:
     def attend(self, queries: Tensor, own: KeysValues) -> Tensor:
         """Attention of all rows, [heads, rows, dim] like the queries."""
         sizes = list(self.sizes)
-        pairs = zip(own[0].split(sizes, -2), own[1].split(sizes, -2), strict=True)
-        texts = zip(queries.split(sizes, -2), self.known, pairs, self.visible, strict=True)
+        pairs = zip(*(torch.split(part, sizes, -2) for part in own), strict=True)
+        texts = zip(torch.split(queries, sizes, -2), self.known, pairs, self.visible, strict=True)
         return torch.cat([attend_all(*text) for text in texts], -2)
 
 

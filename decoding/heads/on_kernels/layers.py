@@ -93,7 +93,7 @@ class HeadLayers:
             slots=address(slots),
             pages=address(pages),
             texts=address(texts),
-            count=len(fed),
+            text_count=len(fed),
             scratch=self._space.scratch(layer_scratch(layer, len(x), most, own, score_stride)),
             score_stride=score_stride,
         )

@@ -60,7 +60,9 @@ def append_together(contexts: Sequence[BlockContext], new: Sequence[Tensor]) -> 
     sizes, head = [len(hidden) for _, hidden in both], both[0][0].head
     positions = torch.cat([context.positions(len(hidden)) for context, hidden in both])
     layers = head.context(torch.cat([hidden for _, hidden in both]), positions)
-    parts = [list(zip(keys.split(sizes, 1), values.split(sizes, 1), strict=True)) for keys, values in layers]
+    parts = [
+        list(zip(torch.split(keys, sizes, 1), torch.split(values, sizes, 1), strict=True)) for keys, values in layers
+    ]
     for (context, hidden), *own in zip(both, *parts, strict=True):
         context.keep(hidden, own)
 
@@ -88,7 +90,7 @@ class TorchBlock:
         texts = [text for text, _, _ in blocks]
         append_together([text._context for text in texts], [text._taken() for text in texts])
         tokens = sent([token for _, known, _ in blocks for token in known], self._embedding.device)
-        each = zip(texts, tokens.split([len(known) for _, known, _ in blocks]), blocks, strict=True)
+        each = zip(texts, torch.split(tokens, [len(known) for _, known, _ in blocks]), blocks, strict=True)
         asked = [
             TextBlock(known, masks, text._context.layers(), text._context.last) for text, known, (_, _, masks) in each
         ]
