@@ -12,6 +12,7 @@ from agent.prompts.profiles.profile import Profile, UnknownPromptVersion
 from decoding.checkpoints.adapters.adapter import About, AdapterMismatch
 from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
+from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.methods.registry import load_method
 from decoding.serving.chat_model import FastChatModel
 from decoding.serving.load import chosen_dtype, load_text_decoder
@@ -36,7 +37,7 @@ class ModelChoice:
     for every other.
 
     adapter: "auto" (the adapter shipped with the embedded model), "none", or a folder. keep_prompts: whether parts of prompts,
-    which may hold values of the database, may be kept on disk.
+    which may hold values of the database, may be kept on disk. prompt_rows: see `decoding.serving.batcher.Batcher`.
     """
 
     model: str = "embedded"
@@ -50,6 +51,7 @@ class ModelChoice:
     temperature: float = 0.0
     prefix_cache_mb: int = 1024
     keep_prompts: bool = False
+    prompt_rows: int = PROMPT_ROWS
 
     def check(self) -> None:
         """Raise UnknownMethod or UnknownProfile before anything slow happens."""
@@ -129,6 +131,7 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
         target=choice.target,
         prefix_cache_mb=choice.prefix_cache_mb,
         keep_prompts=choice.keep_prompts,
+        prompt_rows=choice.prompt_rows,
         progress=progress,
     )
     profile_of(choice, decoder.adapter.about if decoder.adapter else None)

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from app.serve.questions import question_route
 from app.serve.service_metrics import ServiceMetrics
 from app.shared import audit_trail, exit_codes, options
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
+from decoding.engine.ensemble import PROMPT_ROWS
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -27,6 +29,14 @@ LONGEST_BODY = 4 << 20  # bytes
 BODY_DEADLINE_S = 15.0
 CLIENT_GONE = 499  # nginx's word for it; nobody reads it but a log
 Queue = Annotated[int, typer.Option("--queue", min=1, help="Requests under way at once; more are refused with 429.")]
+PromptRows = Annotated[
+    int,
+    typer.Option(
+        "--prompt-rows",
+        min=0,
+        help="Tokens of new prompts in a forward for which answers under way wait; 0: prompts are read whole.",
+    ),
+]
 
 
 @spread
@@ -37,6 +47,7 @@ def serve(
     allow_host: AllowHost = None,
     api_key: ApiKey = None,
     queue: Queue = 64,
+    prompt_rows: PromptRows = PROMPT_ROWS,
     source: DatabaseOptions = DatabaseOptions(),
     asking: Asking = Asking(),
     query: Query = Query(),
@@ -49,7 +60,7 @@ def serve(
         from agent.assistant import Assistant
         from decoding.serving.text_decoder import Settings
 
-        choice = decoding.choice()
+        choice = replace(decoding.choice(), prompt_rows=prompt_rows)
         settings = Settings(choice.decoder_name, choice.decoder_options, choice.temperature)
         with ExitStack() as opened:
             database = source.open() if source.db else None

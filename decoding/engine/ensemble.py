@@ -6,7 +6,6 @@ self-consistency does for whole answers (Tang et al., arXiv 2310.07712). A draft
 and verified against the mean, so every method writes the text of plain decoding here as well.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -21,19 +20,24 @@ from decoding.engine.target import AnyTarget, Array, Scores, TargetSequence, Tok
 PROMPT_ROWS = 256  # of newcomers' prompts in a forward that texts under way wait for
 
 
-def parts_of_prompts(unread: Sequence[int]) -> list[int | None]:
-    """For each text of a forward how many of its unread rows it reads, or None where it reads the rest and decodes. As long as
-    some text has nothing to read, all share `PROMPT_ROWS`, in order, so that a long prompt does not stop the others.
+def parts_of_prompts(unread: Sequence[int], most: int = PROMPT_ROWS) -> list[int | None]:
+    """For each text of a forward how many of its unread rows it reads, or None where it reads the rest and decodes. A text by
+    itself reads all. Several share `most` rows (0: any number), so that a long prompt does not stop the others: half of them
+    go to the text that came first, the rest to the shortest prompts, which so do not wait for the long ones.
 
-    >>> parts_of_prompts([0, 200, 900, 30]), parts_of_prompts([900, 30])
-    ([None, None, 56, 0], [None, None])
+    >>> parts_of_prompts([0, 200, 900, 30], 256), parts_of_prompts([0, 900], 0), parts_of_prompts([900], 256)
+    ([None, None, 26, None], [None, None], [None])
     """
-    left: float = PROMPT_ROWS if 0 in unread else math.inf
-    found: list[int | None] = []
-    for rows in unread:
-        found.append(None if rows <= left else int(left))
-        left -= min(rows, left)
-    return found
+    if not most or len(unread) == 1:
+        return [None for _ in unread]
+    shortest = sorted(range(len(unread)), key=unread.__getitem__)
+    first = next((index for index, rows in enumerate(unread) if rows), 0)
+    parts, left = [0 for _ in unread], most
+    for index, share in [(first, -(-most // 2)), *((index, most) for index in shortest)]:
+        rows = min(unread[index] - parts[index], share, left)
+        parts[index] += rows
+        left -= rows
+    return [None if part == rows else part for part, rows in zip(parts, unread, strict=True)]
 
 
 class Ensemble:

@@ -17,8 +17,8 @@ import numpy as np
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintCursor, ConstraintError
 from decoding.engine.draft import ROOT, Draft
-from decoding.engine.ensemble import Ensemble, parts_of_prompts
-from decoding.engine.method import Context, Method
+from decoding.engine.ensemble import PROMPT_ROWS, Ensemble, parts_of_prompts
+from decoding.engine.method import Context, HeadPass, Method, run_together
 from decoding.engine.recall import Recall
 from decoding.engine.records.rounds import FinishReason, Round
 from decoding.engine.records.row_costs import RowCosts
@@ -69,13 +69,20 @@ def decode(
                     yield outcome
 
 
-def advance(target: AnyTarget, live: Sequence["Decoding"]) -> Iterator[Round | Exception | None]:
+def advance(
+    target: AnyTarget, live: Sequence["Decoding"], prompt_rows: int = PROMPT_ROWS
+) -> Iterator[Round | Exception | None]:
     """Run one round for sequences of one target, in one forward. Yields each one's record, in order, or the exception that it
-    alone raised; such a sequence must then be dropped. None: it has read a part of its prompt."""
+    alone raised; such a sequence must then be dropped. None: it has read a part of its prompt (see `parts_of_prompts`)."""
     most = max(LEAST_DRAFT, DRAFT_ROWS // max(len(live), 1))
-    parts = parts_of_prompts([one.unread for one in live])
+    parts = parts_of_prompts([one.unread for one in live], prompt_rows)
+    start = perf_counter()
+    passes = [_attempt(one.head_pass) if part is None else None for one, part in zip(live, parts, strict=True)]
+    run_together([each for each in passes if each and not isinstance(each, Exception)])
+    pass_ms = 1e3 * (perf_counter() - start)
     drafts = [
-        _attempt(partial(one.propose, most)) if part is None else part for one, part in zip(live, parts, strict=True)
+        _attempt(partial(one.propose, most, pass_ms if own else 0.0)) if part is None else part
+        for one, part, own in zip(live, parts, passes, strict=True)
     ]
     shares = [one.work(draft) for one, draft in zip(live, drafts, strict=True)]
     work = [each for share in shares for each in share]
@@ -118,20 +125,9 @@ class Decoding:
             self._cursors[ROOT] = ConstraintCursor.start(request.constraint, request.stop)
         self._rounds = 0
         self._draft_ms = 0.0
-        context = Context(
-            request.sampler,
-            target.embedding,
-            target.lm_head,
-            request.recall,
-            request.identity,
-            self._cursor,
-            target.mask_tokens,
-            target.mask_pairs,
-            target.runtime,
-            self.prompts,
-            request.row_costs,
+        self._context = Context.beside(
+            target, request.sampler, request.recall, request.identity, self._cursor, self.prompts, request.row_costs
         )
-        request.method.begin(request.prompt, self._sequences.hidden, context)
 
     @property
     def prompts(self) -> int:
@@ -140,24 +136,30 @@ class Decoding:
 
     @property
     def unread(self) -> int:
-        """Rows of the prompts that can be read beforehand. None for methods that want the states of a prompt at once."""
-        return 0 if self._request.method.taps else self._sequences.unread
+        """Rows of the prompts that can be read beforehand."""
+        return self._sequences.unread
 
     def have_read(self) -> None:
         """Keep what the forward has read of the prompts."""
         self._sequences.keep_part()
 
-    def propose(self, most: int) -> Draft:
+    def head_pass(self) -> HeadPass | None:
+        """What the method's next draft computes of a head."""
+        return self._request.method.head_pass(self._tokens, self.room - 1) if self._rounds else None
+
+    def propose(self, most: int, pass_ms: float) -> Draft:
         """The method's draft of `most` nodes, without those that cannot become text: too deep, after a stop token, or forbidden
-        (`context` nodes may be forbidden).
+        (`context` nodes may be forbidden). pass_ms: what its head's pass has taken, with those of others.
         """
-        start = perf_counter()
         method = self._request.method
+        if self._rounds == 0:  # with the states of all that was cached or read in parts
+            method.begin(self._request.prompt, self._sequences.hidden, self._context)
+        start = perf_counter()
         unseen = bool(method.taps) and self._rounds == 0  # its hidden states arrive with the first forward
         propose = method.propose_unseen if unseen else method.propose
         draft = propose(self._tokens, self.room - 1)
         draft = self._prune(draft if len(draft) <= most else draft.first(most))
-        self._draft_ms = 1e3 * (perf_counter() - start)
+        self._draft_ms = pass_ms + 1e3 * (perf_counter() - start)
         return draft
 
     def work(self, draft: Draft | Exception | int) -> list[Work[Any]]:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
@@ -37,6 +37,40 @@ class Context:
     prompts: int = 1  # behind which each node of a draft is scored, see `Ensemble`
     row_costs: RowCosts | None = None  # what this machine takes for a forward; None: not measured
 
+    @classmethod
+    def beside(
+        cls,
+        target: AnyTarget,
+        sampler: Sampler,
+        recall: Recall,
+        identity: "Callable[[], TargetIdentity] | None",
+        cursor: Callable[[], ConstraintCursor | None],
+        prompts: int,
+        row_costs: RowCosts | None,
+    ) -> Self:
+        """The context of a text that this target decodes."""
+        vocabulary, masks = (target.embedding, target.lm_head), (target.mask_tokens, target.mask_pairs)
+        return cls(sampler, *vocabulary, recall, identity, cursor, *masks, target.runtime, prompts, row_costs)
+
+
+class HeadPass(Protocol):
+    """One text's part in a forward of a draft head. Those with the same key are computed together."""
+
+    @property
+    def key(self) -> object: ...
+
+    def run(self, passes: Sequence[Any]) -> None:
+        """Compute the passes, of which this is the first, in one forward; each keeps what is its own."""
+
+
+def run_together(passes: Sequence[HeadPass]) -> None:
+    """One forward of each head for all passes of it."""
+    groups: dict[int, list[HeadPass]] = {}
+    for each in passes:
+        groups.setdefault(id(each.key), []).append(each)
+    for group in groups.values():
+        group[0].run(group)
+
 
 class Method(ABC):
     """The base of all methods. One instance drafts for one sequence at a time."""
@@ -52,9 +86,9 @@ class Method(ABC):
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         """Forget everything; a new sequence starts with `prompt`.
 
-        `hidden` [cached, taps, hidden]: states of the prompt's first tokens, as far as the prefix cache has them. The
-        states of the rest come with the first `observe`. So the first round, after a cold start or a cache hit alike,
-        calls `propose_unseen` instead of `propose` for a method with taps.
+        `hidden` [cached, taps, hidden]: states of the prompt's first tokens, as far as the prefix cache has them or earlier
+        forwards have read them. The states of the rest come with the first `observe`. So the first round, after a cold start
+        or a cache hit alike, calls `propose_unseen` instead of `propose` for a method with taps.
         """
 
     @abstractmethod
@@ -64,6 +98,12 @@ class Method(ABC):
     def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:
         """Like `propose`, for a method with taps that has not seen the states of `tokens` yet. By default it drafts nothing."""
         return Draft()
+
+    def head_pass(self, tokens: Sequence[int], room: int) -> HeadPass | None:
+        """What the next `propose` with these arguments computes of a head, so that several texts share a forward of it; None
+        where there is nothing to share. It may be called or not.
+        """
+        return None
 
     @abstractmethod
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:

@@ -12,6 +12,7 @@ from threading import Condition
 from time import perf_counter
 from typing import TypeVar
 
+from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.engine.loop import Decoding, Request, advance
 from decoding.engine.records.rounds import Round
 from decoding.engine.target import AnyTarget
@@ -32,10 +33,15 @@ class _Asked:
 class Batcher:
     """Owns a target: everything that touches it runs on one thread of its own. There may be many callers; `model_queue`
     decides how many sequences are decoded at once.
+
+    prompt_rows: of newcomers' prompts in a forward that texts under way wait for; 0: prompts are read whole. Raises ValueError
+    for fewer.
     """
 
-    def __init__(self, target: AnyTarget) -> None:
-        self._target = target
+    def __init__(self, target: AnyTarget, prompt_rows: int = PROMPT_ROWS) -> None:
+        if prompt_rows < 0:
+            raise ValueError(f"prompt_rows must be 0 (prompts are read whole) or more, not {prompt_rows}")
+        self._target, self._prompt_rows = target, prompt_rows
         self._has_kernels = target.runtime == "kernels"  # which heads on torch must not disturb
         self._thread = ThreadPoolExecutor(1, "decoder")
         self._changed = Condition()
@@ -99,7 +105,7 @@ class Batcher:
         try:
             if self._has_kernels:
                 hold_torch_to_one_thread()
-            outcomes = advance(self._target, [one for asked in served for one in asked.live])
+            outcomes = advance(self._target, [one for asked in served for one in asked.live], self._prompt_rows)
             found = [list(islice(outcomes, len(asked.live))) for asked in served]
         except Exception as error:  # the forward itself failed, and so did everyone's round
             found = [[error] for _ in served]

@@ -13,8 +13,10 @@ from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.quantised.scheme import scheme_of
 from decoding.checkpoints.resolve import base_sha256, load_config, read_weights, resolve, weight_files
 from decoding.checkpoints.target_identity import TargetIdentity, adapter_sha256, target_identity
+from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.engine.target import AnyTarget
 from decoding.errors import UnsupportedModel
+from decoding.serving.batcher import Batcher
 from decoding.serving.processes import leader_here, processes_here
 from decoding.serving.text_decoder import TextDecoder
 from decoding.targets.own_thread import in_own_thread
@@ -41,6 +43,7 @@ def load_text_decoder(
     any_base: bool = False,
     prefix_cache_mb: int = 1024,
     keep_prompts: bool = False,
+    prompt_rows: int = PROMPT_ROWS,
     progress: Progress = on_stderr,
 ) -> TextDecoder:
     """Fetch (once) and load a model.
@@ -51,9 +54,9 @@ def load_text_decoder(
     device "auto" is CUDA if available. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
     weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even if it was
     trained on another model. prefix_cache_mb 0 turns the prefix cache off. keep_prompts: on our own
-    kernels, keep the keys and values of prompts on disk, and use those that are there.
+    kernels, keep the keys and values of prompts on disk, and use those that are there. prompt_rows: see `Batcher`.
     Under torchrun (`decoding.serving.processes`), all processes compute the model together, each with a part of it.
-    Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype.
+    Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype or fewer rows than 0.
     """
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
     path, cache_bytes = resolve(name, progress), prefix_cache_mb << 20
@@ -61,7 +64,8 @@ def load_text_decoder(
         progress(told, 0, 0)
     merged = in_own_thread(lambda: chosen_adapter(name, path, adapter, any_base))
     running = in_own_thread(lambda: _target(path, weights, where, target, merged, cache_bytes, keep_prompts, progress))
-    return TextDecoder(running, Tokenizer(path), name, merged, cache(partial(_identity, path, merged)))
+    identity, batcher = cache(partial(_identity, path, merged)), Batcher(running, prompt_rows)
+    return TextDecoder(running, Tokenizer(path), name, merged, identity, batcher)
 
 
 def memory_needed(path: Path, dtype: Dtype, processes: int = 1) -> str | None:

@@ -36,7 +36,7 @@ class Layer(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a layer is fed. Row i goes to slot `slots[i]` of the pages and sees the `before` first ones and `own[i]`."""
+    """What a layer is fed: rows of one text, or of several, one text after the other. Row i goes to `slots[i]` of its pages."""
 
     fed: int
     inputs: int  # fp32 [fed, parts * inputs of qkv]
@@ -44,14 +44,27 @@ class Rows(NamedTuple):
     cos: int  # fp32 [fed, dim / 2]
     sin: int
     slots: int  # int32 [fed]
+    pages: int  # int64 [fed]: address of its text's list of pages
+    texts: int  # int64 [text_count, fields of `Text`]
+    text_count: int
+    scratch: int  # see `layer_scratch`
+    score_stride: int  # bytes, for the longest text
+
+
+class Text(NamedTuple):
+    """A text's part in the rows. Each row sees the `before` first slots, and of the text's own rows those of `own`."""
+
+    row: int  # the first of them
+    rows: int
     pages: int  # int64: addresses of the pages
     before: int
     first: int  # rows of `own` and `counts` that precede the first
-    own: int  # int32 [first + fed, ...]: the rows that each sees, ascending, counted from `before` on; 0: a chain
+    own: int  # int32 [first + rows, ...]: the rows that each sees, ascending, counted from `before` on; 0: a chain
     own_stride: int  # bytes
-    counts: int  # int32 [first + fed]: how many those are
-    scratch: int  # see `layer_scratch`
-    score_stride: int  # bytes
+    counts: int  # int32 [first + rows]: how many those are
+
+
+TEXT = len(Text._fields)
 
 
 @kernel
@@ -86,9 +99,20 @@ def _rows_of(table):  # type: ignore[no-untyped-def]
         get_long(table, 8),
         get_long(table, 9),
         get_long(table, 10),
-        get_long(table, 11),
-        get_long(table, 12),
-        get_long(table, 13),
+    )
+
+
+@kernel
+def _text_of(table):  # type: ignore[no-untyped-def]
+    return Text(
+        get_long(table, 0),
+        get_long(table, 1),
+        get_long(table, 2),
+        get_long(table, 3),
+        get_long(table, 4),
+        get_long(table, 5),
+        get_long(table, 6),
+        get_long(table, 7),
     )
 
 
@@ -121,8 +145,10 @@ def layer_rows(layer_table, rows_table):  # type: ignore[no-untyped-def]
         for head in range(layer.heads):
             _position(layer, rows, 0, row, mine + 4 * head * layer.dim, factor)
         _remember(layer, rows, row, mine + 4 * queries)
-    for kv_head in range(layer.kv_heads):
-        _attend(layer, rows, kv_head, qkv, width, mixed, rest)
+    for index in range(rows.text_count):
+        text = _text_of(rows.texts + 8 * TEXT * index)
+        for kv_head in range(layer.kv_heads):
+            _attend(layer, rows, text, kv_head, qkv, width, mixed, rest)
     linear(layer.output, 0, hidden, mixed, 4 * queries, rows.fed, rows.x, 4 * hidden, True, rest)
     inner, pair = layer.down.inputs, 8 * layer.down.inputs
     linear(layer.gates, 0, 2 * inner, rows.x, 4 * hidden, rows.fed, mixed, pair, False, rest)
@@ -146,7 +172,7 @@ def _position(layer, rows, kind, row, head, factor):  # type: ignore[no-untyped-
 def _remember(layer, rows, row, keys):  # type: ignore[no-untyped-def]
     """A row's keys, which values follow, into its slot."""
     slot, dim = get_int(rows.slots, row), layer.dim
-    page, at = get_long(rows.pages, slot // PAGE) + layer.plane, slot % PAGE
+    page, at = get_long(get_long(rows.pages, row), slot // PAGE) + layer.plane, slot % PAGE
     for head in range(layer.kv_heads):
         plane, key = page + 8 * head * PAGE * dim, keys + 4 * head * dim
         _position(layer, rows, 1, row, key, _ONE)
@@ -156,41 +182,43 @@ def _remember(layer, rows, row, keys):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _attend(layer, rows, kv_head, qkv, width, out, scratch):  # type: ignore[no-untyped-def]
-    """Attention of the query heads that share a head of keys, for all rows."""
+def _attend(layer, rows, text, kv_head, qkv, width, out, scratch):  # type: ignore[no-untyped-def]
+    """Attention of the query heads that share a head of keys, for all rows of a text."""
     group = layer.heads // layer.kv_heads
-    some, stop = group * layer.dim, rows.first + rows.fed
-    queries, mixed = scratch, scratch + 4 * rows.fed * some
-    sums = mixed + 4 * rows.fed * some
-    scores = sums + 4 * (rows.fed * group + stop + BLOCK)
+    some, stop = group * layer.dim, text.first + text.rows
+    queries, mixed = scratch, scratch + 4 * text.rows * some
+    sums = mixed + 4 * text.rows * some
+    scores = sums + 4 * (text.rows * group + stop + BLOCK)
     plane = layer.plane + 8 * kv_head * PAGE * layer.dim
-    for row in range(rows.fed):
-        copy(qkv + 4 * (row * width + kv_head * some), some, queries + 4 * row * some)
+    for row in range(text.rows):
+        copy(qkv + 4 * ((text.row + row) * width + kv_head * some), some, queries + 4 * row * some)
     attend(
         queries,
         group,
         layer.dim,
-        rows.pages,
+        text.pages,
         plane,
-        rows.before,
-        rows.first,
+        text.before,
+        text.first,
         stop,
-        rows.own,
-        rows.own_stride,
-        rows.counts,
+        text.own,
+        text.own_stride,
+        text.counts,
         scores,
         rows.score_stride,
         sums,
         mixed,
     )
-    for row in range(rows.fed):
-        copy(mixed + 4 * row * some, some, out + 4 * (row * layer.heads * layer.dim + kv_head * some))
+    for row in range(text.rows):
+        place = (text.row + row) * layer.heads * layer.dim + kv_head * some
+        copy(mixed + 4 * row * some, some, out + 4 * place)
 
 
-def layer_scratch(layer: Layer, rows: int, own_rows: int, score_stride: int) -> int:
-    """Bytes that the kernels need for so many rows, which see at most `own_rows` beside what went before."""
+def layer_scratch(layer: Layer, rows: int, text_rows: int, own_rows: int, score_stride: int) -> int:
+    """Bytes that the kernels need for so many rows, of which no text has more than `text_rows`; those see at most `own_rows`
+    beside what went before."""
     queries, width = layer.heads * layer.dim, (layer.heads + 2 * layer.kv_heads) * layer.dim
-    inner, outputs = layer.down.inputs, rows * layer.heads // layer.kv_heads
+    inner, outputs = layer.down.inputs, text_rows * layer.heads // layer.kv_heads
     attention = 4 * (2 * outputs * layer.dim + outputs + own_rows + BLOCK) + outputs * score_stride
     widest = max(layer.qkv.inputs, layer.output.inputs, layer.gates.inputs, inner)
     return 4 * rows * (width + max(queries, 2 * inner)) + max(attention, linear_scratch(rows, widest)) + BLOCK

@@ -24,7 +24,7 @@ class Round:
         int, ...
     ]  # their tokens, then the target's own (the bonus); cut at a stop token or the length limit
     forced: tuple[int, ...]  # tokens that the constraint added after them without a forward
-    draft_ms: float
+    draft_ms: float  # with the pass of a head that several texts shared, not divided by them
     target_ms: float  # of the shared forward, not divided by the batch
     verify_ms: float
     finish: FinishReason | None = None  # set on a sequence's last round

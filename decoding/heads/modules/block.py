@@ -6,6 +6,7 @@ once per committed token. Attention inside the block is full (DFlash) or causal 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +15,30 @@ from torch.nn import functional
 
 from decoding.heads.head import Head, HeadConfig
 from decoding.heads.modules.last_state import LastState
-from decoding.heads.modules.layer import LAYER_SIZES, DecoderLayer, KeysValues, LayerShape, RmsNorm
+from decoding.heads.modules.layer import LAYER_SIZES, DecoderLayer, KeysValues, LayerShape, RmsNorm, TextRows
+
+
+@dataclass(frozen=True, slots=True)
+class TextBlock:
+    """A block behind a text of its own, all of whose tokens are in its context.
+
+    known [count], masks, context: as in `BlockHead.forward`. last [1, taps, hidden]: tapped states of the text's last token, or
+    zeros.
+    """
+
+    known: Tensor
+    masks: int
+    context: Sequence[KeysValues]
+    last: Tensor
+
+    def __len__(self) -> int:
+        return len(self.known) + self.masks
+
+    @property
+    def positions(self) -> Tensor:
+        """[rows]."""
+        first = self.context[0][0].shape[1]
+        return torch.arange(first, first + len(self), device=self.known.device)
 
 
 class BlockHead(Head):
@@ -85,9 +109,7 @@ class BlockHead(Head):
         the token before each block; None if there is none.
         """
         count = known.shape[1]
-        token = self.size("mask_token")
-        mask = self.mask if token is None else embedding[token]
-        x = torch.cat([functional.embedding(known, embedding), mask.expand(len(known), masks, -1)], 1)
+        x = self._embedded(known, masks, embedding)
         if self.carry is not None and last is not None:
             x = x + self.carry(self.features(last))[:, None]
         block_positions = positions[:, None] + torch.arange(count + masks, device=known.device)
@@ -98,6 +120,34 @@ class BlockHead(Head):
         if self.skip is not None and last is not None:
             states = states + self.skip(last[:, -1], count - 1, states.shape[1])
         return states
+
+    def of_texts(self, blocks: Sequence[TextBlock], embedding: Tensor) -> list[Tensor]:
+        """`forward` for blocks behind different texts, in one pass over all their rows: states [guesses, hidden] of each."""
+        x = torch.cat([self._embedded(block.known[None], block.masks, embedding)[0] for block in blocks])
+        lasts, sizes = torch.cat([block.last for block in blocks]), [len(block) for block in blocks]
+        if self.carry is not None:
+            carried = self.carry(self.features(lasts))
+            x = x + torch.cat([adds.expand(size, -1) for adds, size in zip(carried, sizes, strict=True)])
+        positions = torch.cat([block.positions for block in blocks])
+        seen = [self._visible(1, len(block), block.context[0][0].shape[1], None, x.device) for block in blocks]
+        visible = [None if each is None else each[0] for each in seen]
+        for index, layer in enumerate(self._layers):
+            texts = TextRows(sizes, [[block.context[index]] for block in blocks], visible)
+            x, _ = layer(x, positions, texts, None)
+        firsts = [len(block.known) - 1 for block in blocks]
+        states = [
+            rows[first + 1 - self.shift :] for rows, first in zip(torch.split(self.norm(x), sizes), firsts, strict=True)
+        ]
+        if self.skip is not None:
+            parts = zip(states, lasts.unbind(), firsts, strict=True)
+            states = [rows + self.skip(last[None, -1], first, len(rows))[0] for rows, last, first in parts]
+        return states
+
+    def _embedded(self, known: Tensor, masks: int, embedding: Tensor) -> Tensor:
+        """[blocks, known + masks, hidden]."""
+        token = self.size("mask_token")
+        mask = self.mask if token is None else embedding[token]
+        return torch.cat([functional.embedding(known, embedding), mask.expand(len(known), masks, -1)], 1)
 
     @property
     def _layers(self) -> list[DecoderLayer]:

@@ -59,6 +59,25 @@ class RmsNorm(nn.RMSNorm):
         return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
+@dataclass(frozen=True, slots=True)
+class TextRows:
+    """What the rows of several texts see, which stand one text after the other: those of their own text.
+
+    sizes: rows of each text. known, visible: each text's, as in `Attention.forward` for one.
+    """
+
+    sizes: Sequence[int]
+    known: Sequence[Sequence[KeysValues]]
+    visible: Sequence[Tensor | None]
+
+    def attend(self, queries: Tensor, own: KeysValues) -> Tensor:
+        """Attention of all rows, [heads, rows, dim] like the queries."""
+        sizes = list(self.sizes)
+        pairs = zip(*(torch.split(part, sizes, -2) for part in own), strict=True)
+        texts = zip(torch.split(queries, sizes, -2), self.known, pairs, self.visible, strict=True)
+        return torch.cat([attend_all(*text) for text in texts], -2)
+
+
 class Attention(nn.Module):
     """Grouped-query attention with rotary positions."""
 
@@ -81,18 +100,22 @@ class Attention(nn.Module):
         return self._rotated(keys, positions), values
 
     def forward(
-        self, x: Tensor, positions: Tensor, known: Sequence[KeysValues], visible: Tensor | None
+        self, x: Tensor, positions: Tensor, known: Sequence[KeysValues] | TextRows, visible: Tensor | None
     ) -> tuple[Tensor, KeysValues]:
         """(mixed [..., rows, width], the rows' own keys and values).
 
         x [..., rows, inputs]; positions [..., rows]. known: keys and values [kv_heads, rows, head_dim] that precede the rows'
-        own, in order. visible [..., rows, known + rows]: what each row sees; None: everything.
+        own, in order; or what rows [rows, inputs] of several texts see. visible [..., rows, known + rows]: what each row sees;
+        None: everything.
         """
         own = self.keys_values(x, positions)
         queries = self._split(self.q_proj(x))
         queries = self._rotated(self.q_norm(queries) if self._shape.qk_norm else queries, positions)
-        attend = attend_shared if known and x.dim() > 2 else attend_all
-        out = attend(queries, known, own, visible)
+        if isinstance(known, TextRows):
+            out = known.attend(queries, own)
+        else:
+            attend = attend_shared if known and x.dim() > 2 else attend_all
+            out = attend(queries, known, own, visible)
         mixed: Tensor = self.o_proj(out.transpose(-3, -2).flatten(-2))
         return mixed, own
 
@@ -169,7 +192,7 @@ class DecoderLayer(nn.Module):
         self.mlp = GatedMlp(shape.width, shape.intermediate)
 
     def forward(
-        self, x: Tensor, positions: Tensor, known: Sequence[KeysValues], visible: Tensor | None
+        self, x: Tensor, positions: Tensor, known: Sequence[KeysValues] | TextRows, visible: Tensor | None
     ) -> tuple[Tensor, KeysValues]:
         """Like `Attention.forward`, but returns the layer's output [rows, width] instead of attention's."""
         normed = x if self.input_layernorm is None else self.input_layernorm(x)

@@ -8,7 +8,7 @@ from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.method import Context
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.target import Array
-from decoding.heads.on_kernels.layers import ROWS, HeadLayers, Seen
+from decoding.heads.on_kernels.layers import ROWS, Fed, HeadLayers, Seen
 from decoding.heads.on_kernels.vocabulary import KernelVocabulary, PackedRows
 from decoding.heads.on_kernels.weights import HeadWeights, Placed, Workspace, padded_rows, silu
 from decoding.targets.int8.buffers import Longs, address
@@ -20,7 +20,8 @@ class KernelBlock:
     """One text's block head. See `decoding.methods.drafting.head_runtimes.BlockRuntime`."""
 
     def __init__(self, weights: HeadWeights, context: Context, frequent: Sequence[int], prompt: Sequence[int]) -> None:
-        self._weights, self._space, sizes = weights, Workspace(), weights.sizes
+        self.head = self._weights = weights
+        self._space, sizes = Workspace(), weights.sizes
         self._embedding, self.count = np.asarray(context.embedding), 0
         self._vocabulary = KernelVocabulary.for_prompt(context, frequent, prompt, self._space)
         norms = [f"layers.{index}.input_norm" for index in range(sizes["layers"])]
@@ -28,51 +29,77 @@ class KernelBlock:
         token, self._mask = sizes["mask_token"], weights.arrays.get("mask")
         if token is not None:
             self._mask = padded_rows(self._embedding[token])
-        self._carried: Floats | None = None  # what the last token's features add to every position [1, width]
-        self._last: Floats | None = None  # its last tapped state [1, width]
+        self._unread: Floats | None = None  # the newest states [new, taps, width], which the next pass takes in
+        self._carried = np.zeros(weights.width, np.float32)  # what the last token's features add to every position
+        self._last = np.zeros(weights.width, np.float32)  # its last tapped state
 
     def append(self, hidden: Array) -> None:
-        """The next tokens' tapped states [new, taps, hidden]."""
-        states = padded_rows(hidden)
-        for first in range(0, len(states), ROWS):
-            some = states[first : first + ROWS]
-            fused = self._space.linear(self._weights.matrix("fc"), some)
-            self._layers.context(fused, self.count, "hidden_norm")
-            self.count += len(some)
-            self._last = some[-1:, -1].copy()
-            if self._weights.sizes["carry"]:
-                self._carried = self._space.linear(self._weights.matrix("carry", "hidden_norm"), fused[-1:])
+        if new := len(hidden):
+            parts = [*([] if self._unread is None else [self._unread]), padded_rows(hidden)]
+            self._unread, self.count = np.concatenate(parts), self.count + new
 
     def states(self, known: Sequence[int], masks: int) -> Floats:
-        """[guesses, width] of the positions after `known`, the tokens from position `count` on."""
-        weights, sizes, count = self._weights, self._weights.sizes, len(known)
-        x = np.empty((count + masks, weights.width), np.float32)
-        x[:count], x[count:] = padded_rows(self._embedding[list(known)]), self._mask
-        if self._carried is not None:
-            x += self._carried
-        seen = Seen.chain(len(x)) if sizes["causal"] else Seen.block(len(x))
-        positions = np.arange(self.count, self.count + len(x))
-        states = weights.normed(self._layers.run(x, None, positions, self.count, seen), "norm")
-        states = states[count - bool(sizes["shift"]) :]
-        if sizes["skip_places"] and self._last is not None:
-            states[:, : weights.hidden] += self._skipped(count - 1, len(states))
-        return states
+        return self.together([(self, known, masks)])[0]
+
+    def together(self, blocks: "Sequence[tuple[KernelBlock, Sequence[int], int]]") -> list[Floats]:
+        texts = [text for text, _, _ in blocks]
+        self._read(texts)
+        x = np.concatenate([text._block(known, masks) for text, known, masks in blocks])
+        fed = [text._fed(len(known) + masks) for text, known, masks in blocks]
+        positions = np.concatenate([each.slots for each in fed])
+        states = self._weights.normed(self._layers.run_together(x, None, positions, fed), "norm")
+        ends = np.cumsum([each.rows for each in fed])
+        skipped = [len(known) - bool(self._weights.sizes["shift"]) for _, known, _ in blocks]
+        found = [part[first:] for part, first in zip(np.split(states, ends[:-1]), skipped, strict=True)]
+        if self._weights.sizes["skip_places"]:
+            self._add_shortcuts(texts, found, [len(known) - 1 for _, known, _ in blocks])
+        return found
 
     def best(self, states: Floats, position: int, count: int) -> tuple[Longs, Floats]:
-        """The best `count` tokens and their log-probabilities; row i guesses `position + i`."""
         return self._vocabulary.best(states, position, count)
 
-    def _skipped(self, first: int, count: int) -> Floats:
-        """See `decoding.heads.modules.last_state`: [count, hidden] for positions from `first` on."""
-        assert self._last is not None
-        arrays, places, last = self._weights.arrays, self._weights.sizes["skip_places"], self._last
-        inner = silu(self._space.linear(self._weights.matrix("skip_down"), last)[0])
-        inner = inner[: places * arrays["skip_up"].shape[2]].reshape(places, -1)
+    def _read(self, texts: "Sequence[KernelBlock]") -> None:
+        """Take in the newest states of texts, up to `ROWS` of each at a time."""
+        matrix, carries = self._weights.matrix, self._weights.sizes["carry"]
+        while new := [text for text in texts if text._unread is not None]:
+            parts = [text._next() for text in new]
+            fused = self._space.linear(matrix("fc"), np.concatenate([states for states, _ in parts]))
+            self._layers.context(fused, [fed for _, fed in parts], "hidden_norm")
+            newest = fused[np.cumsum([fed.rows for _, fed in parts]) - 1]
+            carried = self._space.linear(matrix("carry", "hidden_norm"), newest) if carries else np.zeros_like(newest)
+            for text, (states, _), adds in zip(new, parts, carried, strict=True):
+                text._last, text._carried = states[-1, -1].copy(), adds
+
+    def _next(self) -> tuple[Floats, Fed]:
+        """The next states that are taken in, and where they go."""
+        assert self._unread is not None
+        some, rest = self._unread[:ROWS], self._unread[ROWS:]
+        self._unread = rest if len(rest) else None
+        return some, Fed(self._layers, len(some), self.count - len(rest) - len(some), Seen.chain(len(some)))
+
+    def _block(self, known: Sequence[int], masks: int) -> Floats:
+        """The rows [known + masks, width] before the layers."""
+        count = len(known)
+        x = np.empty((count + masks, self._weights.width), np.float32)
+        x[:count], x[count:] = padded_rows(self._embedding[list(known)]), self._mask
+        x += self._carried
+        return x
+
+    def _fed(self, rows: int) -> Fed:
+        seen = Seen.chain(rows) if self._weights.sizes["causal"] else Seen.block(rows)
+        return Fed(self._layers, rows, self.count, seen)
+
+    def _add_shortcuts(self, texts: "Sequence[KernelBlock]", states: Sequence[Floats], firsts: Sequence[int]) -> None:
+        """Add `decoding.heads.modules.last_state` to the states of each text, whose first stands at that place."""
+        arrays, places = self._weights.arrays, self._weights.sizes["skip_places"]
+        lasts, up = np.stack([text._last for text in texts]), arrays["skip_up"]
+        inner = silu(self._space.linear(self._weights.matrix("skip_down"), lasts))
+        inner = inner[:, : places * up.shape[2]].reshape(len(texts), places, -1)
         # Not by numpy's BLAS, whose threads keep a processor busy for 100 ms after each product.
-        corrections: Floats = np.einsum("pwr,pr->pw", arrays["skip_up"], inner)
-        wanted = np.minimum(np.arange(first, first + count), places - 1)
-        out: Floats = arrays["skip_gain"][wanted] * last[:, : self._weights.hidden] + corrections[wanted]
-        return out
+        corrections = np.einsum("pwr,tpr->tpw", up, inner)
+        for rows, last, correction, first in zip(states, lasts, corrections, firsts, strict=True):
+            wanted, hidden = np.minimum(np.arange(first, first + len(rows)), places - 1), self._weights.hidden
+            rows[:, :hidden] += arrays["skip_gain"][wanted] * last[:hidden] + correction[wanted]
 
 
 class KernelPaths(KernelBlock):

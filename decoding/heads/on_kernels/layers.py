@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from decoding.heads.on_kernels.weights import HeadWeights, Workspace
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.pages import Pages
-from kernels.cpu.head_layer import Layer, Rows, layer_scratch
+from kernels.cpu.head_layer import Layer, Rows, Text, layer_scratch
 from kernels.cpu.job import PAGE
 
 ROWS = 64  # that are fed at once, at most
@@ -46,55 +47,82 @@ class HeadLayers:
         self._space, self._weights = space, weights
         self._layers = [weights.layer(index, norm) for index, norm in enumerate(norms)]
         first = self._layers[0].record
-        self._pages = Pages(len(norms) * first.kv_heads, first.dim)
+        self.pages = Pages(len(norms) * first.kv_heads, first.dim)
         self._run, self._context = compiled("head_layer:layer_rows"), compiled("head_layer:context_rows")
 
-    def context(self, inputs: Floats, start: int, norm: str) -> None:
-        """Add rows that are only seen, at slots and positions from `start` on. inputs [rows, width], which get `norm`."""
-        slots = np.arange(start, start + len(inputs))
+    def context(self, inputs: Floats, fed: Sequence["Fed"], norm: str) -> None:
+        """Add rows that are only seen, at positions like their slots. inputs [rows, width], which get `norm`."""
+        positions = np.concatenate([each.slots for each in fed])
         for index in range(len(self._layers)):
             layer = self._weights.layer(index, norm)
-            self._context(
-                layer.at, self._rows(layer.record, inputs, inputs, slots, slots, start, Seen.chain(len(inputs)))
-            )
+            self._context(layer.at, self._rows(layer.record, inputs, inputs, positions, fed))
 
     def run(self, x: Floats, inputs: Floats | None, positions: Longs, before: int, seen: Seen) -> Floats:
+        """`run_together` for rows of this sequence alone."""
+        return self.run_together(x, inputs, positions, [Fed(self, len(x), before, seen)])
+
+    def run_together(self, x: Floats, inputs: Floats | None, positions: Longs, fed: Sequence["Fed"]) -> Floats:
         """The stream x [rows, width] after all layers, which it is overwritten with.
 
-        inputs: what the first layer's queries, keys and values are projected from; None: the stream. The rows go to slots from
-        `before + seen.first` on, and see the first `before` ones.
+        inputs: what the first layer's queries, keys and values are projected from; None: the stream. fed: which rows are
+        whose, in their order.
         """
-        slots = np.arange(before + seen.first, before + seen.first + len(x))
         for index, layer in enumerate(self._layers):
             given = x if inputs is None or index else inputs
-            self._run(layer.at, self._rows(layer.record, given, x, positions, slots, before, seen))
+            self._run(layer.at, self._rows(layer.record, given, x, positions, fed))
         return x
 
-    def _rows(
-        self, layer: Layer, inputs: Floats, x: Floats, positions: Longs, slots: Longs, before: int, seen: Seen
-    ) -> int:
+    def _rows(self, layer: Layer, inputs: Floats, x: Floats, positions: Longs, fed: Sequence["Fed"]) -> int:
         """Address of the numbers of `Rows`. What they name must outlive the kernel's call, so it is kept here."""
-        count, end = len(x), int(slots[-1]) + 1
-        self._pages.reserve(end)
         assert self._weights.angles is not None
+        for each in fed:
+            each.layers.pages.reserve(each.end)
         cos, sin = self._weights.angles.at(positions)
-        places, score_stride = slots.astype(np.int32), 4 * (-(-end // PAGE) * PAGE + 16)
+        slots = np.concatenate([each.slots for each in fed]).astype(np.int32)
+        pages = np.repeat([address(each.layers.pages.addresses) for each in fed], [each.rows for each in fed])
+        firsts = accumulate((each.rows for each in fed), initial=0)
+        texts = np.array([each.numbers(first) for each, first in zip(fed, firsts, strict=False)], np.int64)
+        score_stride = 4 * (-(-max(each.end for each in fed) // PAGE) * PAGE + 16)
+        most, own = max(each.rows for each in fed), max(each.seen.first + each.rows for each in fed)
         rows = Rows(
-            fed=count,
+            fed=len(x),
             inputs=address(inputs),
             x=address(x),
             cos=address(cos),
             sin=address(sin),
-            slots=address(places),
-            pages=address(self._pages.addresses),
-            before=before,
-            first=seen.first,
-            own=0 if seen.own is None else address(seen.own),
-            own_stride=0 if seen.own is None else seen.own.strides[0],
-            counts=address(seen.counts),
-            scratch=self._space.scratch(layer_scratch(layer, count, seen.first + count, score_stride)),
+            slots=address(slots),
+            pages=address(pages),
+            texts=address(texts),
+            text_count=len(fed),
+            scratch=self._space.scratch(layer_scratch(layer, len(x), most, own, score_stride)),
             score_stride=score_stride,
         )
         table = np.array(rows, np.int64)
-        self._kept = cos, sin, places, inputs, x, seen, table
+        self._kept = cos, sin, slots, pages, texts, inputs, x, fed, table
         return address(table)
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """A sequence's part in what layers are fed: its next rows, which go to slots from `before + seen.first` on and see the
+    first `before` ones."""
+
+    layers: HeadLayers
+    rows: int
+    before: int
+    seen: Seen
+
+    @property
+    def end(self) -> int:
+        return self.before + self.seen.first + self.rows
+
+    @property
+    def slots(self) -> Longs:
+        return np.arange(self.end - self.rows, self.end)
+
+    def numbers(self, row: int) -> Text:
+        """For the kernels. row: its first among all."""
+        own, counts = self.seen.own, self.seen.counts
+        table, stride = (0, 0) if own is None else (address(own), own.strides[0])
+        pages = address(self.layers.pages.addresses)
+        return Text(row, self.rows, pages, self.before, self.seen.first, table, stride, address(counts))

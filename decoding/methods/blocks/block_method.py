@@ -16,7 +16,7 @@ from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadUnavailable, find_head
 from decoding.heads.modules.block import BlockHead
 from decoding.methods.drafting.committed_states import committed_hidden
-from decoding.methods.drafting.head_runtimes import BlockRuntime, States, block_runtime
+from decoding.methods.drafting.head_runtimes import BlockPass, BlockRuntime, States, block_runtime
 from decoding.methods.drafting.trees import Level, levels
 
 
@@ -41,9 +41,10 @@ class BlockMethod(Method):
         self._head = found
         self._masks = (block_size or found.size("block_size")) - 1
         self.taps = found.config.taps
+        self._pass: BlockPass | None = None  # of the next draft, computed with those of other texts
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._drafter, self._cursor = self.runtime(context, prompt), context.cursor
+        self._drafter, self._cursor, self._pass = self.runtime(context, prompt), context.cursor, None
         if hidden is not None:
             self._drafter.append(hidden)
 
@@ -51,17 +52,22 @@ class BlockMethod(Method):
         """What computes the head for one text."""
         return block_runtime(self._head, context, prompt)
 
+    def head_pass(self, tokens: Sequence[int], room: int) -> BlockPass | None:
+        self._pass = BlockPass(self._drafter, tokens[self._drafter.count :], self._masks) if room > 0 else None
+        return self._pass
+
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        if room < 1:
+        if (own := self._pass or self.head_pass(tokens, room)) is None:
             return Draft()
-        states = self._drafter.states(tokens[self._drafter.count :], self._masks)
-        return self.draft(states[:room], tokens, self._cursor())
+        self._pass = None
+        return self.draft(own.states()[:room], tokens, self._cursor())
 
     @abstractmethod
     def draft(self, states: States, tokens: Sequence[int], cursor: ConstraintCursor | None) -> Draft:
         """A draft from the states [depth, hidden] of the positions after `tokens`; `cursor`: the constraint's after them."""
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        self._pass = None
         self._drafter.append(committed_hidden(draft, scores, verdict))
 
     def levels(self, states: States, tokens: Sequence[int], count: int) -> list[Level]:

@@ -12,7 +12,7 @@ from decoding.heads.modules.domino import DominoHead
 from decoding.methods.drafting.chances import Chances
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.expected_tree import Reached
-from decoding.methods.drafting.head_runtimes import PathRuntime, path_runtime
+from decoding.methods.drafting.head_runtimes import BlockPass, PathRuntime, path_runtime
 from decoding.methods.drafting.trees import Level, levels
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class HeadGuesses:
         self._context, self._prompt, self._depths = context, prompt, 0
         self._drafter: PathRuntime | None = None  # made, and given the states, where a round drafts with the head
         self._with, self._without = Chances(WITH_HEAD), Chances(WITHOUT_HEAD)
+        self._pass: BlockPass | None = None  # of the next draft, computed with those of other texts
         self._is_ready = False  # the first round has no states, and says nothing of rounds without the head
         self._unread = [] if hidden is None else [hidden]
 
@@ -90,11 +91,16 @@ class HeadGuesses:
         if self._is_ready:
             (self._with if self.drafted else self._without).saw(agreed, tokens)
 
-    def draft(self, tokens: Sequence[int], count: int) -> None:
-        """Run the head's one pass after `tokens`. count: guesses for each node."""
+    def head_pass(self, tokens: Sequence[int]) -> BlockPass:
+        """What `draft` computes of the head after `tokens`."""
         drafter = self._ready()
-        states = drafter.states(tokens[drafter.count :], self.head.size("block_size") - 1)
-        self._expand, self._depths = drafter.expansion(states, tokens, count), len(states)
+        self._pass = BlockPass(drafter, tokens[drafter.count :], self.head.size("block_size") - 1)
+        return self._pass
+
+    def draft(self, tokens: Sequence[int], count: int) -> None:
+        """Run the head's one pass after `tokens`, if it has not run. count: guesses for each node."""
+        states, self._pass = (self._pass or self.head_pass(tokens)).states(), None
+        self._expand, self._depths = self._ready().expansion(states, tokens, count), len(states)
 
     def _ready(self) -> PathRuntime:
         """The runtime, with all states of the text."""
@@ -115,4 +121,4 @@ class HeadGuesses:
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """Keep the states of what was committed."""
         self._unread.append(committed_hidden(draft, scores, verdict))
-        self._depths, self._is_ready = 0, True
+        self._depths, self._is_ready, self._pass = 0, True, None

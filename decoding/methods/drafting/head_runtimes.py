@@ -5,6 +5,7 @@ tables with a row for each state, best first.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,16 +25,22 @@ States = Any
 
 
 class BlockRuntime(Protocol):
-    """A block head over one text. count: tokens whose hidden states it has."""
+    """A block head over one text. head: the same object for all texts; count: tokens whose hidden states it has."""
+
+    @property
+    def head(self) -> object: ...
 
     @property
     def count(self) -> int: ...
 
     def append(self, hidden: Array) -> None:
-        """Take in the tapped states [new, taps, hidden] of the next tokens."""
+        """The tapped states [new, taps, hidden] of the next tokens, which the next pass takes in."""
 
     def states(self, known: Sequence[int], masks: int) -> States:
         """States [guesses, hidden] of the positions after `known`, the tokens from position `count` on."""
+
+    def together(self, blocks: Sequence[tuple[Any, Sequence[int], int]]) -> list[States]:
+        """`states` of several texts with the same head, in one pass: their runtimes, `known` and `masks`."""
 
     def best(self, states: States, position: int, count: int) -> Guesses:
         """The best `count` tokens for each state; the first of them guesses `position`."""
@@ -49,6 +56,31 @@ class PathRuntime(BlockRuntime, Protocol):
         self, states: States, tokens: Sequence[int], count: int
     ) -> Callable[[int, Sequence[int], Sequence[int]], Guesses]:
         """A function that gives the best `count` tokens below each node of a `Frontier`: depth, tokens, rows."""
+
+
+@dataclass(slots=True)
+class BlockPass:
+    """A text's part in a block head's next pass: a `decoding.engine.method.HeadPass`. masks: of the block."""
+
+    runtime: BlockRuntime
+    known: Sequence[int]
+    masks: int
+    computed: States | None = None
+
+    @property
+    def key(self) -> object:
+        return self.runtime.head
+
+    def run(self, passes: "Sequence[BlockPass]") -> None:
+        blocks = [(each.runtime, each.known, each.masks) for each in passes]
+        for each, states in zip(passes, self.runtime.together(blocks), strict=True):
+            each.computed = states
+
+    def states(self) -> States:
+        """See `BlockRuntime.states`."""
+        if self.computed is None:
+            self.run([self])
+        return self.computed
 
 
 class MedusaRuntime(Protocol):

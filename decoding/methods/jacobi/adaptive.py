@@ -20,6 +20,7 @@ from decoding.heads.head import Head
 from decoding.methods.drafting.chances import Chances, Rate
 from decoding.methods.drafting.expected_tree import Reached, expected_tree
 from decoding.methods.drafting.head_guesses import optional_head
+from decoding.methods.drafting.head_runtimes import BlockPass
 from decoding.methods.drafting.planned import Plan, Prices, planned
 from decoding.methods.drafting.pooled import HEAD, pooled
 from decoding.methods.drafting.trees import Level, admitted, offered
@@ -92,11 +93,19 @@ class Adaptive(Method):
         self._own: set[tuple[int, ...]] = set()  # guesses that masks made, and hardly anyone else
         self._own_rows: list[int] = []  # how many of these, by depth
 
+    def head_pass(self, tokens: Sequence[int], room: int) -> BlockPass | None:
+        self._copied.find(tokens, room)
+        return self._head.head_pass(tokens) if self._head and self._head_pays() else None
+
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         self._copied.find(tokens, room)
-        if self._head and self._head.pays(self._copied.agreed, self._rate.tokens_per_step * self._draft_cost):
+        if self._head and self._head_pays():
             self._head.draft(tokens, offered(self._top_k, self._cursor()))
         return self._grown(tokens, room)
+
+    def _head_pays(self) -> bool:
+        price = self._rate.tokens_per_step * self._draft_cost
+        return self._head is not None and self._head.pays(self._copied.agreed, price)
 
     def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:
         self._copied.find(tokens, room)

@@ -96,6 +96,26 @@ def test_block_heads(hidden: int, length: int, kind: str, sizes: dict[str, Any],
     near_guesses(guesses[1], guesses[0])
 
 
+@pytest.mark.parametrize("sizes", [{}, {"layers": 2}, {"carry": True, "skip_places": 3}, {"causal": True}], ids=str)
+@WIDTHS
+def test_texts_that_share_a_pass_get_what_they_get_alone(hidden: int, sizes: dict[str, Any]) -> None:
+    """To the bit on our kernels. Guards against texts that see another's rows, and against states taken in twice or late."""
+    head, hiddens = head_of("domino", hidden, **sizes), states_of(200, hidden)
+    for context, most in zip(contexts(hidden), (1e-4, 0), strict=True):
+        alone, together = ([head_runtimes.path_runtime(head, context, TEXT) for _ in range(4)] for _ in range(2))
+        for counts in ((0, 3, 130, 100), (1, 0, 2, 4), (70, 3, 0, 1)):  # new tokens of each text in three rounds
+            found, blocks = [], []
+            for index, (mine, shared, new) in enumerate(zip(alone, together, counts, strict=True)):
+                states = hiddens[mine.count : mine.count + new]
+                mine.append(states)
+                shared.append(states)
+                known, masks = TEXT[mine.count :][: 1 + index % 2], 3 + index
+                found.append(mine.states(known, masks))
+                blocks.append((shared, known, masks))
+            for got, want in zip(together[2].together(blocks), found, strict=True):
+                np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=0, atol=most)
+
+
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(0.7, 5)], ids=str)
 @WIDTHS

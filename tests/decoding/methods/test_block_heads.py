@@ -7,7 +7,9 @@ from torch.nn.functional import silu
 from decoding.engine.draft import Draft
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
-from decoding.heads.head import Head, HeadUnavailable, find_head
+from decoding.heads.head import Head, HeadConfig, HeadUnavailable, find_head, new_head
+from decoding.heads.kinds import KINDS
+from decoding.heads.modules.block import BlockHead, TextBlock
 from decoding.heads.modules.last_state import LastState
 from decoding.heads.modules.layer import attend_all, attend_shared
 from decoding.heads.on_torch.block import BlockContext
@@ -17,7 +19,7 @@ from decoding.methods.drafting.likely import LIKELY, LikelyLevels
 from decoding.methods.registry import METHODS, load_method, method_class
 from tests.decoding.models.block_data import HIDDEN, block_head, context_of, states_of, text_of
 from tests.decoding.models.doubles import NoAscent
-from tests.decoding.models.random_heads import Temper, ready_method, small_head
+from tests.decoding.models.random_heads import TAPS, Temper, ready_method, small_head
 from tests.decoding.models.toy import ToyTarget
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -70,6 +72,24 @@ def test_what_blocks_share_is_read_as_if_each_had_its_copy(masked: bool) -> None
     gradients = [torch.autograd.grad(out.square().sum(), queries)[0] for out in ways]
     torch.testing.assert_close(*ways)
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_blocks_of_several_texts_are_computed_as_each_alone(causal: bool) -> None:
+    """The ragged pass against the one of a batch, with all that a block may be given."""
+    torch.manual_seed(6)
+    sizes = {**KINDS["domino"].small, "layers": 2, "causal": causal, "carry": True, "skip_places": 3, "skip_rank": 4}
+    head = new_head(HeadConfig("domino", HIDDEN, 20, TAPS, sizes)).eval().requires_grad_(False)
+    assert isinstance(head, BlockHead) and head.skip is not None
+    torch.nn.init.normal_(head.skip.up)
+    embedding, blocks, want = context_of().embedding, [], []
+    for seed, (count, known, masks) in enumerate([(9, [4], 5), (30, [7, 8, 9], 2), (1, [3], 1)]):
+        hidden, tokens = states_of(count, seed), torch.tensor(known)
+        context = head.context(hidden, torch.arange(count))
+        blocks.append(TextBlock(tokens, masks, context, hidden[-1:]))
+        want += head(tokens[None], torch.tensor([count]), masks, embedding, context, last=hidden[-1:])
+    for got, alone in zip(head.of_texts(blocks, embedding), want, strict=True):
+        torch.testing.assert_close(got, alone)
 
 
 def test_every_place_reads_the_last_state_as_a_medusa_head_does() -> None:

@@ -3,10 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
-from random import Random
 from time import sleep
 from typing import Any
 
@@ -14,15 +10,13 @@ import pytest
 import torch
 
 from decoding.engine.draft import Draft
-from decoding.engine.loop import Decoding, Request, advance, decode
+from decoding.engine.loop import Request, decode
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import PromptTooLong, Scores
 from decoding.methods.registry import load_method
 from decoding.serving.batcher import Batcher
-from decoding.serving.load import load_text_decoder
 from tests.decoding.models.doubles import Blank, Fuzz
-from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.models.toy import ToySequence, ToyTarget
 
 PROMPTS = [tuple(range(1, 4 + index)) for index in range(6)]
@@ -180,109 +174,3 @@ def test_a_forward_that_fails_fails_everybodys_round_and_the_next_call_works() -
         list(batcher.decode([request(0)]))
     target.fails = False
     assert text(batcher.decode([request(0)])) == text(decode(ToyTarget(), [request(0)]))
-
-
-class Wide(ToyTarget):
-    """Notes the rows of each forward, by the length of what each sequence feeds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[list[int]] = []
-
-    def score(self, work: Sequence[tuple[ToySequence, Sequence[int], Draft]]) -> list[Scores]:
-        self.rows.append([len(pending) + len(draft) for _, pending, draft in work])
-        return super().score(work)
-
-
-def long_request(length: int, seed: int, new: int = 30, **more: Any) -> Request:
-    dice = Random(seed)
-    return Request(tuple(dice.randrange(1, 12) for _ in range(length)), Fuzz(seed), new, Sampler(0.7, seed), **more)
-
-
-def test_a_long_newcomer_does_not_stop_the_others() -> None:
-    """A text under way gets its tokens between the parts of a newcomer's prompt; all texts are those that they are alone."""
-    newcomers = [long_request(1000, 1), long_request(700, 2), long_request(40, 3)]
-    alone = [[t for r in decode(ToyTarget(), [one]) for t in r.text_tokens] for one in newcomers]
-    target = Wide()
-    with ExitStack() as opened:
-        live = [Decoding(0, target, long_request(3, 0, new=200), opened)]
-        list(advance(target, live))
-        live += [Decoding(i, target, one, opened) for i, one in enumerate(newcomers, 1)]
-        texts: dict[int, list[int]] = {i: [] for i in range(4)}
-        firsts: dict[int, int] = {}
-        for turn in range(300):
-            live = [one for one in live if one.room > 0]
-            if not live:
-                break
-            for outcome in advance(target, live):
-                assert not isinstance(outcome, Exception)
-                if outcome is not None:
-                    firsts.setdefault(outcome.sequence, turn)
-                    texts[outcome.sequence] += outcome.text_tokens
-                    assert outcome.index or outcome.pending == len(
-                        ([()] + [n.prompt for n in newcomers])[outcome.sequence]
-                    )
-    assert [texts[i] for i in (1, 2, 3)] == alone
-    assert firsts == {0: 0, 1: 3, 2: 6, 3: 6}, "256 rows of prompts in each forward, in order of coming"
-    prompts = [sum(rows) for rows in target.rows[1:7]]
-    assert max(prompts) <= 256 + 4 * (1 + 64), prompts
-
-
-def test_who_comes_alone_reads_the_whole_prompt_at_once() -> None:
-    target = Wide()
-    list(decode(target, [long_request(1000, 1, new=1), long_request(700, 2, new=1)]))
-    assert len(target.rows) == 1 and min(target.rows[0]) >= 700
-
-
-def test_methods_that_want_states_read_the_whole_prompt_at_once() -> None:
-    """They are given the states of every token of the prompt with the first forward."""
-    target = Wide()
-    with ExitStack() as opened:
-        live = [Decoding(0, target, long_request(3, 0), opened)]
-        list(advance(target, live))
-        tapping = replace(long_request(600, 1), method=Tapping(1))
-        live.append(Decoding(1, target, tapping, opened))
-        (_, second) = advance(target, live)
-    assert isinstance(second, Round) and second.pending == 600
-
-
-class Tapping(Fuzz):
-    taps = (1,)
-
-
-class Broad(Fuzz):
-    """Drafts a hundred nodes."""
-
-    def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        return Draft.chain([index % 12 for index in range(min(room, 100))])
-
-
-def test_drafts_shrink_as_the_batch_grows() -> None:
-    """256 nodes are for all; the texts stay what they are."""
-    for count, widest in ((1, 100), (4, 64), (16, 16), (100, 4)):
-        requests = [Request(PROMPTS[0], Broad(0), 150, Sampler(0.7, i)) for i in range(count)]
-        target = Wide()
-        texts: dict[int, list[int]] = {i: [] for i in range(count)}
-        for r in decode(target, requests):
-            texts[r.sequence] += r.text_tokens
-            assert len(r.draft_tokens) <= max(4, 256 // r.batch)
-        assert max(target.rows[1]) == 1 + widest
-        assert texts[0] == [t for r in decode(ToyTarget(), requests[:1]) for t in r.text_tokens]
-
-
-@pytest.mark.parametrize(("dtype", "kind"), [("fp32", "fast"), ("fp32", "hf"), ("int8", "auto")])
-def test_real_targets_read_prompts_in_parts(dtype: str, kind: Any, tmp_path: Path) -> None:
-    path = tiny_checkpoint(tmp_path / "tiny", max_position_embeddings=2048)
-    target = load_text_decoder(str(path), dtype=dtype, device="cpu", target=kind, prefix_cache_mb=0).target
-    newcomer = replace(long_request(700, 1), method=load_method("prompt_lookup"))
-    alone = [token for r in decode(target, [newcomer]) for token in r.text_tokens]
-    with ExitStack() as opened:
-        live = [Decoding(0, target, long_request(3, 0, new=60), opened)]
-        list(advance(target, live))
-        live.append(Decoding(1, target, newcomer, opened))
-        parts, text = 0, list[int]()
-        while live[-1].room > 0:
-            *_, outcome = advance(target, [one for one in live if one.room > 0])
-            parts += outcome is None
-            text += outcome.text_tokens if isinstance(outcome, Round) else ()
-    assert parts == 2 and text == alone and len(text) == 30
