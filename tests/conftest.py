@@ -1,12 +1,18 @@
-"""Triton without a GPU, servers for tests, and the rule that nothing is skipped in silence where all should run."""
+"""Triton without a GPU, a cache folder and servers for tests, and the rule that nothing is skipped in silence where all should
+run."""
 
+import atexit
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from decoding.checkpoints.fetch.cache_folder import cache_root
 from tests.tools.databases.servers import Server, running
 
 if not torch.cuda.is_available():  # said before Triton is imported: its kernels then run on a processor
@@ -14,6 +20,28 @@ if not torch.cuda.is_available():  # said before Triton is imported: its kernels
 
 os.environ.setdefault("SQLAGENT_LOG", "off")  # what tests ask is no entry in anybody's log
 os.environ.setdefault("SQLAGENT_TURNS", "off")  # nor does anybody wait for them
+
+_LINKED = ("models", "downloads", "locks", "kernels")  # what is fetched or compiled once for everybody
+_LINKED_EACH = ("packed",)  # of which only what is there is of use to tests
+
+
+def _own_home() -> None:
+    """Tests have a cache folder of their own, so that nothing of theirs stays in the user's; big files are linked into it. The
+    processes of pytest-xdist inherit it."""
+    user, home = cache_root(), Path(tempfile.mkdtemp(prefix="sqlagent-tests-"))
+    for name in _LINKED:
+        (user / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (home / name).symlink_to(user / name)
+    for name in _LINKED_EACH:
+        (home / name).mkdir()
+        for each in (user / name).glob("*"):
+            (home / name / each.name).symlink_to(each)
+    atexit.register(shutil.rmtree, home, ignore_errors=True)  # which removes links, and not what they lead to
+    os.environ["SQLAGENT_HOME"] = str(home)
+
+
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _own_home()
 
 ALLOWED = os.environ.get("SQLAGENT_ALLOWED_SKIPS")
 """A regular expression of reasons; where it is given, a skip for any other reason is a failure."""

@@ -72,6 +72,13 @@ def test_a_question_arrives_as_it_was_typed(clone: Path, question: str) -> None:
     assert not (clone / "pwned").exists()
 
 
+def test_demo_check_asks_the_set_that_is_named(clone: Path) -> None:
+    (clone / ".venv" / "bin" / "sqlagent").write_text('#!/bin/sh\necho "$3" >&2\n')
+    files = [make(clone, "demo-check", *given).stderr.strip() for given in ((), ("SET=fresh",))]
+    assert files == [f"eval/dialogues/record_shop_questions{name}.jsonl" for name in ("", "_fresh")]
+    assert all((ROOT / file).is_file() for file in files)
+
+
 def test_no_question_and_no_database_leave_the_defaults(clone: Path) -> None:
     """`sqlagent ask` without a question reads stdin, which must be at its end; only make asks the example question there."""
     (clone / ".venv" / "bin" / "sqlagent").write_text(ECHO + "cat\n")

@@ -1,12 +1,19 @@
-"""Answers what is said to a person rather than asked of a database: greetings, thanks, and what one may ask."""
+"""Answers what is said to a person rather than asked of a database: greetings, thanks, what one may ask, and questions about
+something that the data are not about.
+"""
 
 import re
+from collections.abc import Sequence
 
+from tools.linking.link_schema import Link
+from tools.linking.match_values import ValueMatch
 from tools.linking.starter_questions import first_questions
+from tools.linking.word_forms import STOP_WORDS, keys, name_stems, split, stem
 from tools.schema import Schema
 
 MOST_TABLES = 8
 MOST_EXAMPLES = 3
+MOST_WORDS = 3
 WELCOME = "You are welcome."
 GOODBYE = "Goodbye."
 
@@ -50,6 +57,25 @@ def small_talk(text: str, schema: Schema, name: str = "") -> str | None:
         return f"Hello. {overview(schema, name)}"
     asks = re.fullmatch(_OVERVIEW, said) or (re.fullmatch(_TABLES, said) and not _speaks_of_tables(schema))
     return overview(schema, name) if asks else None
+
+
+def nothing_about(
+    question: str, schema: Schema, links: Sequence[Link], values: Sequence[ValueMatch], name: str = ""
+) -> str | None:
+    """What to say where no word of the question leads to a name, a comment or a value of the data; None where one does, and
+    where the question has no word that could. `name`: the database's, which may say what its tables leave out.
+
+    >>> from tools.schema import Column, Table
+    >>> shop = Schema((Table("albums", (Column("title", "TEXT"),)),), "sqlite")
+    >>> nothing_about("What is the weather?", shop, (), ())
+    'Nothing here is about “weather”. There is one table: albums. Ask, for example: How many albums are there?'
+    >>> nothing_about("How many are there?", shop, (), ())
+    """
+    words = [word for word in split(question) if word.key not in STOP_WORDS and not word.key.isdigit()]
+    known = {stem(word) for word in keys(name)} | name_stems(name)
+    if not words or values or any(link.score > 0 for link in links) or any(stem(word.key) in known for word in words):
+        return None
+    return f"Nothing here is about {' or '.join(f'“{word.text}”' for word in words[:MOST_WORDS])}. {overview(schema, name)}"
 
 
 def overview(schema: Schema, name: str = "") -> str:

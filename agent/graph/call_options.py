@@ -149,5 +149,10 @@ def _said(slots: Slots, mends: Sequence[str]) -> Said:
         counted="counted" in mends,
         roles="roles" in mends,
         ordered="ordered" in mends,
+        implied="implied" in mends,
+        absent="absent" in mends,
+        tables="tables" in mends,
+        worded="worded" in mends,
+        gaps="gaps" in mends,
         plan=slots.plan,
     )

@@ -29,9 +29,14 @@ from tools.result import Limits, Result
 # phrased: it names columns of one word in phrases about columns. counted: "how many beds" adds up the beds. genders: a
 # gender that is named is a condition. roles: joins follow the key whose role is said. ordered: `<` takes no columns of
 # words. bounds: "30 or younger" is `<= 30`. wildcards: LIKE has those of "starts with".
+# implied: a plan names the column by which the question compares, such as the price of the cheapest. absent: "without a
+# website" is `website IS NULL`. tables: a plan has the tables whose rows are counted for each of something. worded: it has a
+# column of each value of several words. gaps: it skips no table between two others. rows: "how many albums" counts rows.
+# firsts: what is first or last has the first or last date, and no date that is 1. minmax: the oldest has the least date.
 MENDS = (
     "columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named", "phrased", "counted", "genders",
-    "roles", "ordered", "bounds", "wildcards"
+    "roles", "ordered", "bounds", "wildcards", "implied", "absent", "tables", "worded", "gaps", "rows", "firsts",
+    "minmax"
 )  # fmt: skip
 DEFAULT_MENDS = tuple(mend for mend in MENDS if mend != "columns")  # which won 1 answer and lost 3 of 200
 

@@ -137,7 +137,8 @@ SecondLook = Annotated[
     ),
 ]
 DEFAULT_MENDS = (
-    "bridges,members,direction,keys,dates,units,picks,named,phrased,counted,genders,roles,ordered,bounds,wildcards"
+    "bridges,members,direction,keys,dates,units,picks,named,phrased,counted,genders,roles,ordered,bounds,wildcards,"
+    "implied,absent,tables,worded,gaps,rows,firsts,minmax"
 )
 Mends = Annotated[
     str,

@@ -6,7 +6,7 @@ from pkgutil import resolve_name
 
 from tools.databases.database import DATABASE_KINDS, Database, DatabaseKind
 from tools.databases.files.file_kinds import is_url
-from tools.databases.files.sheets import DETECTED, Headers, Sheet
+from tools.databases.files.sheets import DETECTED, Choices, Sheet
 from tools.databases.guarded_database import GuardedDatabase
 from tools.databases.isolated.isolated_database import IsolatedDatabase
 from tools.result import OpenError
@@ -33,7 +33,7 @@ def open_database(
     return IsolatedDatabase(opened) if isolated else opened
 
 
-def open_uploads(files: Sequence[Path], headers: Headers = DETECTED) -> tuple[Database, tuple[Sheet, ...]]:
+def open_uploads(files: Sequence[Path], choices: Choices = DETECTED) -> tuple[Database, tuple[Sheet, ...]]:
     """Open files that a stranger brought, and say how those of CSV and Excel were read. All are copied, DuckDB's too, so
     that no process but bounded ones reads what is in them. Raises OpenError."""
     from tools.databases.files.open_files import copy_apart_all
@@ -41,7 +41,7 @@ def open_uploads(files: Sequence[Path], headers: Headers = DETECTED) -> tuple[Da
     given = [str(file) for file in files]
     if _kind_of(given, "auto") is not DATABASE_KINDS["duckdb"]:
         return open_database(given, isolated=True), ()
-    database, sheets = copy_apart_all(given, headers)
+    database, sheets = copy_apart_all(given, choices)
     return IsolatedDatabase(database), sheets
 
 

@@ -15,6 +15,10 @@ from tools.repair.literals.set_bounds import set_bounds
 from tools.repair.literals.set_wildcards import set_wildcards
 from tools.repair.repair_names import repair
 from tools.repair.set_direction import set_direction
+from tools.repair.shape.ask_absence import ask_absence
+from tools.repair.shape.count_rows import count_rows
+from tools.repair.shape.set_extreme import set_extreme
+from tools.repair.shape.take_first import take_first
 from tools.repair.sum_counted import sum_counted
 from tools.repair.unwrap_picks import unwrap_picks
 from tools.result import Limits, QueryError
@@ -25,6 +29,9 @@ _BY_QUESTION = {
     "units": convert_units,
     "bounds": set_bounds,
     "wildcards": set_wildcards,
+    "absent": ask_absence,
+    "rows": count_rows,
+    "minmax": set_extreme,
 }
 
 
@@ -39,7 +46,8 @@ def repair_query(
     """The query, and the error that is left, if any. Names are repaired by rules, misplaced literals are moved, two values
     for one column are separated, and a comparison with NULL becomes a test for it. `mends`, each by what the `question` says:
     `direction` of the order, `units` of numbers, `dates` that are compared with years, `bounds` of numbers, `wildcards` of
-    LIKE, what is `counted`, and `genders`. `picks`: ANY_VALUE goes where it makes one row of all.
+    LIKE, what is `counted`, `genders`, what is `absent`, `rows` that are counted, and the extreme of `minmax`. `firsts`: a date
+    that is no date goes where the first or the last is asked for. `picks`: ANY_VALUE goes where it makes one row of all.
     """
     schema = database.schema()
     error = database.explain(sql, limits)
@@ -47,6 +55,8 @@ def repair_query(
         return sql, error
     if "dates" in mends and (dated := _running(database, compare_years(sql, schema), limits)):
         sql, error = dated, None
+    if "firsts" in mends and (first := _running(database, take_first(sql, schema, question), limits)):
+        sql, error = first, None
     fixed = sql if error is None else _running(database, repair(sql, error, schema), limits)
     if fixed is None:
         return sql, error

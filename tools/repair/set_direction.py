@@ -55,11 +55,11 @@ def _said(question: str, key: exp.Expr, schema: Schema, limited: bool) -> bool |
     """Whether the question says descending; None unless all its words say the same."""
     down, up = bool(_DOWN.search(question)), bool(_UP.search(question))
     if not (down or up) and limited:
-        down, up = _superlative(question, key.this, schema)
+        down, up = superlative(question, key.this, schema)
     return down if down != up else None
 
 
-def _superlative(question: str, key: exp.Expr, schema: Schema) -> tuple[bool, bool]:
+def superlative(question: str, key: exp.Expr, schema: Schema) -> tuple[bool, bool]:
     """Whether a superlative of the question says that the first row has the highest key, or the lowest."""
     words = set(name_words(key.name)) if isinstance(key, exp.Column) else set()
     if _is_dated(key, schema):

@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from tools.result import OpenError
+from ui.session.open_data import OpenData
 from ui.session.session import Session
 from ui.views.preview_html import header_choices, preview_html
 from ui.views.words import plain
@@ -23,6 +24,7 @@ class Preview:
     box: gr.Column
     sheet: gr.Dropdown
     header: gr.Dropdown
+    total: gr.Checkbox
     view: gr.HTML
     trouble: gr.Markdown
     beside: gr.Button
@@ -31,7 +33,7 @@ class Preview:
 
     @property
     def parts(self) -> list[Any]:
-        return [self.box, self.sheet, self.header, self.view, self.trouble, self.beside, self.alone]
+        return [self.box, self.sheet, self.header, self.total, self.view, self.trouble, self.beside, self.alone]
 
 
 def build_preview() -> Preview:
@@ -40,13 +42,14 @@ def build_preview() -> Preview:
         with gr.Row(elem_classes="tight"):
             sheet = gr.Dropdown([], label="Sheet", elem_id="incoming-sheet", interactive=True, visible=False)
             header = gr.Dropdown([], label="Names of the columns", elem_id="incoming-header", interactive=True)
+        total = gr.Checkbox(label="Keep the row of totals", elem_id="incoming-total", interactive=True, visible=False)
         view = gr.HTML(elem_id="incoming-view", padding=False)
         trouble = gr.Markdown(elem_id="incoming-trouble", elem_classes="trouble", visible=False)
         with gr.Row(elem_classes="tight"):
             beside = gr.Button("Add to what is open", variant="primary", elem_id="incoming-beside")
             alone = gr.Button("Open", elem_id="incoming-alone")
             decline = gr.Button("Cancel", elem_id="incoming-cancel")
-    return Preview(box, sheet, header, view, trouble, beside, alone, decline)
+    return Preview(box, sheet, header, total, view, trouble, beside, alone, decline)
 
 
 class Incoming:
@@ -71,6 +74,7 @@ class Incoming:
             preview.header: gr.update(
                 choices=header_choices(sheet), value=-1 if sheet.header is None else sheet.header
             ),
+            preview.total: gr.update(value=sheet.keeps_total, visible=bool(sheet.total)),
             preview.view: preview_html(sheet),
             preview.trouble: gr.update(value="", visible=False),
             preview.beside: gr.update(visible=others),
@@ -83,9 +87,16 @@ class Incoming:
         return self.shown(self._find(request), place or 0)
 
     def name_columns(self, place: int | None, row: int | None, request: gr.Request) -> Updates:
+        chosen = None if row == -1 else row
+        return self._read_anew(request, place, lambda data: data.name_columns(place or 0, chosen))
+
+    def keep_total(self, place: int | None, keeps: bool, request: gr.Request) -> Updates:
+        return self._read_anew(request, place, lambda data: data.keep_total(place or 0, keeps))
+
+    def _read_anew(self, request: gr.Request, place: int | None, read: Callable[[OpenData], None]) -> Updates:
         session = self._find(request)
         try:
-            session.data.name_columns(place or 0, None if row == -1 else row)
+            read(session.data)
         except OpenError as error:
             return self._told(error)
         return self.shown(session, place or 0)
@@ -116,6 +127,7 @@ class Incoming:
         preview, parts = self._preview, self._preview.parts
         on(preview.sheet.input, self.choose, [preview.sheet], parts)
         on(preview.header.input, self.name_columns, [preview.sheet, preview.header], parts)
+        on(preview.total.input, self.keep_total, [preview.sheet, preview.total], parts)
         on(preview.beside.click, self.beside, [], [*everywhere, *parts])
         on(preview.alone.click, self.alone, [], [*everywhere, *parts])
         on(preview.decline.click, self.decline, [], parts)

@@ -1,13 +1,13 @@
 """What is open in one session, the files that wait to be taken in, and what was open before them."""
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
 from tools.databases.database import Database
-from tools.databases.files.sheets import DETECTED, Headers, Sheet
+from tools.databases.files.sheets import AS_DETECTED, DETECTED, Choice, Choices, Sheet
 from tools.databases.open_database import open_database, open_uploads
 from tools.result import OpenError
 from ui.session.own_files import remove_files
@@ -16,13 +16,13 @@ from ui.session.services import GuestRules
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A database and what it was opened from. `files`: this session's copies that it was loaded from; `headers`: the rows that
-    name columns in them, where the person chose."""
+    """A database and what it was opened from. `files`: this session's copies that it was loaded from; `choices`: how they are
+    read, where the person chose."""
 
     database: Database
     source: str
     files: tuple[Path, ...] = ()
-    headers: Headers = field(default_factory=dict)
+    choices: Choices = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,19 @@ class OpenData:
 
     def name_columns(self, sheet: int, row: int | None) -> None:
         """Load the offered files anew: this row of that sheet names the columns, or none does. Raises OpenError."""
+        self._choose(sheet, lambda choice: replace(choice, header=row))
+
+    def keep_total(self, sheet: int, keeps: bool) -> None:
+        """Load the offered files anew, with the row of totals of that sheet or without it. Raises OpenError."""
+        self._choose(sheet, lambda choice: replace(choice, keeps_total=keeps))
+
+    def _choose(self, sheet: int, change: Callable[[Choice], Choice]) -> None:
         if self.offered is None:
             return
         before, chosen = self.offered, self.offered.sheets[sheet]
-        headers = {**before.opened.headers, (chosen.file, chosen.name): row}
-        self.offered = _loaded(before.opened.files, headers)
+        place = chosen.file, chosen.name
+        choices = {**before.opened.choices, place: change(before.opened.choices.get(place, AS_DETECTED))}
+        self.offered = _loaded(before.opened.files, choices)
         before.opened.database.close()
 
     def decline(self) -> None:
@@ -91,8 +99,8 @@ class OpenData:
         """The open files and the offered ones, which replace those of the same name."""
         names = {file.name for file in offered.files}
         kept = [file for file in self.now.files if file.name not in names]
-        headers = {place: row for place, row in self.now.headers.items() if place[0] not in names}
-        opened = _loaded([*kept, *offered.files], {**headers, **offered.headers}).opened
+        choices = {place: row for place, row in self.now.choices.items() if place[0] not in names}
+        opened = _loaded([*kept, *offered.files], {**choices, **offered.choices}).opened
         offered.database.close()
         return opened
 
@@ -126,16 +134,16 @@ class OpenData:
             remove_files(set(opened.files) - needed)
 
 
-def _loaded(files: Sequence[Path], headers: Headers) -> Offer:
+def _loaded(files: Sequence[Path], choices: Choices) -> Offer:
     """Raises OpenError."""
-    database, sheets = open_uploads(files, headers)
+    database, sheets = open_uploads(files, choices)
     try:
         database.schema()
     except OpenError:
         database.close()
         raise
     names = ", ".join(file.name for file in files)
-    return Offer(Opened(database, f"files: {names}", tuple(files), headers), sheets)
+    return Offer(Opened(database, f"files: {names}", tuple(files), choices), sheets)
 
 
 def opened_url(url: str, rules: GuestRules) -> Opened:

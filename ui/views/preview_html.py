@@ -17,7 +17,7 @@ def preview_html(sheet: Sheet) -> str:
     where = f"{html(sheet.file)}{f' · {html(sheet.name)}' if sheet.name else ''}"
     rows = f"table <code>{html(sheet.table)}</code>, {counted(sheet.row_count, 'row')}"
     read, filed = _table("As it is read", _as_read(sheet)), _table("In the file", _filed(sheet))
-    return f'<div class="preview"><h3>{where} <small>{rows}</small></h3>{_notes(sheet.columns)}{read}{filed}</div>'
+    return f'<div class="preview"><h3>{where} <small>{rows}</small></h3>{_notes(sheet)}{read}{filed}</div>'
 
 
 def _table(title: str, content: str) -> str:
@@ -35,10 +35,14 @@ def _short(row: Sequence[str]) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def _notes(columns: Sequence[SheetColumn]) -> str:
-    """What a person should know before the rest: columns that stay text though they look like numbers or dates."""
-    lost = [column for column in columns if _is_doubtful(column)]
+def _notes(sheet: Sheet) -> str:
+    """What a person should know before the rest: columns that stay text though they look like numbers or dates, and a row of
+    totals."""
+    lost = [column for column in sheet.columns if _is_doubtful(column)]
     told = "".join(f"<li><b>{html(column.name)}</b> stays {html(column.note)}</li>" for column in lost)
+    if sheet.total:
+        kept = "is a row like any other" if sheet.keeps_total else "is left out"
+        told += f"<li>The last row ({html(', '.join(sheet.total))}) adds up those above it, and {kept}</li>"
     return f'<ul class="doubts">{told}</ul>' if told else ""
 
 

@@ -10,6 +10,7 @@ from ui.session.session import Session
 from ui.views.words import counted, milliseconds
 
 SHOWN_ROWS = 2000
+ASKED_BACK = "**No rows yet.** Choose what is meant beside the question: the rows appear here."
 NO_ROWS = "**No rows yet.** Ask a question: the rows that answer it appear here, and can be exported."
 AT_RIGHT = ("amount", "digits")  # kinds of cells whose last digits stand under each other
 
@@ -37,6 +38,8 @@ class Rows:
 def rows_of(session: Session, turn: TurnView | None, index: int) -> Rows:
     if turn is None or not turn.is_over:
         return Rows([], [], 0, False, NO_ROWS)
+    if turn.unclear and turn.ran is None:
+        return Rows([], [], 0, False, ASKED_BACK)
     ran, answer, kinds = turn.ran, turn.answer or {}, list[str]()
     seen = answer.get("shown")
     if ran is not None and ran.error is None:

@@ -72,14 +72,24 @@ def _tables_left(scope: Scope) -> tuple[str, ...]:
     if facts is None or not scope.sources:
         return tuple(table.name for table in able)
     here = frozenset(source.alias for source in scope.sources)
-    near = [table for table in able if facts.joins.near(here, table.key)] or able
     wanted = {table for places in _missing(scope) for table, _ in places}
+    near = [table for table in able if _follows(scope, facts, here, table, wanted)] or able
     if wanted and len(scope.sources) >= MOST_TABLES:
         leading = [t for t in near if t.key in wanted] or [
             t for t in near if any(facts.joins.between(t.key, one) for one in wanted)
         ]
         near = leading or near
     return tuple(table.name for table in near)
+
+
+def _follows(scope: Scope, facts: Facts, here: frozenset[str], table: Relation, wanted: set[str]) -> bool:
+    """Whether a table may come after those that are `here`: it joins with one of them or, if that is so, with no table at all.
+    A table that is wanted may come as well if it has a column that is planned, since it may be the other half of a set.
+    """
+    if not facts.said.gaps:
+        return facts.joins.near(here, table.key)
+    half = table.key in wanted and any(column in table.columns for _, column in scope.planned)
+    return half or facts.joins.adjoins(here, table.key)
 
 
 def _columns_left(scope: Scope) -> tuple[str, ...]:

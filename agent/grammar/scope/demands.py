@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.grammar.scope.said import Said
+from tools.linking.said.absent_columns import absent_columns
+from tools.linking.said.implied_columns import implied_columns
 from tools.linking.said.phrased_columns import counted_columns, phrased_columns
 from tools.linking.said.said_columns import SaidColumns, said_columns
 from tools.linking.said.said_roles import said_roles, unshared
+from tools.linking.said.said_tables import said_tables
 from tools.schema import ColumnRef, Schema
 
 Places = frozenset[ColumnRef]
@@ -29,13 +32,23 @@ def demands_of(schema: Schema, said: Said) -> Demands:
     named = said_columns(schema, said.question, said.values) if said.named else SaidColumns()
     phrased = phrased_columns(schema, said.question, said.values) if said.phrased else ()
     roles = said_roles(schema, said.question) if said.roles else frozenset()
-    shown = (places & every for places in (*said.sure(), *named.named, *phrased))
+    shown = (places & every for places in (*said.sure(), *named.named, *phrased, *_meant(schema, said)))
     sure = (*filter(None, shown), *_tables(schema, said, roles))
     return Demands(tuple(dict.fromkeys(sure)), named.shadowed, roles)
 
 
+def _meant(schema: Schema, said: Said) -> Iterator[Places]:
+    """The columns that the question compares by, and those that it says are empty."""
+    if said.implied:
+        yield from implied_columns(schema, said.question, said.values)
+    if said.absent:
+        yield absent_columns(schema, said.question)
+
+
 def _tables(schema: Schema, said: Said, roles: Places) -> Iterator[Places]:
-    """The tables of keys whose roles are said, and of columns that are counted."""
+    """The tables of keys whose roles are said, of columns that are counted, and those that are said to be counted."""
+    for names in said_tables(schema, said.question) if said.tables else ():
+        yield frozenset((name, "") for name in names)
     counted = counted_columns(schema, said.question, said.values) if said.counted else ()
     for places in (*counted, *(frozenset({place}) for place in sorted(unshared(roles)))):
         yield frozenset((table, "") for table, _ in places)

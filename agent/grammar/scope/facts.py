@@ -27,7 +27,7 @@ _IDENTIFYING = frozenset({"id", "identifier", "identification", "key"})
 _NUMBERED = re.compile(r"(\w+) (?:no\.? |number |#)?\d")  # student 1004
 _COMPARED = re.compile(r"<>|!=|[<>]=?|=|\b(?:BETWEEN|IN|LIKE|GLOB|IS)\b", re.IGNORECASE)
 _MEASURED = frozenset({"<", ">", "<=", ">=", "BETWEEN"})
-_NESTED = re.compile(r"\bIN\b|\(\s*SELECT\b", re.IGNORECASE)
+_NESTED = re.compile(r"\bIN\b|\(\s*SELECT\b(?! (?:AVG|MAX|MIN|SUM)\b)", re.IGNORECASE)  # no identifier is an average
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +48,10 @@ class Facts:
         return frozenset(pair for pair in every if not roles.isdisjoint(zip((one, other), pair, strict=True))) or every
 
     def may_sum(self, place: ColumnRef) -> bool:
-        """Whether adding up this column makes sense, which it does not for words and identifiers."""
-        return _holds(self.columns[place]) != "words" and not (self.said.no_amounts and place in self.identifiers)
+        """Whether adding up this column makes sense, which it does not for words, dates and identifiers."""
+        column = self.columns[place]
+        amount = _holds(column) != "words" and type_kind(column.type) != "time"
+        return amount and not (self.said.no_amounts and place in self.identifiers)
 
     def may_measure(self, place: ColumnRef | None) -> bool:
         """Whether `<` and BETWEEN make sense for this column: identifiers mean nothing but the rows that they name, and words
@@ -58,7 +60,7 @@ class Facts:
         return not worded and place not in self._silent_identifiers
 
     def may_test(self, place: ColumnRef) -> bool:
-        """Whether a condition may begin with this column."""
+        """Whether a condition may begin with this column, which may be an identifier where it is held equal to other ones."""
         if self._measures_all and _holds(self.columns[place]) == "words":
             return False
         return place not in self._silent_identifiers or _NESTED.search(self.said.plan) is not None
@@ -144,16 +146,20 @@ class Facts:
 
     @cached_property
     def _plausible(self) -> frozenset[str]:
-        """Phrases except single unmarked words that are stop words or words of the schema."""
+        """Phrases, of the unmarked ones those that have a word of their own and, if they have several, none of a table's."""
         names = _schema_words(frozenset(name for place in self.columns for name in place))
+        tables = _schema_words(frozenset(table for table, _ in self.columns))
         return frozenset(
-            phrase for phrase in self.said.phrases() if self.said.marked(phrase) or not _is_everyday(phrase, names)
+            phrase
+            for phrase in self.said.phrases()
+            if self.said.marked(phrase) or not _is_everyday(phrase, names, tables)
         )
 
 
-def _is_everyday(phrase: str, names: frozenset[str]) -> bool:
+def _is_everyday(phrase: str, names: frozenset[str], tables: frozenset[str]) -> bool:
     words = split(phrase)
-    return len(words) == 1 and (words[0].key in STOP_WORDS or stem(words[0].key) in names)
+    about_rows = len(words) > 1 and any(stem(word.key) in tables for word in words)
+    return about_rows or all(word.key in STOP_WORDS or stem(word.key) in names for word in words)
 
 
 @lru_cache(maxsize=16)

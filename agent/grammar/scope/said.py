@@ -33,6 +33,9 @@ class Said:
     "how many" asks the sum.
     `roles`: joins follow the keys whose roles are said, and the plan has their tables. `ordered`: columns of words are not
     measured by `<`.
+    `implied`: the plan has the columns by which the question compares. `absent`: it has those that the question says are empty.
+    `tables`: it has the tables that are counted for each of something. `worded`: it has a column for each value of several
+    words. `gaps`: of the tables on the way from one to another it leaves out none.
     """
 
     question: str
@@ -47,6 +50,11 @@ class Said:
     counted: bool = False
     roles: bool = False
     ordered: bool = False
+    implied: bool = False
+    absent: bool = False
+    tables: bool = False
+    worded: bool = False
+    gaps: bool = False
     plan: str = ""
 
     def numbers(self) -> frozenset[str]:
@@ -75,9 +83,18 @@ class Said:
             return ()
         places: dict[str, set[ColumnRef]] = {}
         for match in self.values:
-            if match.score >= SURE and len(match.phrase) > 1 and self.marked(match.phrase):
+            if (
+                match.score >= SURE
+                and len(match.phrase) > 1
+                and (self.marked(match.phrase) or self._worded(match.phrase))
+            ):
                 places.setdefault(match.phrase, set()).add(place_of(match))
         return tuple(dict.fromkeys(map(frozenset, places.values())))
+
+    def _worded(self, phrase: str) -> bool:
+        """Whether the phrase has several words that are said together by no accident: "the mountains" may be anything."""
+        words = split(phrase)
+        return self.worded and len(words) > 1 and words[0].key not in STOP_WORDS
 
 
 def _runs(text: str) -> Iterator[str]:

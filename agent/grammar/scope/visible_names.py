@@ -45,10 +45,19 @@ def qualifiers(scope: Scope) -> frozenset[str]:
     Before FROM, a qualifier belongs to this level, even if an enclosing level has one of that name.
     """
     if scope.phase == "items":
-        return _nameable(scope.catalog, scope.relations, scope.bare, scope.owed)
+        return _with_amounts(scope, _nameable(scope.catalog, scope.relations, scope.bare, scope.owed))
     levels = (scope,) if scope.within else (scope, *scope.outer())
     sources = (source for level in levels for source in level.sources)
-    return frozenset(source.alias for source in sources if source.alias and source.relation.columns)
+    return _with_amounts(scope, frozenset(one.alias for one in sources if one.alias and one.relation.columns))
+
+
+def _with_amounts(scope: Scope, names: frozenset[str]) -> frozenset[str]:
+    """Inside SUM and AVG, the qualifiers of which some column can be added up, or all if there is none."""
+    facts = scope.catalog.facts
+    if facts is None or not scope.adding:
+        return names
+    able = (name for name in names if any(_makes_sense(scope, name, column) for column in columns_of(scope, name)))
+    return frozenset(able) or names
 
 
 def entry_qualifiers(scope: Scope) -> frozenset[str]:
@@ -161,12 +170,17 @@ def useful(scope: Scope, found: frozenset[str], qualifier: str = "") -> frozense
     """The columns of `found` that make sense here, or all if none does: inside SUM and AVG, only those that can be added up;
     in WHERE and HAVING, only those that may be tested.
     """
-    facts = scope.catalog.facts
-    if facts is None or not (scope.adding or scope.testing):
+    if scope.catalog.facts is None or not (scope.adding or scope.testing):
         return found
-    makes_sense = facts.may_sum if scope.adding else facts.may_test
-    places = {column: _meanings(scope, qualifier, column) for column in found}
-    return frozenset(column for column, refs in places.items() if not refs or any(map(makes_sense, refs))) or found
+    return frozenset(column for column in found if _makes_sense(scope, qualifier, column)) or found
+
+
+def _makes_sense(scope: Scope, qualifier: str, column: str) -> bool:
+    """Whether a column may stand where something is added up, or tested. Both are allowed for one of which nothing is known."""
+    facts, refs = scope.catalog.facts, _meanings(scope, qualifier, column)
+    if facts is None or not refs:
+        return True
+    return any(map(facts.may_sum if scope.adding else facts.may_test, refs))
 
 
 def _meanings(scope: Scope, qualifier: str, column: str) -> list[ColumnRef]:

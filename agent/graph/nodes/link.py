@@ -1,25 +1,27 @@
 """The nodes that look up what a question is about. They need no model."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
 from langgraph.types import Command
 
+from agent.follow_ups.small_talk import nothing_about
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, values_of
 from agent.graph.presentation.answer_text import asked_back, meanings_in_words
 from agent.graph.readings import asked
+from agent.graph.toolbox import Toolbox
 from agent.observe.events import Unclear
 from agent.observe.step_record import tool_step
 from agent.state import State
 from tools.linking.ambiguity import as_told, find_unclear
 from tools.linking.link_schema import Link, link
-from tools.linking.match_values import match_values
+from tools.linking.match_values import ValueMatch, match_values
 
 
-def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check"]]:
+def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check", "__end__"]]:
     """Find the tables, columns and cell values that the question is about, or the stored example that asks the same. Needs no
-    model. SQL that the asker has chosen is taken as it is.
+    model. SQL that the asker has chosen is taken as it is. Whoever asks for nothing that is here is told so.
     """
     start, toolbox = begin(runtime, "link"), runtime.context
     if chosen := state["chosen"]:
@@ -39,10 +41,23 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
     links = link(schema, question, values) if toolbox.options.hints else ()
     step = tool_step("link", since(start), f"{_counted(links, 'link')}, {_counted(values, 'value')}")
     update = {"values": [asdict(value) for value in values], "links": [asdict(each) for each in links]}
+    if told := _told(state, toolbox, links, values):
+        ended = recorded(state, runtime, tool_step("link", since(start), "nothing in the data is about this"))
+        return Command(update={"answer": told, "told": True} | ended, goto="__end__")
     leans = state["readings"] == ["follow_up"] and bool(state.get("turns"))
     ask_back = toolbox.options.clarify and not state["evidence"] and not leans
     goto: Literal["clarify", "adapt", "plan"] = "adapt" if leans else "clarify" if ask_back else "plan"
     return Command(update=update | recorded(state, runtime, step), goto=goto)
+
+
+def _told(state: State, toolbox: Toolbox, links: Sequence[Link], values: Sequence[ValueMatch]) -> str | None:
+    """What people are told where a question that stands by itself is about nothing in the data; None where it may be."""
+    options, question = toolbox.options, asked(state)
+    alone = not state.get("turns") or state["readings"] == ["standalone"]
+    helped = state["evidence"] or options.knowledge.about(question) or options.knowledge.similar(question)
+    if not (options.present and options.hints and options.values and alone) or helped:
+        return None
+    return nothing_about(question, toolbox.database.schema(), links, values, toolbox.database.name)
 
 
 def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.follow_ups.small_talk import GOODBYE, MOST_TABLES, WELCOME, overview, small_talk
+from agent.follow_ups.small_talk import GOODBYE, MOST_TABLES, WELCOME, nothing_about, overview, small_talk
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
 from tools.example.questions import STARTERS
+from tools.linking.link_schema import link
+from tools.linking.match_values import ValueMatch
 from tools.schema import Column, Schema, Table
 
 SHOP = Schema(
@@ -46,6 +48,31 @@ def test_what_is_said_to_a_person(said: str, begins: str) -> None:
 )  # fmt: skip
 def test_questions_are_questions(asked: str) -> None:
     assert small_talk(asked, SHOP) is None
+
+
+def told_of(question: str, name: str = "") -> str | None:
+    return nothing_about(question, SHOP, link(SHOP, question, ()), (), name)
+
+
+def test_who_asks_for_what_is_not_here_is_told_so() -> None:
+    told = told_of("What is the weather like in spring?") or ""
+    assert told.startswith(
+        "Nothing here is about “weather” or “like” or “spring”. There are 2 tables: albums, artists."
+    )
+
+
+@pytest.mark.parametrize(
+    "asked", ["How many albums are there?", "Who is the best performer?", "How many are there?", "2 + 2?"]
+)
+def test_what_may_be_about_the_data_is_asked(asked: str) -> None:
+    assert told_of(asked) is None
+
+
+def test_values_and_the_name_of_the_database_are_known_too() -> None:
+    assert told_of("How many students are there?", "student_1") is None
+    assert told_of("How many students are there?") is not None
+    found = [ValueMatch("artists", "name", "Weather", "weather", 0.8)]
+    assert nothing_about("What about weather?", SHOP, (), found) is None
 
 
 def test_tables_of_a_restaurant_are_data() -> None:

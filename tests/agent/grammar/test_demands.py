@@ -7,6 +7,7 @@ from agent.grammar.scope.facts import facts_of
 from agent.grammar.scope.said import Said
 from agent.grammar.scope.scope import catalog_of
 from tests.agent.grammar.heroes import SCHEMA, accepted
+from tools.linking.match_values import ValueMatch
 from tools.schema import Column, ForeignKey, Schema, Table
 
 TRIPS = Schema(
@@ -102,3 +103,94 @@ def test_where_a_plan_only_measures_no_words_are_tested(sketch: str, good: bool)
     catalog = catalog_of(SCHEMA, "sqlite", facts_of(SCHEMA, said))
     assert accepted("SELECT name FROM hero WHERE name = 'Thor'", catalog) is good
     assert accepted("SELECT name FROM hero WHERE height > 190", catalog)
+
+
+GENRE = Table("genres", (Column("id", "INTEGER", True), Column("family", "TEXT", samples=("rock",))))
+ALBUM = Table(
+    "albums",
+    (
+        Column("id", "INTEGER", True),
+        Column("genre_id", "INTEGER"),
+        Column("title", "TEXT", samples=("Tide",)),
+        Column("label", "TEXT", samples=("Brass Key",)),
+        Column("list_price", "REAL", samples=("9.9",)),
+        Column("released", "DATE", samples=("2001-01-15",)),
+    ),
+    (ForeignKey(("genre_id",), "genres", ("id",)),),
+)
+TRACK = Table(
+    "tracks",
+    (Column("album_id", "INTEGER"), Column("title", "TEXT")),
+    (ForeignKey(("album_id",), "albums", ("id",)),),
+)
+PLAY = Table(
+    "plays",
+    (Column("track_title", "TEXT"), Column("family", "TEXT")),
+    (ForeignKey(("track_title",), "tracks", ("title",)),),
+)
+RECORDS = Schema((GENRE, ALBUM, TRACK, PLAY), "duckdb")
+
+
+@pytest.mark.parametrize(
+    ("rule", "question", "good", "bad"),
+    [
+        ("implied", "The cheapest albums?", "albums: list_price | SELECT _ FROM _", "albums: label | SELECT _ FROM _"),
+        ("absent", "Albums without a label", "albums: label | SELECT _ FROM _", "albums: title | SELECT _ FROM _"),
+        ("tables", "Number of albums per family", "genres; albums | SELECT _ FROM _", "genres | SELECT _ FROM _"),
+        ("worded", "Who is on brass key?", "albums: label | SELECT _ FROM _", "albums: title | SELECT _ FROM _"),
+        ("gaps", "Plays by family", "genres; albums; tracks; plays | SELECT _ FROM _", "genres; plays | SELECT _ FROM _"),
+    ],
+)  # fmt: skip
+def test_each_rule_demands_what_it_is_for(rule: str, question: str, good: str, bad: str) -> None:
+    found = (ValueMatch("albums", "label", "Brass Key", "brass key", 1.0),)
+    for rules, expected in (({rule: True}, False), ({}, True)):
+        catalog = plan_catalog(RECORDS, facts_of(RECORDS, Said(question, found, **rules)))  # type: ignore[arg-type]
+        assert accepted(good, catalog)
+        assert accepted(bad, catalog) is expected
+
+
+def test_the_other_half_of_a_set_need_not_join() -> None:
+    """Families that both have: no key leads from one table to the other, and none is needed."""
+    said = Said("Which families have both genres and plays?", tables=True, gaps=True)
+    catalog = plan_catalog(RECORDS, facts_of(RECORDS, said))
+    assert accepted("genres: family; plays: family | SELECT _ FROM _ INTERSECT SELECT _ FROM _", catalog)
+    assert not accepted("genres: family | SELECT _ FROM _", catalog)
+    assert not accepted("genres: id; plays: family | SELECT _ FROM _", catalog)
+
+
+@pytest.mark.parametrize("sql", ["SELECT SUM(released) FROM albums", "SELECT AVG(albums.released) FROM albums"])
+def test_dates_are_never_added_up(sql: str) -> None:
+    for said in (Said("The total?"), Said("The total?", no_amounts=True)):
+        assert not accepted(sql, catalog_of(RECORDS, "duckdb", facts_of(RECORDS, said)))
+    assert accepted(sql.replace("released", "list_price"), catalog_of(RECORDS, "duckdb", facts_of(RECORDS, said)))
+    assert accepted(
+        sql.replace("SUM", "MAX").replace("AVG", "MIN"), catalog_of(RECORDS, "duckdb", facts_of(RECORDS, said))
+    )
+
+
+def test_a_table_without_amounts_does_not_begin_a_sum() -> None:
+    """Else the sum could only be closed over words or dates."""
+    catalog = catalog_of(RECORDS, "duckdb", facts_of(RECORDS, Said("The total?", no_amounts=True)))
+    assert not accepted("SELECT SUM(genres.family) FROM genres JOIN albums ON albums.genre_id = genres.id", catalog)
+    assert accepted("SELECT SUM(albums.list_price) FROM genres JOIN albums ON albums.genre_id = genres.id", catalog)
+
+
+@pytest.mark.parametrize(
+    ("plan", "good"),
+    [
+        ("albums: id, list_price | SELECT _ FROM _ WHERE _ > (SELECT AVG(_) FROM _)", False),
+        ("albums: id, list_price | SELECT _ FROM _ WHERE _ IN (SELECT _ FROM _)", True),
+    ],
+)
+def test_no_identifier_is_compared_with_an_average(plan: str, good: bool) -> None:
+    said = Said("Which albums are cheaper than the average?", no_amounts=True, plan=plan)
+    catalog = catalog_of(RECORDS, "duckdb", facts_of(RECORDS, said))
+    assert accepted("SELECT title FROM albums WHERE id = (SELECT AVG(list_price) FROM albums)", catalog) is good
+    assert accepted("SELECT title FROM albums WHERE list_price = (SELECT AVG(list_price) FROM albums)", catalog)
+
+
+def test_words_about_rows_are_no_literal() -> None:
+    """Guards against `label = 'albums that cost'`."""
+    catalog = catalog_of(RECORDS, "duckdb", facts_of(RECORDS, Said("titles of albums that cost little on brass key")))
+    assert not accepted("SELECT title FROM albums WHERE label = 'albums that cost'", catalog)
+    assert accepted("SELECT title FROM albums WHERE label = 'brass key'", catalog)

@@ -35,6 +35,20 @@ def test_rows_are_known_once_they_were_measured_and_stay_known(decoder: TextDeco
     assert PlainCost(decoder).row_costs() == found
 
 
+def test_nothing_is_kept_of_a_model_in_a_temporary_folder(
+    decoder: TextDecoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each run of some tests leaves a file in the cache of whoever runs them."""
+    home = tmp_path.with_name(f"{tmp_path.name}-home")
+    monkeypatch.setenv("SQLAGENT_HOME", str(home))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    PlainCost(decoder).step_cost()
+    assert not home.exists()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    PlainCost(decoder).step_cost()
+    assert [each.suffix for each in (home / "costs").iterdir()] == [".json"]
+
+
 def test_a_file_of_an_older_release_is_measured_again(decoder: TextDecoder) -> None:
     path = PlainCost(decoder)._path()
     path.parent.mkdir(parents=True)

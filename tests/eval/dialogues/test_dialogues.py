@@ -248,12 +248,14 @@ def test_the_bundled_dialogues_are_whole(tmp_path: Path) -> None:
     assert summary["turns"] == sum(kinds.values()) and summary["ex"] < 0.1
 
 
-def test_the_questions_of_demo_check_are_whole() -> None:
-    """Guards the file itself: sixty different questions, each by itself, none from the dialogues, and gold rows for each."""
-    asked = read_dialogues(BUNDLED.with_name("record_shop_questions.jsonl"))
+@pytest.mark.parametrize(("name", "count"), [("questions", 60), ("questions_fresh", 30)])
+def test_the_questions_of_demo_check_are_whole(name: str, count: int) -> None:
+    """Guards the files themselves: different questions, each by itself, none from elsewhere, and gold rows for each."""
+    asked = read_dialogues(BUNDLED.with_name(f"record_shop_{name}.jsonl"))
     turns = [turn for dialogue in asked for turn in dialogue.turns]
-    known = {turn.question for name in ("", "_hard") for turn in openings(f"record_shops{name}.jsonl")}
-    assert len(asked) == len(turns) == len({turn.question for turn in turns} - known) == 60
+    others = {"record_shops", "record_shops_hard", "record_shop_questions", "record_shop_questions_fresh"}
+    known = {turn.question for other in others - {f"record_shop_{name}"} for turn in openings(f"{other}.jsonl")}
+    assert len(asked) == len(turns) == len({turn.question for turn in turns} - known) == count
     assert all(turn.continues is None for turn in turns)
     database = open_database(example_database(cache_root()))
     try:

@@ -57,6 +57,8 @@ def test_the_new_rules_are_mends(tmp_path: Path) -> None:
         for mend, sql, question, then in (
             ("counted", "SELECT COUNT(*) FROM room", QUESTION, "SELECT SUM(beds) FROM room"),
             ("bounds", "SELECT decor FROM room WHERE beds = 2", "Rooms with 2 or more beds", ">= 2"),
+            ("rows", "SELECT decor FROM room", "How many rooms?", "SELECT COUNT(*) FROM room"),
+            ("absent", "SELECT beds FROM room", "Rooms without a decor", "SELECT beds FROM room WHERE decor IS NULL"),
             ("wildcards", "SELECT beds FROM room WHERE decor LIKE 'a'", "Decors that start with a", "'a%'"),
         ):
             assert repair_query(sql, database, (), Limits(), question)[0] == sql

@@ -10,6 +10,7 @@ from tools.result import OpenError
 from ui.session.kept import OtherData
 from ui.session.session import Session
 from ui.session.workspace import Workspace
+from ui.views.preview_html import preview_html
 
 COUNT = "How many albums?"
 
@@ -145,3 +146,21 @@ def test_an_offer_is_not_asked_until_it_is_taken(workspace: Workspace, shops: Pa
     session.data.name_columns(0, 1)
     session.take(beside=True)
     assert session.run_sql("SELECT rent FROM shops", 0).rows == ((1200.5,),)
+
+
+@pytest.mark.filterwarnings("ignore:the last row of sales.csv")
+def test_a_row_of_totals_is_shown_and_kept_if_that_is_chosen(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "sales.csv"
+    path.write_text("item,sold\npen,2\nink,3\nTotal,5\n")
+    session = workspace.session("one", "ada")
+    (sheet,) = session.data.offer([path]).sheets
+    assert (sheet.total, sheet.row_count) == (("Total", "5"), 2)
+    assert "The last row (Total, 5) adds up those above it, and is left out" in preview_html(sheet)
+    session.data.keep_total(0, True)
+    session.data.name_columns(0, 0)
+    assert session.data.offered is not None
+    (sheet,) = session.data.offered.sheets
+    assert (sheet.keeps_total, sheet.row_count) == (True, 3) and "is a row like any other" in preview_html(sheet)
+    session.data.keep_total(0, False)
+    session.take(beside=False)
+    assert session.run_sql("SELECT SUM(sold) FROM sales", 0).rows == ((5,),)

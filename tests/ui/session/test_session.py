@@ -20,6 +20,7 @@ from ui.session.kept import Busy
 from ui.session.services import GuestRules
 from ui.session.session import Session
 from ui.session.workspace import Workspace
+from ui.views.result_rows import ASKED_BACK, rows_of
 
 
 def test_a_question_gives_rows(ada: Session) -> None:
@@ -186,8 +187,10 @@ def test_an_unclear_question_can_be_settled_or_answered_as_it_stands(workspace: 
     ask(ada, unclear)
     asked_back = ada.view.turns[-1].unclear
     assert asked_back is not None and artist in asked_back.options.values()
+    assert rows_of(ada, ada.view.turns[-1], 0).told == ASKED_BACK
     list(ada.ask(unclear, artist))
     list(ada.ask(unclear, ask_back=False))
+    assert rows_of(ada, ada.view.turns[-1], 2).told != ASKED_BACK
     ada.settings = replace(ada.settings, clarify=False)
     ask(ada, unclear)
     assert [turn.unclear for turn in ada.view.turns[1:]] == [None] * 3

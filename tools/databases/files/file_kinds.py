@@ -120,6 +120,12 @@ def leave_out(file: Path, reason: object) -> None:
     warnings.warn(LeftOut(f"{file.name} is left out: {reason}"), stacklevel=2)
 
 
+def leave_out_total(file: str, called: str) -> None:
+    """Warn that the row of totals of a file is not among its rows."""
+    told = f"the last row of {file}, “{called}”, adds up those above it, and is left out; `sqlagent ui` can keep it"
+    warnings.warn(LeftOut(told), stacklevel=2)
+
+
 def _unknown(path: Path) -> str:
     if path.stat().st_size == 0:
         return f"{path} is empty"

@@ -13,8 +13,9 @@ from python_calamine import CalamineError, CalamineWorkbook
 from tools.databases.files.dimensions import check_columns, check_workbook
 from tools.databases.files.file_kinds import stem
 from tools.databases.files.insert_columns import create_table, insert_columns
-from tools.databases.files.sheets import DETECT, DETECTED, Headers, Sheet, find_header, sheet_of
+from tools.databases.files.sheets import AS_DETECTED, DETECT, DETECTED, Choices, Sheet, find_header, sheet_of
 from tools.databases.files.table_names import TableNames, distinct
+from tools.databases.reading.totals import is_total
 from tools.databases.reading.written_values import convert_text_columns
 from tools.result import OpenError
 
@@ -23,7 +24,7 @@ EXACT_INTEGER = 2**53
 
 
 def load_excel(
-    connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, headers: Headers = DETECTED
+    connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices = DETECTED
 ) -> list[Sheet]:
     """One table per sheet that holds anything; a workbook with one sheet is called by its file. Raises OpenError."""
     check_workbook(path)
@@ -38,12 +39,15 @@ def load_excel(
     loaded = []
     for name, rows in filled.items():
         table = names.take(stem(path) if len(filled) == 1 else name, f"{stem(path)}_{name}")
-        chosen = headers.get((path.name, name), DETECT)
+        choice = choices.get((path.name, name), AS_DETECTED)
+        chosen = choice.header
         header = find_header(rows) if chosen in (DETECT, None) else min(chosen or 0, len(rows) - 1)
         is_named = any(isinstance(cell, str) and cell.strip() for cell in rows[header]) and chosen is not None
-        _load_sheet(connection, path, table, rows[header:], is_named)
+        total = [cell for cell in rows[-1] if _given(cell)] if is_total(rows[header + is_named :]) else []
+        kept = rows[header:-1] if total and not choice.keeps_total else rows[header:]
+        _load_sheet(connection, path, table, kept, is_named)
         found = convert_text_columns(connection, table)
-        loaded.append(sheet_of(connection, table, path, name, rows, header, found))
+        loaded.append(sheet_of(connection, table, path, name, rows, header, found, total, choice.keeps_total))
     return loaded
 
 

@@ -16,11 +16,22 @@ import duckdb
 from tools.databases.duckdb.duckdb_database import Copy, DuckDBDatabase
 from tools.databases.duckdb.duckdb_schema import quoted
 from tools.databases.files.dimensions import check_csv
-from tools.databases.files.file_kinds import FileKind, leave_out, stem
+from tools.databases.files.file_kinds import FileKind, leave_out, leave_out_total, stem
 from tools.databases.files.load_excel import load_excel
 from tools.databases.files.load_sqlite import VIEW_DEADLINE_S, load_sqlite
-from tools.databases.files.sheets import DETECT, DETECTED, FirstRows, Headers, Sheet, find_header, first_rows, sheet_of
+from tools.databases.files.sheets import (
+    AS_DETECTED,
+    DETECT,
+    DETECTED,
+    Choices,
+    FirstRows,
+    Sheet,
+    find_header,
+    first_rows,
+    sheet_of,
+)  # fmt: skip
 from tools.databases.files.table_names import TableNames
+from tools.databases.reading.totals import adds_up_table, cut_total
 from tools.databases.reading.written_values import Finding, NumberForm, convert_text_columns
 from tools.processes.temporary_folders import new_folder, remove_folder, spill_folder
 from tools.processes.watchdog import Watchdog
@@ -28,7 +39,7 @@ from tools.result import OpenError
 from tools.schema import Table
 
 Loader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames], dict[str, Table]]
-SheetLoader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames, Headers], list[Sheet]]
+SheetLoader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames, Choices], list[Sheet]]
 
 _CSV_ATTEMPTS = (
     "",
@@ -63,10 +74,10 @@ def copy_files(
     copy: Path,
     optional: Collection[Path] = (),
     memory_mb: int | None = None,
-    headers: Headers = DETECTED,
+    choices: Choices = DETECTED,
 ) -> Copied:
     """Copy all tables of `files` into a new DuckDB file. `optional`: those that are left out if they cannot be read, as long as
-    there is another. `headers`: the rows that name columns, where somebody chose them. Raises OpenError, naming the file at
+    there is another. `choices`: how sheets are read, where somebody chose that. Raises OpenError, naming the file at
     fault.
     """
     names, notes, left_out, sheets = TableNames(), dict[str, Table](), list[tuple[Path, str]](), list[Sheet]()
@@ -75,7 +86,7 @@ def copy_files(
             for file, kind in files:
                 try:
                     if kind in SHEET_LOADERS:
-                        sheets += SHEET_LOADERS[kind](connection, file, names, headers)
+                        sheets += SHEET_LOADERS[kind](connection, file, names, choices)
                     else:
                         notes |= LOADERS[kind](connection, file, names)
                 except OpenError as error:
@@ -101,6 +112,9 @@ def load_files(
         copied = copy(files, path, optional)
         for file, reason in copied.left_out:
             leave_out(file, reason)
+        for sheet in copied.sheets:
+            if sheet.total and not sheet.keeps_total:
+                leave_out_total(sheet.file, sheet.total[0])
         return DuckDBDatabase(path, name, Copy(folder, copied.names, copied.notes))
     except BaseException:
         remove_folder(folder)
@@ -120,24 +134,43 @@ def _loading_config(memory_mb: int | None) -> dict[str, str | bool | int | float
 
 
 def load_csv(
-    connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, headers: Headers = DETECTED
+    connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames, choices: Choices = DETECTED
 ) -> list[Sheet]:
     """One table from CSV, TSV or a gzipped one; rows of titles above the columns' names are left out. Raises OpenError."""
     check_csv(path)
     first, table = first_rows(path), names.take(stem(path))
-    chosen = headers.get((path.name, ""), DETECT)
+    choice = choices.get((path.name, ""), AS_DETECTED)
+    chosen = choice.header
     header = find_header(first.rows) if chosen in (DETECT, None) else min(chosen or 0, len(first.rows) - 1)
     attempts = [_csv_options(path, first, header, chosen) + attempt for attempt in _csv_attempts(path)]
     decimal = "," if first.separator == ";" else "."
     with _reading(path):
+        found, total = _load_rows(connection, path, table, attempts, decimal)
+        is_total = bool(total) and adds_up_table(connection, table, found, total)
+        if total and (choice.keeps_total or not is_total):
+            found, _ = _load_rows(connection, path, table, attempts, decimal, keeps_total=True)
+        cells = list(total.values()) if is_total else []
+        return [sheet_of(connection, table, path, "", first.rows, header, found, cells, choice.keeps_total)]
+
+
+def _load_rows(
+    connection: duckdb.DuckDBPyConnection, path: Path, table: str, attempts: Sequence[str], decimal: str,
+    keeps_total: bool = False,
+) -> tuple[tuple[Finding, ...], dict[str, str]]:  # fmt: skip
+    """Make the table of a CSV file; what its text columns hold, and the last row if that was taken out as one of totals."""
+
+    def load(attempts: Sequence[str]) -> dict[str, str]:
         _load_by("read_csv", attempts, connection, path, table)
-        found = convert_text_columns(connection, table, decimal)
-        if any(each.settles and isinstance(each.form, NumberForm) and each.form.decimal == "," for each in found):
-            as_text = _doubles_as_text(connection, table, found)
-            _load_by("read_csv", [attempt + as_text for attempt in attempts], connection, path, table)
-            found = convert_text_columns(connection, table, ",")
         _drop_blank_rows(connection, table)
-        return [sheet_of(connection, table, path, "", first.rows, header, found)]
+        return {} if keeps_total else cut_total(connection, table)
+
+    total = load(attempts)
+    found = convert_text_columns(connection, table, decimal)
+    if any(each.settles and isinstance(each.form, NumberForm) and each.form.decimal == "," for each in found):
+        as_text = _doubles_as_text(connection, table, found)
+        total = load([attempt + as_text for attempt in attempts])
+        found = convert_text_columns(connection, table, ",")
+    return found, total
 
 
 def _drop_blank_rows(connection: duckdb.DuckDBPyConnection, table: str) -> None:

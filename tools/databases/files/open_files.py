@@ -6,7 +6,7 @@ from pathlib import Path
 from tools.databases.duckdb.duckdb_database import DuckDBDatabase
 from tools.databases.files.file_kinds import FileKind, files_of, is_url, name_of, names_a_file, path_of
 from tools.databases.files.load_files import Copied, Copier, copy_files, load_files
-from tools.databases.files.sheets import DETECTED, Headers, Sheet
+from tools.databases.files.sheets import DETECTED, Choices, Sheet
 from tools.result import OpenError
 
 
@@ -17,7 +17,7 @@ def open_files_apart(sources: Sequence[str]) -> DuckDBDatabase:
     return open_files(sources, copy_apart)
 
 
-def copy_apart_all(sources: Sequence[str], headers: Headers = DETECTED) -> tuple[DuckDBDatabase, tuple[Sheet, ...]]:
+def copy_apart_all(sources: Sequence[str], choices: Choices = DETECTED) -> tuple[DuckDBDatabase, tuple[Sheet, ...]]:
     """As `open_files_apart`, with DuckDB files copied too, so that nothing of a stranger's file is read in this process; and
     how the tables of CSV files and workbooks were read."""
     from tools.databases.isolated.copy_apart import copy_apart
@@ -26,7 +26,7 @@ def copy_apart_all(sources: Sequence[str], headers: Headers = DETECTED) -> tuple
 
     def copy(files: Sequence[tuple[Path, FileKind]], to: Path, optional: Collection[Path] = ()) -> Copied:
         nonlocal sheets
-        copied = copy_apart(files, to, optional, headers)
+        copied = copy_apart(files, to, optional, choices)
         sheets = copied.sheets
         return copied
 

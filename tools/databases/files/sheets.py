@@ -16,11 +16,22 @@ import duckdb
 from tools.databases.duckdb.duckdb_schema import quoted
 from tools.databases.reading.written_values import Finding
 
-Headers = Mapping[tuple[str, str], int | None]
-"""Which row names the columns, where a person chose: (file's name, sheet's name) -> place among the rows that are not blank,
-from 0; None where no row does. A CSV file's sheet has no name."""
 DETECT = -1
-DETECTED: Headers = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a person wants a sheet to be read. `header`: the place of the row that names its columns among the rows that are not
+    blank, from 0; None where no row does, `DETECT` where that is to be found. `keeps_total`: a row of totals stays."""
+
+    header: int | None = DETECT
+    keeps_total: bool = False
+
+
+Choices = Mapping[tuple[str, str], Choice]
+"""What a person chose: by a file's name and a sheet's name. A CSV file's sheet has no name."""
+AS_DETECTED = Choice()
+DETECTED: Choices = MappingProxyType({})
 
 FIRST_ROWS, FIRST_COLUMNS, LONGEST_CELL = 40, 60, 80
 READ_ROWS = 5
@@ -39,7 +50,8 @@ class SheetColumn:
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """`first`: rows of the file that are not blank; `header`: the place of the one that names the columns, None where none
-    does. `rows`: the first ones of the table, as text. Cells are cut to 80 characters."""
+    does. `rows`: the first ones of the table, as text. `total`: the cells of a row of totals at the end; empty without one;
+    `keeps_total`: whether it is a row of the table all the same. Cells are cut to 80 characters."""
 
     file: str
     name: str
@@ -49,6 +61,8 @@ class Sheet:
     columns: tuple[SheetColumn, ...]
     rows: tuple[tuple[str, ...], ...]
     row_count: int
+    total: tuple[str, ...] = ()
+    keeps_total: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +151,10 @@ def _evenness(first: FirstRows) -> tuple[int, int]:
 
 def sheet_of(
     connection: duckdb.DuckDBPyConnection, table: str, path: Path, name: str, first: Sequence[Sequence[Any]], header: int,
-    found: Sequence[Finding],
+    found: Sequence[Finding], total: Sequence[Any] = (), keeps_total: bool = False,
 ) -> Sheet:  # fmt: skip
-    """A loaded table as it is shown. `header`: the place of the row that may name its columns. Raises duckdb.Error."""
+    """A loaded table as it is shown. `header`: the place of the row that may name its columns. `total`: the cells of its row of
+    totals. Raises duckdb.Error."""
     notes = {each.column: each.note for each in found}
     described = connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
     columns = tuple(SheetColumn(each[0], each[1], notes.get(each[0], "")) for each in described[:FIRST_COLUMNS])
@@ -147,7 +162,11 @@ def sheet_of(
     rows = connection.execute(f"SELECT {listed} FROM {quoted(table)} LIMIT {READ_ROWS}").fetchall()
     (count,) = connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone() or (0,)
     named = header < len(first) and any(_text(first[header][0]) == column.name[:LONGEST_CELL] for column in columns[:1])
-    return Sheet(path.name, name, table, _texts(first), header if named else None, columns, _texts(rows), count)
+    cells = tuple(map(_text, total[:FIRST_COLUMNS]))
+    header_or_none = header if named else None
+    return Sheet(
+        path.name, name, table, _texts(first), header_or_none, columns, _texts(rows), count, cells, keeps_total
+    )
 
 
 def _texts(rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, ...], ...]:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tools.databases.files.file_kinds import FileKind
 from tools.databases.files.load_files import Copied
-from tools.databases.files.sheets import DETECTED, Headers
+from tools.databases.files.sheets import DETECTED, Choices
 from tools.databases.isolated.loading_process import COPIED, Loading
 from tools.databases.isolated.query_worker import KEPT
 from tools.processes.child_process import ChildProcess
@@ -32,10 +32,10 @@ _turns = BoundedSemaphore(AT_ONCE)
 
 
 def copy_apart(
-    files: Sequence[tuple[Path, FileKind]], copy: Path, optional: Collection[Path] = (), headers: Headers = DETECTED
+    files: Sequence[tuple[Path, FileKind]], copy: Path, optional: Collection[Path] = (), choices: Choices = DETECTED
 ) -> Copied:
     """As `tools.databases.files.load_files.copy_files`. Raises OpenError."""
-    loading = replace(_loading(files, copy, optional), headers=dict(headers))
+    loading = replace(_loading(files, copy, optional), choices=dict(choices))
     what = str(files[0][0]) if len(files) == 1 else f"these {len(files)} files"
     with _turns:
         answer = _answer(loading, what)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from tools.databases.files.file_kinds import FileKind
 from tools.databases.files.load_files import Copied, copy_files
-from tools.databases.files.sheets import Headers
+from tools.databases.files.sheets import Choices
 from tools.databases.isolated.query_process import Bounds, lower
 from tools.result import Limits, OpenError
 
@@ -29,7 +29,7 @@ class Loading:
     deadline_s: float
     memory_mb: int
     disk_mb: int
-    headers: Headers = field(default_factory=dict)
+    choices: Choices = field(default_factory=dict)
 
 
 def serve(descriptor: int) -> None:
@@ -46,7 +46,7 @@ def serve(descriptor: int) -> None:
 
 def _answer(loading: Loading) -> bytes:
     try:
-        copied = copy_files(loading.files, loading.copy, loading.optional, loading.memory_mb, loading.headers)
+        copied = copy_files(loading.files, loading.copy, loading.optional, loading.memory_mb, loading.choices)
         return ormsgpack.packb(COPIED.dump_python(copied, mode="json"), option=ormsgpack.OPT_REPLACE_SURROGATES)
     except OpenError as error:
         return ormsgpack.packb({"error": str(error)}, option=ormsgpack.OPT_REPLACE_SURROGATES)

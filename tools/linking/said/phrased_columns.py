@@ -22,6 +22,7 @@ _COMPARING = word_set("""
 """)
 _EVERYWHERE = word_set("name id")
 _RANKED = word_set("age class day grade level month position rank year")  # columns whose numbers add up to nothing
+_PIECES = word_set("copy piece unit")  # what a quantity counts, where nothing is called so
 _COUNTING = (("how", "many"), ("number", "of"), ("amount", "of"))
 
 Places = frozenset[ColumnRef]
@@ -65,9 +66,17 @@ def counted_columns(schema: Schema, question: str, values: Sequence[ValueMatch] 
             adds_up = is_number(type_kind(column.type)) and _RANKED.isdisjoint(name)
             if len(name) == 1 and adds_up and place not in keys:
                 numbers.setdefault(stem(name[0]), set()).add(place)
+    if "quantity" in numbers:
+        numbers = dict.fromkeys(_PIECES - _words_of_names(schema), numbers["quantity"]) | numbers
     said = [stem(word.key) for word in split(question)]
     asked = (said[n] for n in range(2, len(said)) if tuple(said[n - 2 : n]) in _COUNTING and n not in taken)
     return tuple(dict.fromkeys(frozenset(numbers[name]) for name in asked if name in numbers))
+
+
+def _words_of_names(schema: Schema) -> frozenset[str]:
+    """The stems of all words in names of the schema."""
+    names = [name for table in schema.tables for name in (table.name, *(column.name for column in table.columns))]
+    return frozenset[str]().union(*map(name_stems, names))
 
 
 def _names(schema: Schema) -> dict[str, Places]:

@@ -121,6 +121,18 @@ def test_turns_of_an_older_release_have_no_number(talk: Talk) -> None:
     assert conversation.ask("And from Spain?").continues == 1
 
 
+def test_what_is_not_here_is_told_without_the_model(talk: Talk) -> None:
+    conversation = talk(PLAN, COUNT)
+    told = conversation.ask("What is the weather?")
+    assert told.answer.startswith("Nothing here is about “weather”. There are ") and (told.sql, told.error) == (
+        None,
+        None,
+    )
+    assert [step["name"] for step in told.steps] == ["link"]
+    assert conversation.ask("How many singers are from France?").sql == COUNT
+    assert talk(PLAN, COUNT, present=False).ask("What is the weather?").sql == COUNT
+
+
 def test_small_talk_is_answered_in_words_and_forgets_nothing(talk: Talk) -> None:
     conversation = talk(PLAN, COUNT)
     hello = conversation.ask("Hello!")

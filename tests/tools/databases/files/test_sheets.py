@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.tools.databases.files.workbook import write_workbook
-from tools.databases.files.sheets import DETECTED, Headers, Sheet, find_header
+from tools.databases.files.file_kinds import LeftOut
+from tools.databases.files.sheets import DETECTED, Choice, Choices, Sheet, find_header
 from tools.databases.open_database import open_database, open_uploads
 from tools.result import Result
 
@@ -16,9 +17,9 @@ REPORT = (
 ROWS = [["Sales 2023"], [], ["item", "price"], ["pen", 1.5], ["ink", "n/a"], ["nib", "2,5"]]
 
 
-def opened(*files: Path, headers: Headers = DETECTED) -> tuple[list[Sheet], list[tuple[object, ...]]]:
+def opened(*files: Path, choices: Choices = DETECTED) -> tuple[list[Sheet], list[tuple[object, ...]]]:
     """The sheets, and the rows of the first table."""
-    database, sheets = open_uploads(files, headers)
+    database, sheets = open_uploads(files, choices)
     with closing(database):
         result = database.execute(f'FROM "{sheets[0].table}"')
         assert isinstance(result, Result)
@@ -67,9 +68,9 @@ def test_a_point_between_thousands_is_no_decimal_point(tmp_path: Path) -> None:
 def test_another_row_can_name_the_columns_or_none(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_text(REPORT)
-    (sheet,), rows = opened(path, headers={("report.csv", ""): 3})
+    (sheet,), rows = opened(path, choices={("report.csv", ""): Choice(3)})
     assert sheet.header == 3 and sheet.columns[0].name == "pen" and len(rows) == 1
-    (sheet,), rows = opened(path, headers={("report.csv", ""): None})
+    (sheet,), rows = opened(path, choices={("report.csv", ""): Choice(None)})
     assert sheet.header is None and len(rows) == 3
 
 
@@ -78,7 +79,7 @@ def test_a_workbook_says_what_could_not_be_read(tmp_path: Path) -> None:
     sheets, rows = opened(book)
     assert [(sheet.name, sheet.table, sheet.header) for sheet in sheets] == [("May", "May", 1), ("June", "June", 0)]
     assert rows == [("pen", "1.5"), ("ink", "n/a"), ("nib", "2,5")]
-    (sheet, _), rows = opened(book, headers={("book.xlsx", "May"): 2})
+    (sheet, _), rows = opened(book, choices={("book.xlsx", "May"): Choice(2)})
     assert sheet.columns[0].name == "pen" and rows[0][0] == "ink"
 
 
@@ -92,3 +93,46 @@ def test_rows_that_a_spreadsheet_left_blank_are_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1;x\n;\n2;y\n;;\n")
     assert [row[0] for row in opened(path)[1]] == [1, 2]
+
+
+TOTALS = "day;item;price\n01.02.2023;pen;1,50\n02.02.2023;ink;2,25\n03.02.2023;nib;0,25\n\nTotal;;4,00\n"
+
+
+def test_a_row_of_totals_is_left_out_and_can_be_kept(tmp_path: Path) -> None:
+    """With it, every sum would be doubled, and the days would stay text."""
+    path = tmp_path / "sales.csv"
+    path.write_text(TOTALS)
+    with pytest.warns(LeftOut, match="the last row of sales.csv, “Total”, adds up those above it, and is left out"):
+        (sheet,), rows = opened(path)
+    assert [str(row[2]) for row in rows] == ["1.5", "2.25", "0.25"] and sheet.columns[0].type == "DATE"
+    assert (sheet.total, sheet.keeps_total, sheet.row_count) == (("Total", "4,00"), False, 3)
+    (sheet,), rows = opened(path, choices={("sales.csv", ""): Choice(keeps_total=True)})
+    assert [row[0] for row in rows][-1] == "Total" and (sheet.keeps_total, sheet.row_count) == (True, 4)
+    assert sheet.total == ("Total", "4,00")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "brand,sold\nShell,3\nBP,4\nTotal,5\n",  # a company
+        "brand,sold\nTotal,7\nBP,3\nShell,4\n",
+        "item,sold\npen,5\nTotal,5\n",  # one row adds up nothing
+        "item,note\npen,a\nink,b\nTotal,c\n",
+        "item,sold\npen,2\nink,3\nTotals of May,5\n",
+    ],
+)
+def test_other_rows_at_the_end_are_rows(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    (sheet,), rows = opened(path)
+    assert sheet.total == () and len(rows) == len(text.splitlines()) - 1
+
+
+def test_a_workbook_has_totals_too(tmp_path: Path) -> None:
+    rows = [["Sales 2023"], ["item", "price"], ["pen", 1.5], ["ink", 2.25], ["Sum:", 3.75]]
+    book = write_workbook(tmp_path / "book.xlsx", {"May": rows})
+    with pytest.warns(LeftOut, match=r"the last row of book.xlsx, “Sum:”"):
+        (sheet,), found = opened(book)
+    assert found == [("pen", 1.5), ("ink", 2.25)] and sheet.total == ("Sum:", "3.75")
+    (sheet,), found = opened(book, choices={("book.xlsx", "May"): Choice(keeps_total=True)})
+    assert found[-1] == ("Sum:", 3.75) and sheet.keeps_total
