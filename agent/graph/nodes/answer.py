@@ -73,7 +73,8 @@ def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]
 def _outcome(result: Result | QueryError) -> str:
     if isinstance(result, QueryError):
         return result.message
-    return f"{len(result.rows)} rows" + (", cut off" if result.truncated else "")
+    ties = f", ties settled by {', '.join(result.tie_keys)}" if result.tie_keys else ""
+    return f"{len(result.rows)} rows" + (", cut off" if result.truncated else "") + ties
 
 
 def answer(state: State, runtime: Tools) -> dict[str, Any]:
