@@ -149,5 +149,7 @@ def _said(slots: Slots, mends: Sequence[str]) -> Said:
         counted="counted" in mends,
         roles="roles" in mends,
         ordered="ordered" in mends,
+        negated="negated" in mends,
+        having="having" in mends,
         plan=slots.plan,
     )

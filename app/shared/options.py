@@ -136,7 +136,8 @@ SecondLook = Annotated[
     ),
 ]
 DEFAULT_MENDS = (
-    "bridges,members,direction,keys,dates,units,picks,named,phrased,counted,genders,roles,ordered,bounds,wildcards"
+    "bridges,members,direction,keys,dates,units,picks,named,phrased,counted,genders,roles,ordered,bounds,wildcards,"
+    "meant,negated,having,alphabetical,extremes,listed"
 )
 Mends = Annotated[
     str,

@@ -15,6 +15,7 @@ from agent.state import State
 from tools.linking.ambiguity import as_told, find_unclear
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import match_values
+from tools.linking.said.meant_values import meant_values
 
 
 def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check"]]:
@@ -34,6 +35,7 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
     question = asked(state)
     text = f"{question} {state['evidence']}".strip()
     values = match_values(toolbox.database, text) if toolbox.options.values else ()
+    values = meant_values(values, schema) if "meant" in toolbox.options.mends else values
     if toolbox.options.clarify:
         values = as_told(values, state["evidence"])
     links = link(schema, question, values) if toolbox.options.hints else ()

@@ -64,7 +64,9 @@ def _tied(shown: Shown) -> str:
     who, names = _leader(shown), list[str]()
     if who is not None:
         names = list(dict.fromkeys(cell_text(row[who], shown.columns[who].kind) for row in shown.tied))
-    if not shown.tied or (shown.sorting and shown.columns[shown.sorting.place].is_key):  # an order by keys ranks nothing
+    if not shown.tied or (
+        shown.sorting and shown.columns[shown.sorting.place].is_key
+    ):  # an order by keys ranks nothing
         return ""
     if len(shown.tied) > MOST_TIED:
         return f"More than {MOST_TIED} share this place."

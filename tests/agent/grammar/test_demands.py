@@ -102,3 +102,37 @@ def test_where_a_plan_only_measures_no_words_are_tested(sketch: str, good: bool)
     catalog = catalog_of(SCHEMA, "sqlite", facts_of(SCHEMA, said))
     assert accepted("SELECT name FROM hero WHERE name = 'Thor'", catalog) is good
     assert accepted("SELECT name FROM hero WHERE height > 190", catalog)
+
+
+@pytest.mark.parametrize(
+    ("question", "skeleton", "rules", "good"),
+    [
+        ("Which rooms do not have beds?", "SELECT _ FROM _ WHERE _ = _", {"negated": True}, False),
+        ("Which rooms do not have beds?", "SELECT _ FROM _ WHERE _ <> _", {"negated": True}, True),
+        ("Which rooms do not have beds?", "SELECT _ FROM _ WHERE _ IS NULL", {"negated": True}, True),
+        ("Which rooms do not have beds?", "SELECT _ FROM _ WHERE _ = _", {}, True),
+        ("Which rooms have beds?", "SELECT _ FROM _ WHERE _ != _", {"negated": True}, False),
+        ("Which rooms have beds?", "SELECT _ FROM _ WHERE _ NOT IN (SELECT _ FROM _)", {"negated": True}, False),
+        ("Which rooms have beds?", "SELECT _ FROM _ WHERE _ != _", {"having": True}, True),
+        ("Which decors have at least two rooms?", "SELECT _ FROM _ GROUP BY _", {"having": True}, False),
+        ("Which decors have at least two rooms?", "SELECT _ FROM _ GROUP BY _", {"negated": True}, True),
+        (
+            "Which decors have at least two rooms?",
+            "SELECT _ FROM _ GROUP BY _ HAVING COUNT(*) >= _",
+            {"having": True},
+            True,
+        ),
+    ],
+)
+def test_a_skeleton_says_what_the_question_says(
+    question: str, skeleton: str, rules: dict[str, bool], good: bool
+) -> None:
+    schema = Schema((Table("room", (Column("beds", "INTEGER"), Column("decor", "TEXT"))),), "sqlite")
+    said = Said(question, **rules)  # type: ignore[arg-type]
+    assert accepted(f"room: decor | {skeleton}", plan_catalog(schema, facts_of(schema, said))) is good
+
+
+def test_an_earlier_question_leaves_negations_open() -> None:
+    schema = Schema((Table("room", (Column("decor", "TEXT"),)),), "sqlite")
+    said = Said("And those with beds?", around=("Which rooms are not old?",), negated=True)
+    assert accepted("room: decor | SELECT _ FROM _ WHERE _ <> _", plan_catalog(schema, facts_of(schema, said)))

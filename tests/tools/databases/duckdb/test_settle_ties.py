@@ -48,7 +48,8 @@ def settled(sql: str, database: Database) -> str:
          "SELECT shop, count(*) FROM sales GROUP BY 1 ORDER BY 2, 1 LIMIT 3 OFFSET 2"),
         ("SELECT id FROM sales ORDER BY price LIMIT 1", 'SELECT id FROM sales ORDER BY price, "sales".rowid LIMIT 1'),
         ("SELECT T1.id FROM sales AS T1 JOIN shops AS T2 ON T1.shop = T2.name ORDER BY T1.price LIMIT 1",
-         'SELECT T1.id FROM sales AS T1 JOIN shops AS T2 ON T1.shop = T2.name ORDER BY T1.price, "T1".rowid, "T2".rowid LIMIT 1'),
+         'SELECT T1.id FROM sales AS T1 JOIN shops AS T2 ON T1.shop = T2.name '
+         'ORDER BY T1.price, "T1".rowid, "T2".rowid LIMIT 1'),
         ("SELECT id FROM sold ORDER BY price LIMIT 1", "SELECT id FROM sold ORDER BY price, 1 LIMIT 1"),
         ("SELECT id, shop FROM (SELECT * FROM sales) AS s ORDER BY price LIMIT 1",
          "SELECT id, shop FROM (SELECT * FROM sales) AS s ORDER BY price, 1, 2 LIMIT 1"),
