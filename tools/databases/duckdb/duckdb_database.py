@@ -32,7 +32,7 @@ from tools.schema import Schema, Table
 
 SCHEMA_DEADLINE_S = 60.0
 SPILL_PER_MEMORY = 4
-_CUTS = re.compile(r"\b(?:LIMIT|OFFSET|FETCH)\b", re.IGNORECASE)
+_SORTS = re.compile(r"\bORDER\s+BY\b", re.IGNORECASE)
 _STOPPED = ("timeout", "memory", "interrupted", "connection")
 
 
@@ -84,7 +84,7 @@ class DuckDBDatabase(GuardedDatabase):
         return str(self.path)
 
     def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
-        """Run one guarded query with ties under its limits settled, or as it is where DuckDB does not take it so."""
+        """Run one guarded query with the order of equal rows settled, or as it is where DuckDB does not take it so."""
         settled = self._settled(sql)
         if settled is None:
             return super().execute(sql, limits)
@@ -122,7 +122,7 @@ class DuckDBDatabase(GuardedDatabase):
             return QueryError("connection", str(error))
 
     def _settled(self, sql: str) -> Settled | None:
-        statement = self._judged(sql) if _CUTS.search(sql) else None
+        statement = self._judged(sql) if _SORTS.search(sql) else None
         return settle_ties(statement, self.schema()) if isinstance(statement, Judged) else None
 
     def _reads(self) -> DuckDBReads:

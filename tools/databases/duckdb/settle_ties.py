@@ -1,9 +1,10 @@
-"""Makes the order under ORDER BY ... LIMIT total, so that the same question gets the same rows every time.
+"""Makes the order of rows total, so that the same query gives the same rows in the same order every time.
 
-DuckDB leaves open which of several equal rows a LIMIT keeps, and threads may change it from run to run. What is added stands
-behind the query's own keys: the keys of GROUP BY; else the places of the rows in their tables; else, where rows have none
-(views, sub-queries, DISTINCT, set operations), the columns of the result. So only rows that were equal change places, and
-only in the statement that the engine gets.
+DuckDB leaves open how equal rows are sorted and which of them a LIMIT keeps, and threads may change it from run to run. What
+is added stands behind the query's own keys: the keys of GROUP BY, sorted in the direction of its first one, as SQLite does, so
+that both engines answer alike; else the places of the rows in their tables; else, where rows have none (views, sub-queries,
+DISTINCT, set operations), the columns of the result. So only rows that were equal change places, and only in the statement
+that the engine gets.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,14 +24,15 @@ _MANY_GROUPINGS = (exp.Cube, exp.GroupingSets, exp.Rollup)
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A statement under whose limits no rows are equal, and the keys that it has for that."""
+    """A statement that sorts no rows as equal, and the keys that it has for that."""
 
     text: str
     keys: tuple[str, ...]
 
 
 def settle_ties(statement: Judged, schema: Schema) -> Settled | None:
-    """The statement with keys added to each ORDER BY that a LIMIT, OFFSET or FETCH follows; None if there is none to add to.
+    """The statement with keys added to its own ORDER BY, and to each one that a LIMIT, OFFSET or FETCH follows; None if there
+    is none to add to.
 
     >>> from tools.guard.guard import judged
     >>> from tools.schema import Column, Table
@@ -41,27 +43,32 @@ def settle_ties(statement: Judged, schema: Schema) -> Settled | None:
     """
     text, added = statement.text, list[str]()
     for place, keys in sorted(_additions(statement, schema), reverse=True):
-        text = f"{text[:place].rstrip()}, {', '.join(keys)} {text[place:]}"
+        text = f"{text[:place].rstrip()}, {', '.join(keys)} {text[place:]}".rstrip()
         added[:0] = keys
     return Settled(text, tuple(added)) if added else None
 
 
 def _additions(statement: Judged, schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Where a key list ends in the text, and what is to stand there."""
-    ordered = [node for node in statement.tree.find_all(exp.Select, exp.SetOperation) if _is_cut(node)]
+    root = statement.tree
+    ordered = [node for node in root.find_all(exp.Select, exp.SetOperation) if _is_open(node, node is root)]
     tokens = Dialect.get_or_raise("duckdb").tokenize(statement.text) if ordered else []
     for query in ordered:
-        own = {_text(key.this) for key in query.args["order"].expressions}
-        keys = tuple(key for key in _keys(query, schema) if key.casefold() not in own)
-        place = _end_of_order(query, tokens)
+        own = {_text(key.this).casefold() for key in query.args["order"].expressions}
+        keys = tuple(key for key in _keys(query, schema) if key.removesuffix(" DESC").casefold() not in own)
+        place = _end_of_order(query, tokens) if _is_cut(query) else len(statement.text)
         if keys and place is not None:
             yield place, keys
 
 
-def _is_cut(query: exp.Expr) -> bool:
+def _is_open(query: exp.Expr, is_root: bool) -> bool:
+    """Whether the order of equal rows can be seen, and keys can be added. A Var is the ALL of ORDER BY ALL."""
     order = query.args.get("order")
-    cut = query.args.get("limit") or query.args.get("offset")
-    return bool(order and cut) and order.find(exp.Query, exp.Var) is None  # a Var is the ALL of ORDER BY ALL
+    return order is not None and (is_root or _is_cut(query)) and order.find(exp.Query, exp.Var) is None
+
+
+def _is_cut(query: exp.Expr) -> bool:
+    return bool(query.args.get("limit") or query.args.get("offset"))
 
 
 def _end_of_order(query: exp.Expr, tokens: Sequence[Token]) -> int | None:
@@ -86,7 +93,8 @@ def _keys(query: exp.Expr, schema: Schema) -> tuple[str, ...]:
         return () if distinct.args.get("on") else _output(query)
     if group is not None:
         are_plain = not group.args.get("all") and group.find(*_MANY_GROUPINGS) is None
-        return tuple(map(_text, group.expressions)) if are_plain else _output(query)
+        direction = " DESC" if query.args["order"].expressions[0].args.get("desc") else ""
+        return tuple(key + direction for key in (map(_text, group.expressions) if are_plain else _output(query)))
     entries = sources(query, schema)
     return tuple(map(_row, entries)) if entries and all(map(_is_stored, entries)) else _output(query)
 

@@ -23,7 +23,7 @@ def meant_values(values: Sequence[ValueMatch], schema: Schema) -> tuple[ValueMat
     >>> [match.phrase for match in meant_values(found, Schema((level,), "sqlite"))]
     ['Product']
     """
-    names = [each.name for table in schema.tables for each in (table, *table.columns)]
+    names = [name for table in schema.tables for name in (table.name, *(column.name for column in table.columns))]
     known = frozenset[str]().union(*map(name_stems, names))
     return tuple(match for match in values if _is_meant(match, known))
 

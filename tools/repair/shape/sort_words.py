@@ -22,8 +22,10 @@ def sort_words(sql: str, schema: Schema, question: str) -> str | None:
     """
     trees = parse_or_nothing(sql, schema.dialect) if _BY_LETTERS.search(question) else []
     select = trees[0] if len(trees) == 1 else None
-    order = select.args.get("order") if isinstance(select, exp.Select) and not select.args.get("limit") else None
-    if select is None or order is None or len(order.expressions) != 1:
+    if not isinstance(select, exp.Select) or select.args.get("limit"):
+        return None
+    order = select.args.get("order")
+    if order is None or len(order.expressions) != 1:
         return None
     key = order.expressions[0]
     shown = [item for item in select.selects if isinstance(item, exp.Column) and _kind(item, schema) == "text"]
