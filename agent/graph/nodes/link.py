@@ -35,7 +35,7 @@ def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "ada
     question = asked(state)
     text = f"{question} {state['evidence']}".strip()
     values = match_values(toolbox.database, text) if toolbox.options.values else ()
-    values = meant_values(values, schema) if "meant" in toolbox.options.mends else values
+    values = meant_values(values, schema, text) if "meant" in toolbox.options.mends else values
     if toolbox.options.clarify:
         values = as_told(values, state["evidence"])
     links = link(schema, question, values) if toolbox.options.hints else ()

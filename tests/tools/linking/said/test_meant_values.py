@@ -25,4 +25,10 @@ SCHEMA = Schema((LEVELS, PEOPLE), "sqlite")
 )
 def test_what_is_kept(column: str, phrase: str, score: float, kept: bool) -> None:
     match = ValueMatch("catalog_levels" if column == "level_name" else "customers", column, "x", phrase, score)
-    assert meant_values([match], SCHEMA) == ((match,) if kept else ())
+    assert meant_values([match], SCHEMA, f"Show all the {phrase}") == ((match,) if kept else ())
+
+
+def test_a_kind_may_be_a_value() -> None:
+    match = ValueMatch("catalog_levels", "level_name", "Product", "product", 0.85)
+    assert meant_values([match], SCHEMA, "What is described as product?") == (match,)
+    assert meant_values([match], SCHEMA, "What product is described?") == ()
