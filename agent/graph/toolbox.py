@@ -28,10 +28,10 @@ from tools.result import Limits, Result
 # picks: ANY_VALUE without groups is taken back. named: a plan names the columns whose names the question says in full.
 # phrased: it names columns of one word in phrases about columns. counted: "how many beds" adds up the beds. genders: a
 # gender that is named is a condition. roles: joins follow the key whose role is said. ordered: `<` takes no columns of
-# words. bounds: "30 or younger" is `<= 30`. wildcards: LIKE has those of "starts with". meant: a plain word of the schema
-# names no value. negated: a plan negates where the question does. having: it counts groups for "more than 3 airports".
-# alphabetical: what is shown is sorted by its words. extremes: "oldest and youngest" are two values. listed: the columns
-# are those that the question's head lists.
+# words. bounds: "30 or younger" is `<= 30`. wildcards: LIKE has those of "starts with". meant: SQL that takes a plain word
+# of the schema for a value is planned again. negated: a plan negates where the question does. having: it counts groups for
+# "more than 3 airports". alphabetical: what is shown is sorted by its words. extremes: "oldest and youngest" are two values.
+# listed: the columns are those that the question's head lists.
 MENDS = (
     "columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named", "phrased", "counted", "genders",
     "roles", "ordered", "bounds", "wildcards", "meant", "negated", "having", "alphabetical", "extremes", "listed",

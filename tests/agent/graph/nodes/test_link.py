@@ -22,12 +22,22 @@ def catalog(tmp_path: Path) -> Iterator[Database]:
     opened.close()
 
 
-@pytest.mark.parametrize(("mends", "named"), [((), True), (("meant",), False)])
-def test_a_plain_word_of_the_schema_names_no_value(catalog: Database, mends: tuple[str, ...], named: bool) -> None:
-    model = ScriptedModel(responses=["products: price | SELECT AVG(_) FROM _", "SELECT AVG(price) FROM products"])
-    toolbox = Toolbox(catalog, model, load_profile("compact"), AgentOptions(mends=mends))
-    Conversation(toolbox).ask("What is the average price of all products?")
-    assert ("'Product'" in str(toolbox.calls["plan"].messages[0].text)) is named
+def test_a_plain_word_of_the_schema_names_no_value(catalog: Database) -> None:
+    """SQL that takes it for one is planned again, with prompts that do not show it; other SQL is not."""
+    question, plan = "What is the average price of all products?", "products: price | SELECT AVG(_) FROM _"
+    wrong = "SELECT AVG(price) FROM products, levels WHERE level_name = 'Product'"
+    right = "SELECT AVG(price) FROM products"
+    for mends, lines, asked in (
+        (("meant",), [plan, wrong, plan, right], 4),
+        (("meant",), [plan, right], 2),
+        ((), [plan, wrong], 2),
+    ):
+        model = ScriptedModel(responses=lines)
+        toolbox = Toolbox(catalog, model, load_profile("compact"), AgentOptions(mends=mends))
+        answer = Conversation(toolbox).ask(question)
+        assert answer.sql == lines[-1]
+        assert sum(step["name"] in ("plan", "generate") for step in answer.steps) == asked
+        assert ("'Product'" in str(toolbox.calls["plan"].messages[0].text)) is (asked == 2)
 
 
 def test_a_step_names_the_keys_that_settle_ties(catalog: Database) -> None:
