@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from decoding.checkpoints.fetch.cache_folder import cache_root
-from tests.tools.databases.servers import Server, running
+from tests.tools.databases.server.servers import Server, running
 
 if not torch.cuda.is_available():  # said before Triton is imported: its kernels then run on a processor
     os.environ.setdefault("TRITON_INTERPRET", "1")

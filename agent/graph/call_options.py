@@ -154,5 +154,7 @@ def _said(slots: Slots, mends: Sequence[str]) -> Said:
         tables="tables" in mends,
         worded="worded" in mends,
         gaps="gaps" in mends,
+        negated="negated" in mends,
+        having="having" in mends,
         plan=slots.plan,
     )

@@ -133,7 +133,8 @@ class Trail:
         if isinstance(outcome, QueryError):
             entry = replace(entry, outcome=outcome.kind, message=outcome.message)
         else:
-            entry = replace(entry, outcome=OK, row_count=len(outcome.rows), wall_ms=outcome.wall_ms)
+            settled = f"ties settled by {', '.join(outcome.tie_keys)}" if outcome.tie_keys else ""
+            entry = replace(entry, outcome=OK, message=settled, row_count=len(outcome.rows), wall_ms=outcome.wall_ms)
         self.log.complete(entry)
         return outcome
 

@@ -138,7 +138,7 @@ SecondLook = Annotated[
 ]
 DEFAULT_MENDS = (
     "bridges,members,direction,keys,dates,units,picks,named,phrased,counted,genders,roles,ordered,bounds,wildcards,"
-    "implied,absent,tables,worded,gaps,rows,firsts,minmax"
+    "implied,absent,tables,worded,gaps,rows,firsts,minmax,meant,negated,having,alphabetical,extremes,listed"
 )
 Mends = Annotated[
     str,

@@ -14,13 +14,16 @@ from tools.repair.literals.separate_values import separate_values
 from tools.repair.literals.set_bounds import set_bounds
 from tools.repair.literals.set_wildcards import set_wildcards
 from tools.repair.repair_names import repair
-from tools.repair.set_direction import set_direction
 from tools.repair.shape.ask_absence import ask_absence
 from tools.repair.shape.count_rows import count_rows
+from tools.repair.shape.list_columns import list_columns
+from tools.repair.shape.set_direction import set_direction
 from tools.repair.shape.set_extreme import set_extreme
+from tools.repair.shape.show_extremes import show_extremes
+from tools.repair.shape.sort_words import sort_words
 from tools.repair.shape.take_first import take_first
+from tools.repair.shape.unwrap_picks import unwrap_picks
 from tools.repair.sum_counted import sum_counted
-from tools.repair.unwrap_picks import unwrap_picks
 from tools.result import Limits, QueryError
 from tools.schema import Schema
 
@@ -32,6 +35,12 @@ _BY_QUESTION = {
     "absent": ask_absence,
     "rows": count_rows,
     "minmax": set_extreme,
+    "alphabetical": sort_words,
+    "extremes": show_extremes,
+}
+_BY_VALUES = {
+    "counted": sum_counted,
+    "listed": list_columns,
 }
 
 
@@ -46,8 +55,9 @@ def repair_query(
     """The query, and the error that is left, if any. Names are repaired by rules, misplaced literals are moved, two values
     for one column are separated, and a comparison with NULL becomes a test for it. `mends`, each by what the `question` says:
     `direction` of the order, `units` of numbers, `dates` that are compared with years, `bounds` of numbers, `wildcards` of
-    LIKE, what is `counted`, `genders`, what is `absent`, `rows` that are counted, and the extreme of `minmax`. `firsts`: a date
-    that is no date goes where the first or the last is asked for. `picks`: ANY_VALUE goes where it makes one row of all.
+    LIKE, what is `counted`, `genders`, what is `absent`, `rows` that are counted, the extreme of `minmax`, the key of an
+    `alphabetical` order, both `extremes` of a column, and the columns that are `listed`. `firsts`: a date that is no date goes
+    where the first or the last is asked for. `picks`: ANY_VALUE goes where it makes one row of all.
     """
     schema = database.schema()
     error = database.explain(sql, limits)
@@ -63,7 +73,7 @@ def repair_query(
     rules: list[Callable[[str, Schema], str | None]] = [partial(move_literals, values=values)]
     rules += [separate_values, compare_nulls]
     rules += [unwrap_picks] if "picks" in mends else []
-    rules += [partial(sum_counted, question=question, values=values)] if "counted" in mends else []
+    rules += [partial(rule, question=question, values=values) for name, rule in _BY_VALUES.items() if name in mends]
     rules += [partial(add_genders, values=values)] if "genders" in mends else []
     rules += [partial(rule, question=question) for name, rule in _BY_QUESTION.items() if name in mends]
     for better in rules:

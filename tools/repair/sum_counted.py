@@ -1,4 +1,4 @@
-"""Adds up a column of numbers where "how many" asks for it: "how many beds" is the sum of `beds`, and no number of rows."""
+"""Adds up a column of numbers where "how many" or "the most" asks for it: beds are the sum of `beds`, and no number of rows."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from tools.sql.scope import sources
 
 
 def sum_counted(sql: str, schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> str | None:
-    """The statement with SUM of the column that the question counts in place of its only COUNT; None unless there are no
-    groups, and the column is one, unused, and of a table in the same FROM.
+    """The statement with SUM of the column that the question counts in place of its only COUNT; None unless it shows the COUNT
+    and has no groups, or sorts groups by it, and the column is one, unused, and of a table in the same FROM.
 
     >>> from tools.schema import Column, Table
     >>> room = Table("room", (Column("beds", "INTEGER"), Column("decor", "TEXT")))
@@ -23,8 +23,8 @@ def sum_counted(sql: str, schema: Schema, question: str, values: Sequence[ValueM
     trees = parse_or_nothing(sql, schema.dialect)
     counts = [count for tree in trees for count in tree.find_all(exp.Count)]
     places = [place for places in counted_columns(schema, question, values) for place in places]
-    select = counts[0].parent if len(counts) == 1 else None
-    if len(places) != 1 or not isinstance(select, exp.Select) or select.args.get("group") or len(trees) != 1:
+    select = _counting(counts[0]) if len(counts) == 1 else None
+    if len(places) != 1 or select is None or len(trees) != 1:
         return None
     table, column = places[0]
     every = sources(select, schema)
@@ -36,3 +36,12 @@ def sum_counted(sql: str, schema: Schema, question: str, values: Sequence[ValueM
     qualifier = source.alias if len(every) > 1 else None
     counts[0].replace(exp.Sum(this=exp.column(spelled, table=qualifier)))
     return trees[0].sql(schema.dialect)
+
+
+def _counting(count: exp.Expr) -> exp.Select | None:
+    """The query without groups that shows the COUNT, or the one with groups that is sorted by it."""
+    if isinstance(count.parent, exp.Ordered):
+        sorted_ = count.parent_select
+        return sorted_ if isinstance(sorted_, exp.Select) and sorted_.args.get("group") else None
+    shown = count.parent
+    return shown if isinstance(shown, exp.Select) and not shown.args.get("group") else None

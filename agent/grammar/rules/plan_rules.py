@@ -3,14 +3,15 @@
 With facts, each table must join with those before it, and for each value that the question surely names, the plan must
 name a column that holds it. While such a column is missing, `MOST_COLUMNS` and `MOST_TABLES` limit what else is planned.
 
-In the skeleton, `_` stands for names and literals. It is a sketch, so only its words and its parentheses are checked.
+In the skeleton, `_` stands for names and literals. It is a sketch, so only its words and its parentheses are checked; with
+facts, it has the words that the question surely needs, and none that it surely does not.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from agent.grammar.rules.actions import never, room
+from agent.grammar.rules.actions import never, room, same
 from agent.grammar.rules.notation import Symbol
 from agent.grammar.rules.symbols import Action, End, Names, Step
 from agent.grammar.scope.callable_functions import FUNCTIONS
@@ -19,12 +20,14 @@ from agent.grammar.scope.scope import Catalog, FromItem, Relation, Scope
 from agent.grammar.word_sets import WordSet, lowered, plain_set
 from agent.prompts.mend_plan import owner_of
 from agent.prompts.plan_format import quoted_name
+from tools.linking.said.said_clauses import SaidClauses
 from tools.schema import ColumnRef, Schema
 
 PLAN = """
-statement = planned ({table_left} ';' planned)* {covered} '|' SELECT piece ({room} piece)* <end>
+statement = planned ({table_left} ';' planned)* {covered} '|' SELECT piece ({room} piece)* {sketched} <end>
 planned = <table> ({column_left} ':' <column> ({column_left} ',' <column>)*)?
-piece = <word> | '(' ({room} piece)* ')' | ',' | '*' | '=' | '!=' | '<>' | '<' | '<=' | '>' | '>=' | calc
+piece = <word> | '(' ({room} piece)* ')' | ',' | '*' | '=' | {differing} differs | '<' | '<=' | '>' | '>=' | calc
+differs = '!=' | '<>'
 calc = '+' | '-' | '/' | '//' | '%' | '||'
 """
 
@@ -152,16 +155,39 @@ def covered(scope: Scope) -> Scope | None:
     return None if _missing(scope) else scope
 
 
-@lru_cache(maxsize=4)
-def _sketch_words(functions: frozenset[str]) -> WordSet:
-    return plain_set(functions.union(_WORDS.split()))
+def _clauses(scope: Scope) -> SaidClauses:
+    return scope.catalog.facts.demands.clauses if scope.catalog.facts else SaidClauses()
+
+
+def sketched(scope: Scope) -> Scope | None:
+    """Require that the skeleton has the words that the question needs."""
+    return scope if all(words & scope.sketched for words in _clauses(scope).needed) else None
+
+
+def differing(scope: Scope) -> Scope | None:
+    """Take `<>`, where the question may mean it."""
+    return None if "<>" in _clauses(scope).unsaid else _sketching(scope, "<>")
+
+
+def _sketching(scope: Scope, word: str) -> Scope:
+    """The scope after a word of the skeleton; the same one unless the word is needed."""
+    is_new = word not in scope.sketched and any(word in words for words in _clauses(scope).needed)
+    return replace(scope, sketched=scope.sketched | {word}) if is_new else scope
+
+
+@lru_cache(maxsize=16)
+def _sketch_words(functions: frozenset[str], unsaid: frozenset[str]) -> WordSet:
+    return plain_set(functions.union(_WORDS.split()) - unsaid)
 
 
 PLAN_TERMINALS: dict[str, Symbol] = {
     "end": End(),
     "table": Names(lambda scope: _spelled(_tables_left(scope)), _take_table),
     "column": Names(lambda scope: _spelled(_columns_left(scope)), _take_column),
-    "word": Names(lambda scope: _sketch_words(frozenset(scope.catalog.functions)), lambda scope, key: ((), scope)),
+    "word": Names(
+        lambda scope: _sketch_words(frozenset(scope.catalog.functions), _clauses(scope).unsaid),
+        lambda scope, key: ((), _sketching(scope, key)),
+    ),
 }
 
 
@@ -173,5 +199,7 @@ def _if_missing(verb: Callable[[Scope], Scope | None]) -> Action:
 PLAN_ACTIONS: dict[str, Symbol] = {
     "covered": Action(covered),
     "room": Action(room, landing=never),
+    "sketched": Action(sketched, landing=same),
+    "differing": Action(differing),
     **{verb.__name__: _if_missing(verb) for verb in (table_left, column_left)},
 }

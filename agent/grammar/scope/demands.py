@@ -1,12 +1,13 @@
 """What a question demands of its plan and of its joins, beyond what the schema tells."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent.grammar.scope.said import Said
 from tools.linking.said.absent_columns import absent_columns
 from tools.linking.said.implied_columns import implied_columns
 from tools.linking.said.phrased_columns import counted_columns, phrased_columns
+from tools.linking.said.said_clauses import SaidClauses, said_clauses
 from tools.linking.said.said_columns import SaidColumns, said_columns
 from tools.linking.said.said_roles import said_roles, unshared
 from tools.linking.said.said_tables import said_tables
@@ -18,12 +19,13 @@ Places = frozenset[ColumnRef]
 @dataclass(frozen=True, slots=True)
 class Demands:
     """`sure`: of each set the plan must name one column or, with "" for a column, one table. `shadowed`: columns that it may
-    not name. `roles`: keys whose roles were said. All in lower case.
+    not name. `roles`: keys whose roles were said. `clauses`: the words of the plan's skeleton. All in lower case.
     """
 
     sure: tuple[Places, ...] = ()
     shadowed: Places = frozenset()
     roles: Places = frozenset()
+    clauses: SaidClauses = field(default_factory=SaidClauses)
 
 
 def demands_of(schema: Schema, said: Said) -> Demands:
@@ -34,7 +36,13 @@ def demands_of(schema: Schema, said: Said) -> Demands:
     roles = said_roles(schema, said.question) if said.roles else frozenset()
     shown = (places & every for places in (*said.sure(), *named.named, *phrased, *_meant(schema, said)))
     sure = (*filter(None, shown), *_tables(schema, said, roles))
-    return Demands(tuple(dict.fromkeys(sure)), named.shadowed, roles)
+    return Demands(tuple(dict.fromkeys(sure)), named.shadowed, roles, _clauses(schema, said))
+
+
+def _clauses(schema: Schema, said: Said) -> SaidClauses:
+    """Nothing beside earlier questions or evidence, which may say more."""
+    alone = not any(said.around)
+    return said_clauses(schema, said.question, negated=said.negated and alone, having=said.having and alone)
 
 
 def _meant(schema: Schema, said: Said) -> Iterator[Places]:

@@ -35,7 +35,8 @@ class Said:
     measured by `<`.
     `implied`: the plan has the columns by which the question compares. `absent`: it has those that the question says are empty.
     `tables`: it has the tables that are counted for each of something. `worded`: it has a column for each value of several
-    words. `gaps`: of the tables on the way from one to another it leaves out none.
+    words. `gaps`: of the tables on the way from one to another it leaves out none. `negated`: it negates where the question
+    does, and only there. `having`: it counts the rows of groups where the question does.
     """
 
     question: str
@@ -55,6 +56,8 @@ class Said:
     tables: bool = False
     worded: bool = False
     gaps: bool = False
+    negated: bool = False
+    having: bool = False
     plan: str = ""
 
     def numbers(self) -> frozenset[str]:

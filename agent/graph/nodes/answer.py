@@ -7,6 +7,7 @@ from typing import Any, Literal
 from langgraph.types import Command
 
 from agent.graph.nodes.candidates import check_sql, may_try_again, preview_of
+from agent.graph.nodes.link import without_unmeant
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, values_of
 from agent.graph.presentation.answer_text import sentence
 from agent.graph.presentation.present import plainly, present
@@ -24,7 +25,8 @@ QUICK_MS = 2000
 
 def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", "doubt", "plan", "vary"]]:
     """Guard and bind the SQL without running it; repair it if a deterministic rule can. A follow-up that got the SQL of an
-    earlier question is planned again as a self-contained question, and SQL that the asker has refused is varied.
+    earlier question is planned again as a self-contained question, SQL that compares with a value which the question hardly
+    means without that value, and SQL that the asker has refused is varied.
     """
     start, toolbox = begin(runtime, "check"), runtime.context
     sql = state["candidate"]
@@ -34,6 +36,9 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
         if not state["chosen"] and repeats_a_turn(state, fixed, toolbox.database.dialect):
             step = tool_step("check", since(start), "the SQL of an earlier question")
             again = {"readings": ["standalone"], "reading": "standalone", "plan": ""}
+            return Command(update=again | recorded(state, runtime, step), goto="plan")
+        if "meant" in toolbox.options.mends and (again := without_unmeant(state, toolbox, fixed)):
+            step = tool_step("check", since(start), "a value that was hardly meant")
             return Command(update=again | recorded(state, runtime, step), goto="plan")
         if any(same_sql(fixed, refused, toolbox.database.dialect) for refused in state["refused"]):
             step = tool_step("check", since(start), "the SQL that was refused")
@@ -73,7 +78,8 @@ def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]
 def _outcome(result: Result | QueryError) -> str:
     if isinstance(result, QueryError):
         return result.message
-    return f"{len(result.rows)} rows" + (", cut off" if result.truncated else "")
+    ties = f", ties settled by {', '.join(result.tie_keys)}" if result.tie_keys else ""
+    return f"{len(result.rows)} rows" + (", cut off" if result.truncated else "") + ties
 
 
 def answer(state: State, runtime: Tools) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from langgraph.types import Command
+from sqlglot import exp
 
 from agent.follow_ups.small_talk import nothing_about
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, values_of
@@ -17,6 +18,8 @@ from agent.state import State
 from tools.linking.ambiguity import as_told, find_unclear
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values
+from tools.linking.said.meant_values import meant_values
+from tools.sql.parse_quietly import parse_or_nothing
 
 
 def link_schema(state: State, runtime: Tools) -> Command[Literal["clarify", "adapt", "plan", "check", "__end__"]]:
@@ -74,6 +77,22 @@ def clarify(state: State, runtime: Tools) -> Command[Literal["plan", "__end__"]]
     options = dict(zip(meanings_in_words(meanings), (one.evidence for one in meanings), strict=True))
     runtime.stream_writer(Unclear(meanings[0].phrase, options))
     return Command(update=update | {"unclear": options, "answer": asked_back(meanings)}, goto="__end__")
+
+
+def without_unmeant(state: State, toolbox: Toolbox, sql: str) -> dict[str, Any]:
+    """The update of the state without values that the question hardly means, if the SQL after the model's plan compares with
+    one of them; nothing otherwise."""
+    values, schema, question = values_of(state), toolbox.database.schema(), asked(state)
+    if not state["plan"] or toolbox.options.samples > 1:
+        return {}
+    kept = meant_values(values, schema, question)
+    dropped = {match.value.casefold() for match in values} - {match.value.casefold() for match in kept}
+    literals = (each for tree in parse_or_nothing(sql, schema.dialect) for each in tree.find_all(exp.Literal))
+    if not any(each.is_string and each.name.casefold() in dropped for each in literals):
+        return {}
+    links = link(schema, question, kept) if toolbox.options.hints else ()
+    again = {"values": [asdict(value) for value in kept], "links": [asdict(each) for each in links]}
+    return again | {"readings": [state["reading"]], "plan": ""}
 
 
 def _counted(things: Collection[object], noun: str) -> str:

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from sqlglot import exp
@@ -10,7 +12,7 @@ from agent.graph.presentation.cells import kind_of_cells
 from agent.graph.presentation.fuller_query import Fuller, fuller, one_value, sort_key
 from agent.graph.presentation.headings import count_of, headings, label_heading
 from agent.graph.presentation.labels import Labels, Named, Run, label_columns, named_by, names_of
-from agent.graph.presentation.shown import Shown, ShownColumn, Sorting
+from agent.graph.presentation.shown import MOST_TIED, Shown, ShownColumn, Sorting
 from agent.graph.presentation.words import plural, words
 from tools.result import QueryError, Result
 from tools.schema import Schema
@@ -29,10 +31,16 @@ def present(result: Result, sql: str, schema: Schema, run: Run, labels: Labels |
     rows = _wider_rows(wider, result, run, schema.dialect)
     if rows is None:
         wider, rows = Fuller(select, 0, 0), result.rows
-    columns = _columns(wider.select, rows, schema)
-    given = tuple(range(wider.before, len(columns) - wider.after))
-    shown = Shown(columns, tuple(map(tuple, rows)), given, result.truncated, _sorting(wider.select))
-    return _with_names(shown, wider.select, schema, run, labels or {}).names_first()
+
+    def shown(cells: Cells, sorting: Sorting | None) -> Shown:
+        columns = _columns(wider.select, cells, schema)
+        given = tuple(range(wider.before, len(columns) - wider.after))
+        plain = Shown(columns, tuple(map(tuple, cells)), given, result.truncated, sorting)
+        return _with_names(plain, wider.select, schema, run, labels or {}).names_first()
+
+    sorting = _sorting(wider.select)
+    tied = _tied(wider.select, rows, sorting, run, schema.dialect)
+    return replace(shown(rows, sorting), tied=shown(tied, sorting).rows if tied else ())
 
 
 def plainly(result: Result) -> Shown:
@@ -65,6 +73,19 @@ def _wider_rows(wider: Fuller, result: Result, run: Run, dialect: str) -> Cells 
         return None
     own = [tuple(row[wider.before : len(row) - wider.after]) for row in outcome.rows]
     return outcome.rows if Counter(map(repr, own)) == Counter(map(repr, result.rows)) else None
+
+
+def _tied(select: exp.Select, rows: Cells, sorting: Sorting | None, run: Run, dialect: str) -> Cells:
+    """The different rows that have the place of the only row that was asked for; none if it has it alone."""
+    if sorting is None or sorting.only != 1 or len(rows) != 1 or select.args.get("offset"):
+        return ()
+    place = sorting.place
+    outcome = run(select.limit(MOST_TIED + 1).sql(dialect))
+    if isinstance(outcome, QueryError) or rows[0][place] is None:
+        return ()
+    equal = takewhile(lambda row: row[place] == rows[0][place], outcome.rows)
+    different = list({repr(row): row for row in equal}.values())
+    return different if len(different) > 1 and repr(rows[0]) in map(repr, different) else ()
 
 
 def _columns(select: exp.Select, rows: Cells, schema: Schema) -> tuple[ShownColumn, ...]:

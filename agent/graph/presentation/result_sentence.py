@@ -3,7 +3,7 @@
 from typing import Any
 
 from agent.graph.presentation.cells import cell_text
-from agent.graph.presentation.shown import Shown, ShownColumn
+from agent.graph.presentation.shown import MOST_TIED, Shown, ShownColumn
 from agent.graph.presentation.words import counted, plural, singular
 from tools.linking.word_forms import word_set
 
@@ -19,7 +19,7 @@ def result_sentence(shown: Shown) -> str:
     if len(shown.columns) == 1:
         return _one_column(shown)
     if len(shown.rows) == 1:
-        return _one_row(shown)
+        return f"{_one_row(shown)} {_tied(shown)}".rstrip()
     return _many_rows(shown)
 
 
@@ -57,6 +57,22 @@ def _one_row(shown: Shown) -> str:
         if not (column.is_key and _has_name(shown))
     ]
     return f"{_upper('; '.join(parts))}."
+
+
+def _tied(shown: Shown) -> str:
+    """That others have the place of the only row too, and who they are where they are few."""
+    who, names = _leader(shown), list[str]()
+    if who is not None:
+        names = list(dict.fromkeys(cell_text(row[who], shown.columns[who].kind) for row in shown.tied))
+    if not shown.tied or (
+        shown.sorting and shown.columns[shown.sorting.place].is_key
+    ):  # an order by keys ranks nothing
+        return ""
+    if len(shown.tied) > MOST_TIED:
+        return f"More than {MOST_TIED} share this place."
+    if len(names) != len(shown.tied) or len(names) > FEW:
+        return f"{len(shown.tied)} share this place."
+    return f"{len(names)} share this place: {', '.join(names[:-1])} and {names[-1]}."
 
 
 def _many_rows(shown: Shown) -> str:

@@ -8,6 +8,8 @@ from tools.result import Result
 
 Kind = Literal["amount", "digits", "time", "text", "other"]
 """Of a column's cells: amounts are grouped and rounded; digits (ids, years, codes) are numbers that are not."""
+MOST_TIED = 20
+"""Rows that share a place are counted up to this number."""
 _TYPES = {"digits": "BIGINT", "amount": "DOUBLE", "time": "TIMESTAMP"}
 
 
@@ -39,13 +41,16 @@ class Sorting:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """`given`: the places of the query's own columns, in the query's order."""
+    """`given`: the places of the query's own columns, in the query's order. `tied`: the rows that share the place of the only
+    row, that row among them, `MOST_TIED` and one at most; empty where it is the only one.
+    """
 
     columns: tuple[ShownColumn, ...]
     rows: tuple[tuple[Any, ...], ...]
     given: tuple[int, ...]
     truncated: bool = False
     sorting: Sorting | None = None
+    tied: tuple[tuple[Any, ...], ...] = ()
 
     def with_column(self, place: int, column: ShownColumn, cells: Sequence[Any]) -> "Shown":
         """With one more column before the one at `place`."""

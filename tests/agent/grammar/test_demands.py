@@ -194,3 +194,37 @@ def test_words_about_rows_are_no_literal() -> None:
     catalog = catalog_of(RECORDS, "duckdb", facts_of(RECORDS, Said("titles of albums that cost little on brass key")))
     assert not accepted("SELECT title FROM albums WHERE label = 'albums that cost'", catalog)
     assert accepted("SELECT title FROM albums WHERE label = 'brass key'", catalog)
+
+
+@pytest.mark.parametrize(
+    ("question", "skeleton", "rules", "good"),
+    [
+        ("Which rooms do not have beds?", "SELECT _ FROM _ WHERE _ = _", {"negated": True}, False),
+        ("Which rooms do not have beds?", "SELECT _ FROM _ WHERE _ <> _", {"negated": True}, True),
+        ("Which rooms do not have beds?", "SELECT _ FROM _ WHERE _ IS NULL", {"negated": True}, True),
+        ("Which rooms do not have beds?", "SELECT _ FROM _ WHERE _ = _", {}, True),
+        ("Which rooms have beds?", "SELECT _ FROM _ WHERE _ != _", {"negated": True}, False),
+        ("Which rooms have beds?", "SELECT _ FROM _ WHERE _ NOT IN (SELECT _ FROM _)", {"negated": True}, False),
+        ("Which rooms have beds?", "SELECT _ FROM _ WHERE _ != _", {"having": True}, True),
+        ("Which decors have at least two rooms?", "SELECT _ FROM _ GROUP BY _", {"having": True}, False),
+        ("Which decors have at least two rooms?", "SELECT _ FROM _ GROUP BY _", {"negated": True}, True),
+        (
+            "Which decors have at least two rooms?",
+            "SELECT _ FROM _ GROUP BY _ HAVING COUNT(*) >= _",
+            {"having": True},
+            True,
+        ),
+    ],
+)
+def test_a_skeleton_says_what_the_question_says(
+    question: str, skeleton: str, rules: dict[str, bool], good: bool
+) -> None:
+    schema = Schema((Table("room", (Column("beds", "INTEGER"), Column("decor", "TEXT"))),), "sqlite")
+    said = Said(question, **rules)  # type: ignore[arg-type]
+    assert accepted(f"room: decor | {skeleton}", plan_catalog(schema, facts_of(schema, said))) is good
+
+
+def test_an_earlier_question_leaves_negations_open() -> None:
+    schema = Schema((Table("room", (Column("decor", "TEXT"),)),), "sqlite")
+    said = Said("And those with beds?", around=("Which rooms are not old?",), negated=True)
+    assert accepted("room: decor | SELECT _ FROM _ WHERE _ <> _", plan_catalog(schema, facts_of(schema, said)))

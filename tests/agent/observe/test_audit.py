@@ -17,6 +17,7 @@ from agent.observe.audit import AuditLog, Entry, Trail, Wanted
 from app.cli import app
 from tests.agent.conftest import Talk
 from tools.databases.database import Database
+from tools.databases.open_database import open_database
 from tools.result import Limits, QueryError
 
 ROOT = Path(__file__).parents[3]
@@ -49,6 +50,14 @@ def test_a_question_and_every_statement_of_its_answer(talk: Talk, log: AuditLog)
     assert _told(log, Wanted(who="bo")) == _told(log, Wanted(since_s=time.time() + 9)) == []
     assert [entry.id for entry in log.entries(ALL, most=1)] == [3]
     assert [entry.id for entry in log.entries(ALL, after=1)] == [2, 3]
+
+
+def test_keys_that_the_engine_got_besides_are_named(log: AuditLog, tmp_path: Path) -> None:
+    (tmp_path / "singer.csv").write_text("name,age\nAda,3\nBo,3\n")
+    with closing(open_database(tmp_path / "singer.csv")) as database:
+        Trail(log, "ada", "ui").run(database, "SELECT name FROM singer ORDER BY age LIMIT 1", Limits())
+        Trail(log, "ada", "ui").run(database, "SELECT name FROM singer LIMIT 1", Limits())
+    assert [entry.message for entry in log.entries(ALL)] == ['ties settled by "singer".rowid', ""]
 
 
 def test_a_long_statement_is_cut_and_says_so(talk: Talk, log: AuditLog) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from tests.tools.attacks.assault import DDL
-from tests.tools.databases.servers import Server, program
+from tests.tools.databases.server.servers import Server, program
 
 NAME = "attacked"
 _READER = {

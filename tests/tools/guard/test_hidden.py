@@ -9,7 +9,7 @@ import duckdb
 import pytest
 import sqlalchemy as sa
 
-from tests.tools.databases.servers import Server
+from tests.tools.databases.server.servers import Server
 from tests.tools.guard.fuzzing.differential import CANARIES, WHOLE
 from tools.databases.database import Database
 from tools.databases.open_database import open_database

@@ -49,6 +49,17 @@ def test_rows_are_counted(sql: str, question: str) -> None:
     assert sum_counted(sql, SCHEMA, question) is None
 
 
+def test_the_most_of_a_column_is_a_sum() -> None:
+    question = "Which decor has the most beds?"
+    sql = "SELECT decor FROM room GROUP BY decor ORDER BY COUNT(*) DESC LIMIT 1"
+    then = "SELECT decor FROM room GROUP BY decor ORDER BY SUM(Beds) DESC LIMIT 1"
+    assert sum_counted(sql, SCHEMA, question) == then
+    assert sum_counted(sql, SCHEMA, "Which decor has the most rooms?") is None
+    assert sum_counted("SELECT decor FROM room ORDER BY COUNT(*) DESC LIMIT 1", SCHEMA, question) is None
+    alike = Schema((*SCHEMA.tables, Table("offer", (Column("extra_bed", "INTEGER"),))), "sqlite")
+    assert sum_counted(sql, alike, question) is None  # which beds?
+
+
 def test_the_new_rules_are_mends(tmp_path: Path) -> None:
     """Guards against a rule that its name does not switch on."""
     with connect(tmp_path / "rooms.sqlite") as made:
@@ -60,6 +71,14 @@ def test_the_new_rules_are_mends(tmp_path: Path) -> None:
             ("rows", "SELECT decor FROM room", "How many rooms?", "SELECT COUNT(*) FROM room"),
             ("absent", "SELECT beds FROM room", "Rooms without a decor", "SELECT beds FROM room WHERE decor IS NULL"),
             ("wildcards", "SELECT beds FROM room WHERE decor LIKE 'a'", "Decors that start with a", "'a%'"),
+            ("alphabetical", "SELECT decor FROM room ORDER BY beds", "Decors alphabetically", "ORDER BY decor"),
+            (
+                "extremes",
+                "SELECT beds FROM room ORDER BY beds LIMIT 1",
+                "Highest and lowest number?",
+                "SELECT MAX(beds), MIN(beds) FROM room",
+            ),
+            ("listed", "SELECT decor FROM room", "List the decor and beds of rooms.", "SELECT decor, beds FROM room"),
         ):
             assert repair_query(sql, database, (), Limits(), question)[0] == sql
             assert repair_query(sql, database, (), Limits(), question, (mend,))[0].endswith(then)

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -20,9 +20,11 @@ import duckdb
 
 from tools.databases.duckdb.duckdb_reads import DuckDBReads
 from tools.databases.duckdb.duckdb_schema import read_schema
+from tools.databases.duckdb.settle_ties import Settled, settle_ties
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.reading.fetch_rows import fetch_rows
 from tools.databases.reading.query_errors import query_error
+from tools.guard.guard import Judged
 from tools.processes.temporary_folders import remove_folder, spill_folder
 from tools.processes.watchdog import Watchdog
 from tools.result import DEFAULT_LIMITS, Limits, OpenError, QueryError, Result
@@ -30,6 +32,8 @@ from tools.schema import Schema, Table
 
 SCHEMA_DEADLINE_S = 60.0
 SPILL_PER_MEMORY = 4
+_SORTS = re.compile(r"\bORDER\s+BY\b", re.IGNORECASE)
+_STOPPED = ("timeout", "memory", "interrupted", "connection")
 
 
 def locked_config(memory_limit_mb: int) -> dict[str, str | bool | int | float | list[str]]:
@@ -79,6 +83,16 @@ class DuckDBDatabase(GuardedDatabase):
     def location(self) -> str:
         return str(self.path)
 
+    def execute(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Result | QueryError:
+        """Run one guarded query with the order of equal rows settled, or as it is where DuckDB does not take it so."""
+        settled = self._settled(sql)
+        if settled is None:
+            return super().execute(sql, limits)
+        outcome = super().execute(settled.text, limits)
+        if isinstance(outcome, Result):
+            return replace(outcome, tie_keys=settled.keys)
+        return outcome if outcome.kind in _STOPPED else super().execute(sql, limits)
+
     @classmethod
     def reopened(cls, location: str, name: str) -> Self:
         return cls(Path(location), name)
@@ -106,6 +120,10 @@ class DuckDBDatabase(GuardedDatabase):
                     return self._as_data(error, watchdog, sql, limits, len(prefix.encode()))
         except (OpenError, duckdb.ConnectionException) as error:
             return QueryError("connection", str(error))
+
+    def _settled(self, sql: str) -> Settled | None:
+        statement = self._judged(sql) if _SORTS.search(sql) else None
+        return settle_ties(statement, self.schema()) if isinstance(statement, Judged) else None
 
     def _reads(self) -> DuckDBReads:
         return DuckDBReads(self.schema(), self._seen)

@@ -35,7 +35,7 @@ class _Pairs:
 def packed(outcome: Result | QueryError | None) -> bytes:
     """The outcome of a query as bytes."""
     if isinstance(outcome, Result):
-        head = [list(outcome.columns), list(outcome.types), outcome.truncated, outcome.wall_ms]
+        head = [list(outcome.columns), list(outcome.types), outcome.truncated, outcome.wall_ms, list(outcome.tie_keys)]
         return _pack(["rows", *head, [list(row) for row in outcome.rows]])
     return _pack(["error", asdict(outcome)] if outcome else ["none"])
 
@@ -45,8 +45,9 @@ def unpacked(data: bytes) -> Result | QueryError | None:
     try:
         kind, *rest = _unpack(data)
         if kind == "rows":
-            columns, types, truncated, wall_ms, rows = rest
-            return Result(tuple(columns), tuple(types), tuple(map(tuple, rows)), bool(truncated), float(wall_ms))
+            columns, types, truncated, wall_ms, ties, rows = rest
+            cells, keys = tuple(map(tuple, rows)), tuple(map(str, ties))
+            return Result(tuple(columns), tuple(types), cells, bool(truncated), float(wall_ms), keys)
         if kind == "error":
             return QueryError(**rest[0] | {"candidates": tuple(map(str, rest[0]["candidates"]))})
     except (TypeError, KeyError, ArithmeticError, LookupError) as error:

@@ -24,6 +24,8 @@ _EVERYWHERE = word_set("name id")
 _RANKED = word_set("age class day grade level month position rank year")  # columns whose numbers add up to nothing
 _PIECES = word_set("copy piece unit")  # what a quantity counts, where nothing is called so
 _COUNTING = (("how", "many"), ("number", "of"), ("amount", "of"))
+_RANKING = ("most", "fewest")
+_ALIKE = 4  # letters with which two words begin that may mean the same, such as "credits" and `cred`
 
 Places = frozenset[ColumnRef]
 
@@ -51,7 +53,8 @@ def phrased_columns(schema: Schema, question: str, values: Sequence[ValueMatch] 
 
 
 def counted_columns(schema: Schema, question: str, values: Sequence[ValueMatch] = ()) -> tuple[Places, ...]:
-    """For each name of one word that "how many" or "the number of" asks for: the columns of numbers that are called so.
+    """For each name of one word that "how many", "the number of" or "the most" asks for: the columns of numbers that are called
+    so. After "the most" no other column may be called alike.
 
     >>> from tools.schema import Column, Table
     >>> room = Table("room", (Column("beds", "INTEGER"), Column("decor", "TEXT")))
@@ -69,8 +72,16 @@ def counted_columns(schema: Schema, question: str, values: Sequence[ValueMatch] 
     if "quantity" in numbers:
         numbers = dict.fromkeys(_PIECES - _words_of_names(schema), numbers["quantity"]) | numbers
     said = [stem(word.key) for word in split(question)]
-    asked = (said[n] for n in range(2, len(said)) if tuple(said[n - 2 : n]) in _COUNTING and n not in taken)
-    return tuple(dict.fromkeys(frozenset(numbers[name]) for name in asked if name in numbers))
+    places = [n for n in range(2, len(said)) if said[n] in numbers and n not in taken]
+    asked = [said[n] for n in places if tuple(said[n - 2 : n]) in _COUNTING]
+    asked += [said[n] for n in places if said[n - 1] in _RANKING and _is_only(said[n], schema)]
+    return tuple(dict.fromkeys(frozenset(numbers[name]) for name in asked))
+
+
+def _is_only(name: str, schema: Schema) -> bool:
+    """Whether no column's name has the word, or one that begins like it, beside others."""
+    columns = [name_words(column.name) for table in schema.tables for column in table.columns]
+    return not any(word[:_ALIKE] == name[:_ALIKE] for words in columns if len(words) > 1 for word in words)
 
 
 def _words_of_names(schema: Schema) -> frozenset[str]:

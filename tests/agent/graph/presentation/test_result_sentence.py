@@ -38,6 +38,27 @@ def test_sentences(explain: Explain, sql: str, sentence: str) -> None:
     assert result_sentence(explain(sql)) == sentence
 
 
+@pytest.mark.parametrize(
+    ("sql", "sentence"),
+    [
+        ("SELECT title FROM albums WHERE price < 15 ORDER BY person_id LIMIT 1",
+         "Title: One; person: Bo Lind."),
+        ("SELECT manager_id FROM people WHERE person_id > 1 GROUP BY manager_id ORDER BY count(*) LIMIT 1",
+         "Ada Moss has fewest people: 2."),
+        ("SELECT title FROM albums GROUP BY title ORDER BY count(*) DESC LIMIT 1",
+         "Two has most albums: 1. 4 share this place: Two, Three, One and Four."),
+        ("SELECT genre_id FROM albums GROUP BY genre_id, price ORDER BY count(*) DESC LIMIT 1",
+         "Rock has most albums: 1. 4 share this place."),
+        ("SELECT title FROM albums ORDER BY price - price LIMIT 1 OFFSET 1", "Two has the lowest price − price: 0."),
+        ("SELECT a.title FROM albums a, range(30) ORDER BY a.released LIMIT 1", "Title: Four; released: 1999."),
+        ("SELECT a.title, r.range FROM albums a, range(30) AS r ORDER BY a.price LIMIT 1",
+         "One has the lowest price: 9.50. More than 20 share this place."),
+    ],
+)  # fmt: skip
+def test_who_else_has_the_first_place_is_said(explain: Explain, sql: str, sentence: str) -> None:
+    assert result_sentence(explain(sql)) == sentence
+
+
 def test_nobody_leads_among_equals(explain: Explain) -> None:
     sentence = result_sentence(explain("SELECT title, count(*) FROM albums GROUP BY title"))
     assert sentence == "4 albums and their albums."

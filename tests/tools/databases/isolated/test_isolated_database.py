@@ -95,8 +95,8 @@ def test_bytes_of_a_lost_process_are_at_most_refused(data: bytes) -> None:
 
 
 def test_forged_results_are_refused() -> None:
-    whole = packed(Result(("a",), ("INTEGER",), ((1,),), False, 0.5))
-    assert unpacked(whole) == Result(("a",), ("INTEGER",), ((1,),), False, 0.5)
+    whole = packed(Result(("a",), ("INTEGER",), ((1,),), False, 0.5, ("b",)))
+    assert unpacked(whole) == Result(("a",), ("INTEGER",), ((1,),), False, 0.5, ("b",))
     for cut in range(len(whole)):
         with pytest.raises(ValueError):  # noqa: PT011
             unpacked(whole[:cut])

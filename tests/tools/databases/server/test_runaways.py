@@ -11,7 +11,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from tests.tools.databases.servers import Server
+from tests.tools.databases.server.servers import Server
 from tools.databases.isolated.isolated_database import IsolatedDatabase
 from tools.databases.open_database import open_database
 from tools.databases.server.sqlalchemy_database import open_url

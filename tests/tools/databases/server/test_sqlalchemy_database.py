@@ -17,7 +17,7 @@ from agent.conversation.conversation import Conversation
 from agent.graph.toolbox import Toolbox
 from agent.prompts.profiles import load_profile
 from tests.agent.conftest import ScriptedModel
-from tests.tools.databases.servers import Server
+from tests.tools.databases.server.servers import Server
 from tools.databases.open_database import open_database
 from tools.databases.server.sqlalchemy_database import SQLAlchemyDatabase, open_url
 from tools.result import Limits, QueryError, Result

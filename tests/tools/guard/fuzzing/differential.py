@@ -25,7 +25,7 @@ from typing import Any
 import duckdb
 import sqlalchemy as sa
 
-from tests.tools.databases.servers import Server, running
+from tests.tools.databases.server.servers import Server, running
 from tests.tools.guard.fuzzing.oddities import Oddities
 from tools.databases.open_database import open_database
 from tools.databases.restricted_database import RestrictedDatabase
