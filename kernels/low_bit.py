@@ -44,10 +44,8 @@ class LowBit:
 
     def to(self, device: torch.device) -> "LowBit":
         """The same on a device."""
-        numbers, scale, zero, order = (
-            None if part is None else part.to(device) for part in (self.numbers, self.scale, self.zero, self.order)
-        )
-        return replace(self, numbers=numbers, scale=scale, zero=zero, order=order)
+        zero, order = (None if part is None else part.to(device) for part in (self.zero, self.order))
+        return replace(self, numbers=self.numbers.to(device), scale=self.scale.to(device), zero=zero, order=order)
 
     def rows(self, start: int, end: int) -> "LowBit":
         """Some of its rows."""
@@ -85,9 +83,7 @@ def packed(numbers: Tensor, scale: Tensor, zero: Tensor | None, group: Tensor, b
     numbers = numbers if is_in_place else numbers[:, order]
     stored = _in_nibbles(numbers) if bits <= 4 else numbers.contiguous()
     zero = None if zero is None else zero.contiguous()
-    return LowBit(
-        stored, scale.contiguous(), zero, max(4, bits), columns, size, order=None if is_in_place else order
-    )
+    return LowBit(stored, scale.contiguous(), zero, max(4, bits), columns, size, None if is_in_place else order)
 
 
 def _in_nibbles(numbers: Tensor) -> Tensor:
@@ -113,11 +109,12 @@ def _same(one: Tensor | None, other: Tensor | None) -> bool:
     return one is other if one is None or other is None else torch.equal(one, other)
 
 
-def low_bit_reference(x: Tensor, weight: LowBit) -> Tensor:
-    """x [rows, columns] times the weight's transpose, in fp64 and then rounded to x's type.
+def low_bit_reference(x: Tensor, weight: LowBit, bias: Tensor | None = None) -> Tensor:
+    """x [rows, columns] times the weight's transpose, and the bias, in fp64 and then rounded to x's type.
 
     So a row's result, once rounded, does not depend on the other rows.
     """
     starts, wide = range(0, len(weight.numbers), _ROWS_AT_ONCE), x.double()
     parts = (weight.rows(start, start + _ROWS_AT_ONCE).dequantised() for start in starts)
-    return torch.cat([(wide @ part.double().t()).to(x.dtype) for part in parts], 1)
+    out = torch.cat([wide @ part.double().t() for part in parts], 1)
+    return (out if bias is None else out + bias.double()).to(x.dtype)

@@ -20,10 +20,10 @@ _MOST_COLUMNS = 128  # of a tile
 _FEW_OUTPUTS = 8192  # a matrix with fewer gets narrow programs, so that there are enough of them
 
 
-def low_bit_product(x: Tensor, weight: LowBit) -> Tensor:
-    """x [rows, columns], contiguous, times the weight's transpose: [rows, outputs] in x's type."""
+def low_bit_product(x: Tensor, weight: LowBit, bias: Tensor | None = None) -> Tensor:
+    """x [rows, columns], contiguous, times the weight's transpose, and the bias [outputs]: [rows, outputs] in x's type."""
     if not on_triton(x):
-        return low_bit_reference(x, weight)
+        return low_bit_reference(x, weight, bias)
     if weight.order is not None:
         x = x[:, weight.order]
     rows, outputs = len(x), len(weight.numbers)
@@ -35,6 +35,7 @@ def low_bit_product(x: Tensor, weight: LowBit) -> Tensor:
         weight.numbers,
         weight.scale,
         weight.numbers if weight.zero is None else weight.zero,
+        x if bias is None else bias,
         out,
         rows,
         outputs,
@@ -44,6 +45,7 @@ def low_bit_product(x: Tensor, weight: LowBit) -> Tensor:
         GROUPS=weight.scale.shape[1],
         PER_BYTE=8 // weight.bits,
         HAS_ZERO=weight.zero is not None,
+        HAS_BIAS=bias is not None,
         TILES=tiles,
         WIDTH=width,
         TILE=_tile_columns(weight),
@@ -66,6 +68,7 @@ def _low_bit_product(  # type: ignore[no-untyped-def]
     numbers_ptr,
     scale_ptr,
     zero_ptr,
+    bias_ptr,
     out_ptr,
     rows,
     outputs,
@@ -75,6 +78,7 @@ def _low_bit_product(  # type: ignore[no-untyped-def]
     GROUPS: tl.constexpr,
     PER_BYTE: tl.constexpr,
     HAS_ZERO: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
     TILES: tl.constexpr,
     WIDTH: tl.constexpr,
     TILE: tl.constexpr,
@@ -87,7 +91,7 @@ def _low_bit_product(  # type: ignore[no-untyped-def]
     zeros = tl.zeros([_ROWS, WIDTH], tl.float32)
     sums = (zeros,)
     for _ in tl.static_range(TILES - 1):
-        sums = sums + (zeros,)
+        sums = sums + (zeros,)  # type: ignore[assignment]  # noqa: RUF005
     for start in range(0, COLUMNS, TILE):
         byte = start // PER_BYTE + tl.arange(0, TILE // PER_BYTE)
         inside = (byte < STRIDE)[:, None] & exists[None, :]
@@ -110,12 +114,12 @@ def _low_bit_product(  # type: ignore[no-untyped-def]
                 seen = (here < rows)[:, None] & (at < COLUMNS)[None, :]
                 x = tl.load(x_ptr + here[:, None] * COLUMNS + at[None, :], mask=seen, other=0.0)
                 part = tl.dot(x, numbers.to(x.dtype), part, input_precision="ieee")
-            added = added + (tl.fma(part, tl.broadcast_to(scale[None, :], part.shape), sums[tile]),)
-        sums = added
+            summed = tl.fma(part, tl.broadcast_to(scale[None, :], part.shape), sums[tile])
+            added = added + (summed,)  # type: ignore[assignment]  # noqa: RUF005
+        sums = added  # type: ignore[assignment]
+    bias = tl.load(bias_ptr + output, mask=exists & HAS_BIAS, other=0.0).to(tl.float32)
     for tile in tl.static_range(TILES):
         here = row + tile * _ROWS
-        tl.store(
-            out_ptr + here[:, None] * outputs + output[None, :],
-            sums[tile].to(out_ptr.dtype.element_ty),
-            mask=(here < rows)[:, None] & exists[None, :],
-        )
+        out = (sums[tile] + bias[None, :]).to(out_ptr.dtype.element_ty)
+        mask = (here < rows)[:, None] & exists[None, :]
+        tl.store(out_ptr + here[:, None] * outputs + output[None, :], out, mask=mask)

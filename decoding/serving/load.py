@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from decoding.checkpoints.adapters.adapter import Adapter, check_base, merged_weights
 from decoding.checkpoints.adapters.adapter_files import read_adapter
@@ -11,7 +11,7 @@ from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, read_mask_ad
 from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.quantised.scheme import scheme_of
-from decoding.checkpoints.resolve import base_sha256, load_config, read_weights, resolve, weight_files
+from decoding.checkpoints.resolve import base_sha256, load_config, read_low_bit, read_weights, resolve, weight_files
 from decoding.checkpoints.target_identity import TargetIdentity, adapter_sha256, target_identity
 from decoding.engine.target import AnyTarget
 from decoding.errors import UnsupportedModel
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["auto", "fast", "hf"]
 SHIPPED_ADAPTER = Path(__file__).parents[1] / "weights" / "sqlagent-135m"
-Dtype = Literal["fp32", "bf16", "int8"]
+Dtype = Literal["fp32", "bf16", "int8", "stored"]
 LARGE_BYTES = 1 << 30  # models below it are loaded without a word on memory
 
 
@@ -47,7 +47,7 @@ def load_text_decoder(
 
     target "auto" takes `fast_target` if it knows the architecture, otherwise transformers; in int8 it takes
     `cpu_target` if the CPU runs its kernels. dtype "auto": see `auto_dtype`; "int8" means 8-bit matrices and fp32 for the
-    rest, on a CPU.
+    rest, on a CPU; "stored" means the packed matrices of a quantised checkpoint, and bf16 for the rest on a GPU, fp32 on a CPU.
     device "auto" is CUDA if available. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
     weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even if it was
     trained on another model. prefix_cache_mb 0 turns the prefix cache off. keep_prompts: on our own
@@ -57,33 +57,38 @@ def load_text_decoder(
     """
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
     path, cache_bytes = resolve(name, progress), prefix_cache_mb << 20
-    if (told := memory_needed(path, weights, processes_here())) is not None:
+    if (told := memory_needed(path, weights, processes_here(), where)) is not None:
         progress(told, 0, 0)
     merged = in_own_thread(lambda: chosen_adapter(name, path, adapter, any_base))
     running = in_own_thread(lambda: _target(path, weights, where, target, merged, cache_bytes, keep_prompts, progress))
     return TextDecoder(running, Tokenizer(path), name, merged, cache(partial(_identity, path, merged)))
 
 
-def memory_needed(path: Path, dtype: Dtype, processes: int = 1) -> str | None:
+def memory_needed(path: Path, dtype: Dtype, processes: int = 1, device: str = "cpu") -> str | None:
     """What a large model's weights and each token of a text will take in memory, in each of so many processes, and where that
     exceeds what is free; None for small models and for architectures whose sizes are not known."""
     if not _known(path, must=False):
         return None
-    config = load_config(path)
-    matrix, other = {"fp32": (4, 4), "bf16": (2, 2), "int8": (1, 4)}[dtype]
-    needed, free = config.memory_bytes(matrix, other), free_bytes()
+    config, scheme, free = load_config(path), scheme_of(path), free_bytes()
+    other = {"fp32": 4, "bf16": 2, "int8": 4, "stored": 4 if device == "cpu" else 2}[dtype]
+    matrix = 1 if dtype == "int8" else other
+    needed = config.memory_bytes(matrix, other)
     if processes > 1:
         from decoding.targets.parallel.split import Split  # imports torch
 
         split = Split(config, 0, processes)
         needed, config = split.memory_bytes(matrix, other), split.part
+    if dtype == "stored" and scheme:
+        needed -= round(config.layer_parameters * (other - scheme.packed_bytes))
     if needed < LARGE_BYTES:
         return None
+    kind = scheme.name if dtype == "stored" and scheme else dtype
     told = (
-        f"weights in {dtype} take {needed / 1e9:.1f} GB, each token of a text {config.token_bytes(other) / 1e3:.0f} kB"
+        f"weights in {kind} take {needed / 1e9:.1f} GB, each token of a text {config.token_bytes(other) / 1e3:.0f} kB"
     )
     told += f", in each of {processes} processes" if processes > 1 else ""
-    told += f"; {scheme.name} weights are dequantised" if (scheme := scheme_of(path)) else ""
+    if scheme and dtype != "stored":
+        told += f"; {scheme.name} weights are dequantised, and --dtype stored keeps them packed"
     return told if free is None or needed < free else f"{told}; only {free / 1e9:.1f} GB of memory are free"
 
 
@@ -119,6 +124,10 @@ def _target(
 ) -> AnyTarget:
     if dtype == "int8" and (device != "cpu" or kind == "hf"):
         raise UnsupportedModel("int8 weights run on a processor, in our own forward: --device cpu")
+    if dtype == "stored" and (adapter or kind == "hf"):
+        raise UnsupportedModel(
+            "packed weights run in our own forward and without an adapter: give --dtype bf16 or fp32"
+        )
     if (leader := leader_here()) is not None:
         if kind == "hf":
             raise UnsupportedModel("transformers' own forward runs in one process; leave torchrun out")
@@ -126,7 +135,9 @@ def _target(
 
         folder = adapter.files[0].parent if adapter else None
         return parallel_target(leader, path, dtype, device, folder, cache_bytes)
-    if kind != "hf" and _known(path, must=kind == "fast" or dtype == "int8"):
+    if kind != "hf" and _known(path, must=kind == "fast" or dtype in ("int8", "stored")):
+        if dtype == "stored":
+            return _fast_target(path, read_low_bit(path), dtype, device, None, None, cache_bytes)
         weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
         masks = read_mask_adapter(adapter.files[0].parent) if adapter and adapter.files else None
         if dtype == "int8" and kind == "auto" and runtime_of(dtype, device) == "kernels":
@@ -144,7 +155,7 @@ def _target(
 
 def _fast_target(
     path: Path,
-    weights: "Iterable[tuple[str, Tensor]]",
+    weights: "Iterable[tuple[str, Any]]",
     dtype: Dtype,
     device: str,
     adapter: Adapter | None,
@@ -157,7 +168,7 @@ def _fast_target(
     if runs_kernels(device):
         from decoding.targets.cuda.cuda_model import CudaModel
 
-        model = CudaModel(load_config(path), weights, tensor_dtype(dtype), device)
+        model = CudaModel(load_config(path), weights, tensor_dtype(dtype, device), device)
         model.prepare()
         return FastTarget(model, cache_bytes)
     if dtype == "int8":
@@ -232,11 +243,12 @@ def chosen_dtype(dtype: str, device: str, model: str = "") -> tuple[Dtype, str]:
     raise ValueError(f"unknown dtype {dtype!r}; choose one of: auto, {', '.join(get_args(Dtype))}")
 
 
-def tensor_dtype(dtype: Dtype) -> "torch.dtype":
-    """torch's type of this name."""
+def tensor_dtype(dtype: Dtype, device: str = "cpu") -> "torch.dtype":
+    """torch's type of this name; for "stored" the type of what is not packed."""
     import torch
 
-    return {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}[dtype]
+    stored = torch.float32 if device == "cpu" else torch.bfloat16
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8, "stored": stored}[dtype]
 
 
 def runtime_of(dtype: Dtype, device: str) -> str:

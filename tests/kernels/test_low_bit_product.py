@@ -60,19 +60,19 @@ def test_columns_in_an_order_of_their_own() -> None:
     close(low_bit_product(x, weight), low_bit_reference(x, weight), x, weight)
 
 
-def test_wide_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_programs_and_a_bias(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernels.low_bit_product._FEW_OUTPUTS", 10)
     torch.manual_seed(2)
     weight, x = random_weight("int4", 150, 96, 32).to(torch.device(DEVICE)), torch.randn(20, 96, device=DEVICE)
-    close(low_bit_product(x, weight), low_bit_reference(x, weight), x, weight)
+    bias = torch.randn(150, device=DEVICE)
+    close(low_bit_product(x, weight, bias), low_bit_reference(x, weight) + bias, x, weight)
+    close(low_bit_reference(x, weight, bias), low_bit_reference(x, weight) + bias, x, weight)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("product_of", [low_bit_product, low_bit_reference])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_is_the_same_to_the_bit_among_any_number_of_rows(
-    kind: str, product_of: type, dtype: torch.dtype
-) -> None:
+def test_a_row_is_the_same_to_the_bit_among_any_number_of_rows(kind: str, product_of: type, dtype: torch.dtype) -> None:
     """The order of summation depends on the weight alone: without this, texts of methods differ at near-ties."""
     torch.manual_seed(3)
     weight = random_weight(kind, 37, 200, 0 if kind == "fp8" else 64).to(torch.device(DEVICE))

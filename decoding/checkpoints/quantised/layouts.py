@@ -106,11 +106,9 @@ def _packed(scheme: Scheme, parts: Parts) -> Grouped:
     rows, columns = parts["weight_shape"].tolist()
     half = 1 << (scheme.bits - 1)
     numbers = unpacked(parts["weight_packed"], scheme.bits, 1)[:, :columns]
-    zero = parts.get("weight_zero_point", torch.zeros(1, dtype=torch.int8))
-    if zero.dtype == torch.int32:  # packed, too
-        zero = unpacked(zero, scheme.bits, 0)[:rows]
-    else:
-        zero = _by_row(zero, scheme, rows).short() + half
+    stored = parts.get("weight_zero_point", torch.zeros(1, dtype=torch.int8))
+    is_packed = stored.dtype == torch.int32
+    zero = unpacked(stored, scheme.bits, 0)[:rows] if is_packed else _by_row(stored, scheme, rows).short() + half
     group = parts["weight_g_idx"].long() if "weight_g_idx" in parts else _groups(columns, scheme.block[1])
     return Grouped(numbers, zero, parts["weight_scale"].reshape(rows, -1), group)
 

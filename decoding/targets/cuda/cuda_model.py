@@ -19,6 +19,8 @@ from decoding.targets.llama_model import Layer, LlamaModel
 from kernels.gate import gated
 from kernels.graph import Graph, RecentGraphs
 from kernels.launch import padded
+from kernels.low_bit import LowBit
+from kernels.low_bit_product import low_bit_product
 from kernels.norm import add_rms_norm
 from kernels.ragged import Ragged, SequenceRows
 from kernels.rope import rotate_and_store
@@ -75,6 +77,9 @@ class CudaModel(LlamaModel):
         pair = table.at(torch.arange(config.max_positions, device=self.device), config.max_positions)
         cos, sin = (part.reshape(-1, config.head_dim).contiguous() for part in pair)
         return cos, sin
+
+    def low_bit_product(self, x: Tensor, weight: LowBit, bias: Tensor | None) -> Tensor:
+        return low_bit_product(x, weight, bias)
 
     def new_table(self) -> TensorTable:
         planes = self.config.layers * 2 * self.config.kv_heads

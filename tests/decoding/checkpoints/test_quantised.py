@@ -29,9 +29,9 @@ from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8.cpu_target import CpuTarget
 from decoding.targets.parallel.split import Split
 from kernels.available import runs_cpu_kernels
-from tests.decoding.models.tiny_models import tiny_checkpoint
+from tests.decoding.models.tiny_models import Family, tiny_checkpoint
 
-GROUP = 16
+GROUP = 32
 Parts = dict[str, Tensor]
 Numbers = npt.NDArray[np.int64]
 Packed = tuple[Parts, Tensor]  # the parts of a module, and the weight that they mean
@@ -121,16 +121,21 @@ def packed(bits: int, is_symmetric: bool) -> Pack:
     return pack
 
 
-def blocks(weight: Tensor, rng: np.random.Generator) -> Packed:
-    """FP8 in blocks of 10 x 24, which no size here is a multiple of both of."""
-    scale = torch.from_numpy(rng.uniform(1e-3, 1e-2, (-(-weight.shape[0] // 10), -(-weight.shape[1] // 24)))).float()
-    small, want = weight.clone(), weight.clone()
-    for row, column in product(*map(range, weight.shape)):
-        small[row, column] = weight[row, column] / scale[row // 10, column // 24]
-    small = small.clamp(-448, 448).to(torch.float8_e4m3fn)
-    for row, column in product(*map(range, weight.shape)):
-        want[row, column] = small[row, column].float() * scale[row // 10, column // 24]
-    return {"weight": small, "weight_scale_inv": scale}, want
+def blocks(high: int, wide: int) -> Pack:
+    """FP8 in blocks of so many rows and columns."""
+
+    def pack(weight: Tensor, rng: np.random.Generator) -> Packed:
+        counts = -(-weight.shape[0] // high), -(-weight.shape[1] // wide)
+        scale = torch.from_numpy(rng.uniform(1e-3, 1e-2, counts)).float()
+        small, want = weight.clone(), weight.clone()
+        for row, column in product(*map(range, weight.shape)):
+            small[row, column] = weight[row, column] / scale[row // high, column // wide]
+        small = small.clamp(-448, 448).to(torch.float8_e4m3fn)
+        for row, column in product(*map(range, weight.shape)):
+            want[row, column] = small[row, column].float() * scale[row // high, column // wide]
+        return {"weight": small, "weight_scale_inv": scale}, want
+
+    return pack
 
 
 def rows_or_all(by_row: bool, dtype: torch.dtype) -> Pack:
@@ -168,7 +173,8 @@ FORMATS: dict[str, tuple[Pack, dict[str, Any]]] = {
     ),
     "packed-4-zeros": (packed(4, False), compressed("pack-quantized", "int", 4, strategy="group", group_size=GROUP)),
     "packed-8": (packed(8, True), compressed("pack-quantized", "int", 8, strategy="group", group_size=GROUP)),
-    "fp8-blocks": (blocks, FP8),
+    "fp8-blocks": (blocks(10, 24), FP8),  # no size here is a multiple of either
+    "fp8-blocks-of-32": (blocks(10, 32), {**FP8, "weight_block_size": [10, 32]}),
     "float-rows": (
         rows_or_all(True, torch.float8_e4m3fn),
         compressed("float-quantized", "float", 8, strategy="channel"),
@@ -181,9 +187,16 @@ FORMATS: dict[str, tuple[Pack, dict[str, Any]]] = {
 }
 
 
-def quantised(folder: Path, pack: Pack, about: dict[str, Any]) -> tuple[Path, dict[str, Tensor]]:
+def plain_checkpoint(folder: Path, family: Family = "qwen2") -> Path:
+    """With sizes that groups divide."""
+    return tiny_checkpoint(folder, family, tie=False, seed=4, hidden_size=64, intermediate_size=96, head_dim=16)
+
+
+def quantised(
+    folder: Path, pack: Pack, about: dict[str, Any], family: Family = "qwen2"
+) -> tuple[Path, dict[str, Tensor]]:
     """A tiny checkpoint whose layers' matrices are quantised, in two files that part a module; and what its tensors mean."""
-    path = tiny_checkpoint(folder, "qwen2", tie=False, seed=4)
+    path = plain_checkpoint(folder, family)
     plain, rng = load_file(path / "model.safetensors"), np.random.default_rng(5)
     means, files = {}, ({}, {})  # type: ignore[var-annotated]
     for name, tensor in plain.items():
@@ -234,7 +247,7 @@ def test_weights_and_text_are_those_that_the_numbers_mean(name: str, tmp_path: P
 def test_in_bf16_and_in_int8(tmp_path: Path) -> None:
     """int8 rounds anew what was dequantised."""
     path, means = quantised(tmp_path / "model", *FORMATS["gptq-4-ordered"])
-    plain = tiny_checkpoint(tmp_path / "plain", "qwen2", tie=False, seed=4)
+    plain = plain_checkpoint(tmp_path / "plain")
     save_file(means, plain / "model.safetensors")
     half = [FastTarget.load(folder, torch.bfloat16) for folder in (path, plain)]
     assert greedy(half[0]) == greedy(half[1])
