@@ -93,6 +93,11 @@ class ModelConfig:
         """Memory that the keys and values of one token of a text take."""
         return 2 * self.layers * self.kv_heads * self.head_dim * element_bytes
 
+    @property
+    def fp8_token_bytes(self) -> int:
+        """The same in FP8, with a scale in fp32 for each row of a head."""
+        return 2 * self.layers * self.kv_heads * (self.head_dim + 4)
+
 
 def load_config(path: Path) -> ModelConfig:
     """Configuration of the checkpoint folder `path`.

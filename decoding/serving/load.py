@@ -39,6 +39,7 @@ def load_text_decoder(
     target: Kind = "auto",
     adapter: Path | Literal["auto", "none"] = "auto",
     any_base: bool = False,
+    kv_dtype: str = "auto",
     prefix_cache_mb: int = 1024,
     keep_prompts: bool = False,
     progress: Progress = on_stderr,
@@ -50,21 +51,36 @@ def load_text_decoder(
     rest, on a CPU; "stored" means the packed matrices of a quantised checkpoint, and bf16 for the rest on a GPU, fp32 on a CPU.
     device "auto" is CUDA if available. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
     weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even if it was
-    trained on another model. prefix_cache_mb 0 turns the prefix cache off. keep_prompts: on our own
+    trained on another model. kv_dtype "fp8" keeps keys and values in FP8 (on one GPU), "auto" in the type that is computed in.
+    prefix_cache_mb 0 turns the prefix cache off. keep_prompts: on our own
     kernels, keep the keys and values of prompts on disk, and use those that are there.
     Under torchrun (`decoding.serving.processes`), all processes compute the model together, each with a part of it.
     Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype.
     """
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
+    fp8_cache = _keeps_fp8(kv_dtype, where, target)
     path, cache_bytes = resolve(name, progress), prefix_cache_mb << 20
-    if (told := memory_needed(path, weights, processes_here(), where)) is not None:
+    if (told := memory_needed(path, weights, processes_here(), where, fp8_cache)) is not None:
         progress(told, 0, 0)
     merged = in_own_thread(lambda: chosen_adapter(name, path, adapter, any_base))
-    running = in_own_thread(lambda: _target(path, weights, where, target, merged, cache_bytes, keep_prompts, progress))
+    running = in_own_thread(
+        lambda: _target(path, weights, where, target, merged, cache_bytes, keep_prompts, fp8_cache, progress)
+    )
     return TextDecoder(running, Tokenizer(path), name, merged, cache(partial(_identity, path, merged)))
 
 
-def memory_needed(path: Path, dtype: Dtype, processes: int = 1, device: str = "cpu") -> str | None:
+def _keeps_fp8(kv_dtype: str, device: str, target: Kind) -> bool:
+    """Whether keys and values are kept in FP8."""
+    if kv_dtype not in ("auto", "fp8"):
+        raise ValueError(f"unknown type of keys and values {kv_dtype!r}; choose one of: auto, fp8")
+    if kv_dtype == "fp8" and (target == "hf" or not runs_kernels(device) or processes_here() > 1):
+        raise UnsupportedModel("keys and values in FP8 need one GPU and our own forward: leave --kv-dtype out")
+    return kv_dtype == "fp8"
+
+
+def memory_needed(
+    path: Path, dtype: Dtype, processes: int = 1, device: str = "cpu", fp8_cache: bool = False
+) -> str | None:
     """What a large model's weights and each token of a text will take in memory, in each of so many processes, and where that
     exceeds what is free; None for small models and for architectures whose sizes are not known."""
     if not _known(path, must=False):
@@ -83,9 +99,8 @@ def memory_needed(path: Path, dtype: Dtype, processes: int = 1, device: str = "c
     if needed < LARGE_BYTES:
         return None
     kind = scheme.name if dtype == "stored" and scheme else dtype
-    told = (
-        f"weights in {kind} take {needed / 1e9:.1f} GB, each token of a text {config.token_bytes(other) / 1e3:.0f} kB"
-    )
+    token = config.fp8_token_bytes if fp8_cache else config.token_bytes(other)
+    told = f"weights in {kind} take {needed / 1e9:.1f} GB, each token of a text {token / 1e3:.0f} kB"
     told += f", in each of {processes} processes" if processes > 1 else ""
     if scheme and dtype != "stored":
         told += f"; {scheme.name} weights are dequantised, and --dtype stored keeps them packed"
@@ -120,6 +135,7 @@ def _target(
     adapter: Adapter | None,
     cache_bytes: int,
     keep_prompts: bool,
+    fp8_cache: bool,
     progress: Progress,
 ) -> AnyTarget:
     if dtype == "int8" and (device != "cpu" or kind == "hf"):
@@ -137,12 +153,12 @@ def _target(
         return parallel_target(leader, path, dtype, device, folder, cache_bytes)
     if kind != "hf" and _known(path, must=kind == "fast" or dtype in ("int8", "stored")):
         if dtype == "stored":
-            return _fast_target(path, read_low_bit(path), dtype, device, None, None, cache_bytes)
+            return _fast_target(path, read_low_bit(path), dtype, device, None, None, cache_bytes, fp8_cache)
         weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
         masks = read_mask_adapter(adapter.files[0].parent) if adapter and adapter.files else None
         if dtype == "int8" and kind == "auto" and runtime_of(dtype, device) == "kernels":
             return _cpu_target(path, weights, adapter, masks, cache_bytes, keep_prompts, progress)
-        return _fast_target(path, weights, dtype, device, adapter, masks, cache_bytes)
+        return _fast_target(path, weights, dtype, device, adapter, masks, cache_bytes, fp8_cache)
     from decoding.targets.hf_target import HfTarget
 
     target = HfTarget.load(path, dtype=tensor_dtype(dtype), device=device, keep_prefixes=cache_bytes > 0)
@@ -161,6 +177,7 @@ def _fast_target(
     adapter: Adapter | None,
     masks: MaskAdapter | None,
     cache_bytes: int,
+    fp8_cache: bool,
 ) -> AnyTarget:
     from decoding.targets.fast_model import FastModel
     from decoding.targets.fast_target import FastTarget
@@ -169,6 +186,7 @@ def _fast_target(
         from decoding.targets.cuda.cuda_model import CudaModel
 
         model = CudaModel(load_config(path), weights, tensor_dtype(dtype, device), device)
+        model.fp8_cache = fp8_cache
         model.prepare()
         return FastTarget(model, cache_bytes)
     if dtype == "int8":

@@ -77,6 +77,10 @@ def compile_all(dtype: torch.dtype) -> None:
     query = rope.rotate_and_store(qkv, turn, turn, turn, ragged, 1, kv_heads, 1e-6)
     for splits in (1, 16):
         tree_attention.tree_attention(query, ragged, 1, kv_heads, splits)
+    small = torch.empty(2 * kv_heads + 1, 256, dim, dtype=torch.uint8)
+    fp8 = Ragged.of([SequenceRows(small, 100, [0] * 16, [0] * 16, seen)], scales_at=2 * kv_heads)
+    query = rope.rotate_and_store(qkv, turn, turn, turn, fp8, 0, kv_heads, 1e-6)
+    tree_attention.tree_attention(query, fp8, 0, kv_heads, 16)
     compaction.compact([compaction.Move(table, 100, [0, 2, 5])])
     logits, number = torch.empty(16, 152064), torch.zeros(16, dtype=torch.long)
     choice.choose(logits, logits[:, 0].contiguous(), number, number)
