@@ -92,7 +92,7 @@ def tree_attention_reference(query: Tensor, ragged: Ragged, layer: int, kv_heads
     for part in ragged.parts:
         count, total = len(part.tokens), part.before + len(part.tokens)
         planes = range(2 * layer * kv_heads, 2 * (layer + 1) * kv_heads)
-        keys, values = read_rows(part.table, planes, total, ragged.scales_at, query.dtype).split(kv_heads)
+        keys, values = read_rows(part.table, planes, total, ragged.scales_at, query.dtype).chunk(2)
         own = torch.ones(count, count, dtype=torch.bool).tril() if part.seen is None else part.seen
         mask = functional.pad(own.to(query.device), (part.before, 0), value=True)
         mine = query[first : first + count].transpose(0, 1)
@@ -156,7 +156,7 @@ def _attend(  # type: ignore[no-untyped-def]
             )
         else:
             table = tl.multiple_of(address.to(query_ptr.dtype), 16)
-            scales = ()
+            scales = ()  # type: ignore[assignment]
         keys_ptr = table + plane * capacity * DIM
         values_ptr = keys_ptr + KV_HEADS * capacity * DIM
 
