@@ -46,6 +46,7 @@ class ModelChoice:
     decoder_options: Mapping[str, Any] = field(default_factory=dict)
     profile: str | None = None
     dtype: str = "auto"
+    kv_dtype: str = "auto"
     device: str = "auto"
     target: Literal["auto", "fast", "hf"] = "auto"
     temperature: float = 0.0
@@ -127,6 +128,7 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
         choice.model,
         adapter=adapter,
         dtype=choice.dtype,
+        kv_dtype=choice.kv_dtype,
         device=choice.device,
         target=choice.target,
         prefix_cache_mb=choice.prefix_cache_mb,

@@ -25,6 +25,7 @@ _OPTIONS_HERE = {
     "decoder": "--decoder",
     "decoder_options": "-o",
     "dtype": "--dtype",
+    "kv_dtype": "--kv-dtype",
     "device": "--device",
     "target": "target",
 }

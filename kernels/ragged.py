@@ -2,7 +2,8 @@
 
 All are in buffers of fixed size and address, so that a captured CUDA graph reads what was filled in last. Each sequence has its
 own table of keys and values, [2 * layers * kv_heads, capacity, head_dim], with the plane of (layer, key or value, head) at
-``(2 * layer + is_value) * kv_heads + head``. It may move or grow between forwards, because kernels read its address.
+``(2 * layer + is_value) * kv_heads + head``, or such a table in FP8 (`kernels.fp8_rows`). It may move or grow between
+forwards, because kernels read its address.
 """
 
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ class Ragged:
     """Buffers for up to `sequences` sequences that feed up to `rows` rows together and up to `width` each.
 
     heads: room for the rows whose logits are asked for. trees: whether there is room for rows that do not see all before them.
+    scales_at: of the tables, see `kernels.fp8_rows`.
     All numbers go to the device in one copy, which nothing waits for.
     """
 
@@ -51,8 +53,9 @@ class Ragged:
         device: torch.device | str,
         heads: int = 0,
         trees: bool = True,
+        scales_at: int = 0,
     ) -> None:
-        self.rows, self.width, self.heads = rows, width, heads
+        self.rows, self.width, self.heads, self.scales_at = rows, width, heads, scales_at
         self._sizes = _ROW_FACTS * rows, _SEQUENCE_FACTS * sequences, heads
         numbers = sum(self._sizes)
         self._buffer = torch.zeros(8 * numbers + rows * width * trees, dtype=torch.uint8, device=device)
@@ -68,10 +71,10 @@ class Ragged:
         self.fill([])
 
     @classmethod
-    def of(cls, parts: Sequence[SequenceRows], wanted: Sequence[int] = ()) -> "Ragged":
+    def of(cls, parts: Sequence[SequenceRows], wanted: Sequence[int] = (), scales_at: int = 0) -> "Ragged":
         """Buffers of exactly the needed size."""
         counts, trees = [len(part) for part in parts], any(part.seen is not None for part in parts)
-        ragged = cls(len(parts), sum(counts), max(counts), parts[0].table.device, len(wanted), trees)
+        ragged = cls(len(parts), sum(counts), max(counts), parts[0].table.device, len(wanted), trees, scales_at)
         ragged.fill(parts, wanted)
         return ragged
 

@@ -1,12 +1,17 @@
 """Normalises and rotates queries and keys, and stores keys and values in their tables, in one pass over a fused product."""
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from kernels.fp8_rows import EXPONENT, LEAST_SCALE, PER_LARGEST, UP, write_rows
 from kernels.launch import on_triton, padded
 from kernels.ragged import Ragged
+
+_PER_LARGEST, _LEAST_SCALE = tl.constexpr(PER_LARGEST), tl.constexpr(LEAST_SCALE)
+_EXPONENT, _UP = tl.constexpr(EXPONENT), tl.constexpr(UP)
 
 
 def rotate_and_store(
@@ -41,6 +46,7 @@ def rotate_and_store(
         DIM=dim,
         BLOCK_DIM=padded(dim),
         NORMED=norm is not None,
+        SCALES_AT=ragged.scales_at,
         num_warps=1,
     )
     return query
@@ -56,12 +62,11 @@ def rotate_and_store_reference(
         rotated = functional.rms_norm(rotated, (dim,), None, eps) * norm
     cos, sin = cos[ragged.position, None], sin[ragged.position, None]
     rotated = rotated * cos + rotated.roll(dim // 2, -1) * sin
-    first = 0
+    new = torch.cat([rotated[:, heads:], values], 1).transpose(0, 1)
+    planes, first = range(2 * layer * kv_heads, 2 * (layer + 1) * kv_heads), 0
     for part in ragged.parts:
         mine, slots = slice(first, first + len(part.tokens)), slice(part.before, part.before + len(part.tokens))
-        planes = part.table.view(-1, 2, kv_heads, *part.table.shape[1:])
-        planes[layer, 0, :, slots] = rotated[mine, heads:].transpose(0, 1)
-        planes[layer, 1, :, slots] = values[mine].transpose(0, 1)
+        write_rows(part.table, planes, slots, new[:, mine], ragged.scales_at)
         first = mine.stop
     query: Tensor = rotated[:, :heads].contiguous()
     return query
@@ -86,6 +91,7 @@ def _rotate_and_store(  # type: ignore[no-untyped-def]
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     NORMED: tl.constexpr,
+    SCALES_AT: tl.constexpr,
 ):
     """One program per row and head of queries, keys or values."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -109,7 +115,32 @@ def _rotate_and_store(  # type: ignore[no-untyped-def]
     else:
         owner = tl.load(owner_ptr + row)
         if owner >= 0:
-            table = tl.multiple_of(tl.load(address_ptr + owner).to(query_ptr.dtype), 16)
+            address, capacity = tl.load(address_ptr + owner), tl.load(capacity_ptr + owner)
             plane = 2 * layer * KV_HEADS + head - HEADS  # the planes of the values follow those of the keys
-            at = plane * tl.load(capacity_ptr + owner) + tl.load(slot_ptr + row)
-            tl.store(table + at * DIM + dims, out, mask=inside)
+            slot = tl.load(slot_ptr + row)
+            at = (plane * capacity + slot) * DIM
+            if SCALES_AT > 0:
+                least = tl.maximum(tl.max(tl.abs(x), 0) * _PER_LARGEST, _LEAST_SCALE)
+                scale = ((least.to(tl.int32, bitcast=True) + _UP) & _EXPONENT).to(tl.float32, bitcast=True)
+                tl.store(scales_of(address, plane, capacity, SCALES_AT, DIM) + slot * (DIM // 4), scale)
+                small = _rounded(tl.div_rn(x, scale + tl.zeros_like(x))).to(tl.float8e4nv)
+                tl.store(address.to(tl.pointer_type(tl.float8e4nv)) + at + dims, small, mask=inside)
+            else:
+                table = tl.multiple_of(address.to(query_ptr.dtype), 16)
+                tl.store(table + at + dims, out, mask=inside)
+
+
+@triton.jit
+def _rounded(x):  # type: ignore[no-untyped-def]
+    """The nearest numbers that e4m3 can hold, half to even: Triton's interpreter does not round so when it converts."""
+    power = tl.maximum(x.to(tl.int32, bitcast=True) & _EXPONENT, 121 << 23)  # at least that of the least normal number
+    far = (power + (20 << 23)).to(tl.float32, bitcast=True) * 1.5  # where fp32 has no finer steps than e4m3 has at x
+    return (x + far) - far
+
+
+@triton.jit
+def scales_of(address, plane, capacity, SCALES_AT: tl.constexpr, DIM: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where a plane's scales begin in a table of `kernels.fp8_rows`; those of two slots are DIM // 4 apart."""
+    in_a_row: tl.constexpr = DIM // 4
+    first = (SCALES_AT + plane // in_a_row) * capacity * in_a_row + plane % in_a_row
+    return address.to(tl.pointer_type(tl.float32)) + first

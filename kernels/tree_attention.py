@@ -16,8 +16,10 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from kernels.fp8_rows import read_rows
 from kernels.launch import on_triton, padded
 from kernels.ragged import Ragged
+from kernels.rope import scales_of
 
 _PROGRAMS = 264  # two for each multiprocessor of an H100 or H200
 _MOST_SPLITS = 32
@@ -65,6 +67,7 @@ def tree_attention(query: Tensor, ragged: Ragged, layer: int, kv_heads: int, spl
         QUERIES=queries,
         KEYS=_KEYS,
         SPLITS=splits,
+        SCALES_AT=ragged.scales_at,
         num_stages=2,  # so that two programs fit on a multiprocessor
     )
     if splits > 1:
@@ -88,7 +91,8 @@ def tree_attention_reference(query: Tensor, ragged: Ragged, layer: int, kv_heads
     out, first = torch.empty_like(query), 0
     for part in ragged.parts:
         count, total = len(part.tokens), part.before + len(part.tokens)
-        keys, values = part.table.view(-1, 2, kv_heads, *part.table.shape[1:])[layer, :, :, :total]
+        planes = range(2 * layer * kv_heads, 2 * (layer + 1) * kv_heads)
+        keys, values = read_rows(part.table, planes, total, ragged.scales_at, query.dtype).chunk(2)
         own = torch.ones(count, count, dtype=torch.bool).tril() if part.seen is None else part.seen
         mask = functional.pad(own.to(query.device), (part.before, 0), value=True)
         mine = query[first : first + count].transpose(0, 1)
@@ -122,6 +126,7 @@ def _attend(  # type: ignore[no-untyped-def]
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
     SPLITS: tl.constexpr,
+    SCALES_AT: tl.constexpr,
 ):
     """One program per block of a sequence's rows, head of keys, and split of the keys."""
     block_rows: tl.constexpr = QUERIES // GROUP
@@ -142,8 +147,17 @@ def _attend(  # type: ignore[no-untyped-def]
         query = tl.load(query_ptr + flat[:, None] * DIM + dims[None, :], mask=loads, other=0.0)
 
         capacity = tl.load(capacity_ptr + sequence)
-        table = tl.multiple_of(tl.load(address_ptr + sequence).to(query_ptr.dtype), 16)
-        keys_ptr = table + (2 * layer * KV_HEADS + kv_head) * capacity * DIM
+        address, plane = tl.load(address_ptr + sequence), 2 * layer * KV_HEADS + kv_head
+        if SCALES_AT > 0:
+            table = tl.multiple_of(address.to(tl.pointer_type(tl.float8e4nv)), 16)
+            scales = (
+                scales_of(address, plane, capacity, SCALES_AT, DIM),
+                scales_of(address, plane + KV_HEADS, capacity, SCALES_AT, DIM),
+            )
+        else:
+            table = tl.multiple_of(address.to(query_ptr.dtype), 16)
+            scales = ()  # type: ignore[assignment]
+        keys_ptr = table + plane * capacity * DIM
         values_ptr = keys_ptr + KV_HEADS * capacity * DIM
 
         end = before + tl.minimum(count, start + block_rows)  # no row sees those after it
@@ -157,7 +171,19 @@ def _attend(  # type: ignore[no-untyped-def]
             key = at + tl.arange(0, KEYS)
             visible = valid[:, None] & (key < before)[None, :]
             best, total, mixed = _tile(
-                query, keys_ptr, values_ptr, key, key < before, visible, best, total, mixed, scale, DIM, BLOCK_DIM
+                query,
+                keys_ptr,
+                values_ptr,
+                scales,
+                key,
+                key < before,
+                visible,
+                best,
+                total,
+                mixed,
+                scale,
+                DIM,
+                BLOCK_DIM,
             )
         causal = tl.load(causal_ptr + sequence) != 0
         for at in range(tl.maximum(low, before), high, KEYS):
@@ -167,7 +193,7 @@ def _attend(  # type: ignore[no-untyped-def]
             seen = tl.load(seen_ptr + place[:, None] * width + own[None, :], mask=inside & (not causal), other=0) != 0
             visible = inside & (seen | (causal & (own[None, :] <= row[:, None])))
             best, total, mixed = _tile(
-                query, keys_ptr, values_ptr, key, key < high, visible, best, total, mixed, scale, DIM, BLOCK_DIM
+                query, keys_ptr, values_ptr, scales, key, key < high, visible, best, total, mixed, scale, DIM, BLOCK_DIM
             )
 
         flat += split * rows * KV_HEADS * GROUP
@@ -184,6 +210,7 @@ def _tile(  # type: ignore[no-untyped-def]
     query,
     keys_ptr,
     values_ptr,
+    scales,
     key,
     exists,
     visible,
@@ -194,19 +221,24 @@ def _tile(  # type: ignore[no-untyped-def]
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
 ):
-    """One step of the online softmax (Milakov and Gimelshein 2018), in base 2."""
+    """One step of the online softmax (Milakov and Gimelshein 2018), in base 2. scales: of keys and values, in FP8."""
     dims = tl.arange(0, BLOCK_DIM)
     loads = exists[:, None] & (dims < DIM)[None, :]
-    keys = tl.load(keys_ptr + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0)
+    keys = tl.load(keys_ptr + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0).to(query.dtype)
     scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
+    if len(scales) > 0:
+        scores *= tl.load(scales[0] + key * (DIM // 4), mask=exists, other=0.0)[None, :]
     scores = tl.where(visible, scores, float("-inf"))
     new_best = tl.maximum(best, tl.max(scores, 1))
     anchor = tl.where(new_best == float("-inf"), 0.0, new_best)  # the row has seen no key yet
     weight = tl.exp2(scores - anchor[:, None])
     shrink = tl.exp2(best - anchor)
-    values = tl.load(values_ptr + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0)
+    values = tl.load(values_ptr + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0).to(query.dtype)
+    total = total * shrink + tl.sum(weight, 1)
+    if len(scales) > 0:
+        weight *= tl.load(scales[1] + key * (DIM // 4), mask=exists, other=0.0)[None, :]
     mixed = mixed * shrink[:, None] + tl.dot(weight.to(values.dtype), values, input_precision="ieee")
-    return new_best, total * shrink + tl.sum(weight, 1), mixed
+    return new_best, total, mixed
 
 
 @triton.jit

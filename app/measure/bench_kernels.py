@@ -47,10 +47,10 @@ def kernels(
 
 def _show_modelled(gpu: str, models: str, as_json: bool) -> None:
     with exit_codes.plain_errors():
-        from eval.speed.gpu.modelled import modelled
+        from eval.speed.gpu.modelled import FORMATS, modelled
         from eval.speed.gpu.run import chosen_models
 
-        rows = list(modelled(gpu, chosen_models(models), (400, 4096), (0, 16, 64, 256)))
+        rows = list(modelled(gpu, chosen_models(models), (400, 4096), (0, 16, 64, 256), list(FORMATS)))
     if as_json:
         output.print_json(rows)
     else:

@@ -73,6 +73,7 @@ class Decoding:
     decoder_option: options.DecoderOption = None
     profile: options.ProfileOption = None
     dtype: options.Dtype = "auto"
+    kv_dtype: options.KvDtype = "auto"
     device: options.Device = "auto"
     temperature: options.Temperature = 0.0
 
@@ -95,6 +96,7 @@ class Decoding:
             decoder_options=options.decoder_options(self.decoder_option),
             profile=self.profile,
             dtype=self.dtype,
+            kv_dtype=self.kv_dtype,
             device=self.device,
             temperature=self.temperature,
         )

@@ -82,7 +82,16 @@ DecoderOption = Annotated[
     list[str] | None, typer.Option("--decoder-option", "-o", help="An option of the decoder as name=value; repeatable.")
 ]
 ProfileOption = Annotated[str | None, typer.Option("--profile", help="Prompt profile: compact or chat.")]
-Dtype = Annotated[str, typer.Option("--dtype", help="Type of the weights: auto, bf16, fp32, or int8 (on a CPU).")]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        help="Type of the weights: auto, bf16, fp32, int8 (on a CPU), or stored (a quantised checkpoint's, kept packed).",
+    ),
+]
+KvDtype = Annotated[
+    str, typer.Option("--kv-dtype", help="Type of keys and values: auto, that of the computation, or fp8 (on one GPU).")
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.")]

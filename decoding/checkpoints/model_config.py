@@ -73,11 +73,15 @@ class ModelConfig:
     eos_ids: tuple[int, ...]  # from config.json and generation_config.json
 
     @property
+    def layer_parameters(self) -> int:
+        """Numbers in the matrices of all layers."""
+        attention = self.hidden_size * self.head_dim * 2 * (self.heads + self.kv_heads)
+        return self.layers * (attention + 3 * self.hidden_size * self.intermediate_size)
+
+    @property
     def step_parameters(self) -> int:
         """Numbers in the matrices that every forward reads: those of the layers, and the LM head."""
-        attention = self.hidden_size * self.head_dim * 2 * (self.heads + self.kv_heads)
-        layer = attention + 3 * self.hidden_size * self.intermediate_size
-        return self.layers * layer + self.vocab_size * self.hidden_size
+        return self.layer_parameters + self.vocab_size * self.hidden_size
 
     def memory_bytes(self, matrix_bytes: int, other_bytes: int) -> int:
         """Memory of the weights. matrix_bytes, other_bytes: of a number in a matrix, and in the embedding."""
@@ -88,6 +92,11 @@ class ModelConfig:
     def token_bytes(self, element_bytes: int) -> int:
         """Memory that the keys and values of one token of a text take."""
         return 2 * self.layers * self.kv_heads * self.head_dim * element_bytes
+
+    @property
+    def fp8_token_bytes(self) -> int:
+        """The same in FP8, with a scale in fp32 for each row of a head."""
+        return 2 * self.layers * self.kv_heads * (self.head_dim + 4)
 
 
 def load_config(path: Path) -> ModelConfig:

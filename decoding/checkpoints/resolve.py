@@ -10,10 +10,19 @@ from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES, ensure_embedded
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.identity import is_whole
 from decoding.checkpoints.model_config import ModelConfig, Rope, load_config, read_json
-from decoding.checkpoints.weight_files import base_sha256, read_weights, weight_files
+from decoding.checkpoints.weight_files import base_sha256, read_low_bit, read_weights, weight_files
 from decoding.errors import ModelUnavailable
 
-__all__ = ["ModelConfig", "Rope", "base_sha256", "load_config", "read_weights", "resolve", "weight_files"]
+__all__ = [
+    "ModelConfig",
+    "Rope",
+    "base_sha256",
+    "load_config",
+    "read_low_bit",
+    "read_weights",
+    "resolve",
+    "weight_files",
+]
 
 
 def resolve(name: str = "embedded", progress: Progress = on_stderr, *, revision: str | None = None) -> Path:

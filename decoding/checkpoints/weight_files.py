@@ -18,6 +18,8 @@ from decoding.errors import ModelUnavailable, UnsupportedModel
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from kernels.low_bit import LowBit
+
 
 def weight_files(path: Path) -> tuple[Path, ...]:
     """The files that hold a checkpoint's weights, safetensors preferred. Raises ModelUnavailable when one is missing."""
@@ -69,6 +71,22 @@ def read_weights(path: Path, part: Callable[[str, Any], Tensor] | None = None) -
             yield from _read_safetensors(file, part) if file.suffix == ".safetensors" else _read_pickle(file)
 
 
+def read_low_bit(path: Path) -> Iterator[tuple[str, Tensor | LowBit]]:
+    """As `read_weights`, but what is quantised stays so, in the one form of `kernels.low_bit`.
+
+    Raises UnsupportedModel, too, where nothing is quantised, or not in a way that can be kept.
+    """
+    from decoding.checkpoints.quantised.layouts import low_bit  # imports torch
+    from decoding.checkpoints.quantised.read import read_quantised
+
+    if (scheme := scheme_of(path)) is None:
+        raise UnsupportedModel(
+            f"{path} is not quantised, so there is nothing to keep packed: give --dtype bf16, fp32 or auto"
+        )
+    with _told_if_damaged(path):
+        yield from read_quantised(weight_files(path), scheme, low_bit)
+
+
 @contextmanager
 def _told_if_damaged(file: Path) -> Iterator[None]:
     try:
@@ -89,9 +107,10 @@ def _read_safetensors(file: Path, part: Callable[[str, Any], Tensor] | None) -> 
 def _dequantised(
     files: tuple[Path, ...], scheme: Scheme, part: Callable[[str, Any], Tensor] | None
 ) -> Iterator[tuple[str, Tensor]]:
-    from decoding.checkpoints.quantised.read import read_quantised  # imports torch
+    from decoding.checkpoints.quantised.layouts import dequantised  # imports torch
+    from decoding.checkpoints.quantised.read import read_quantised
 
-    for name, tensor in read_quantised(files, scheme):
+    for name, tensor in read_quantised(files, scheme, dequantised):
         yield name, part(name, tensor) if part else tensor
 
 

@@ -176,7 +176,7 @@ class Target(Protocol[Opened]):
 
     @property
     def weight_dtype(self) -> str:
-        """The type of the weight matrices, "int8", "fp32", "bf16" or another; with int8 matrices the embedding is in fp32."""
+        """The type of the weight matrices, "int8", "fp32", "bf16", "stored" or another; with int8, the embedding is in fp32."""
         ...
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from decoding.checkpoints.adapters.adapter import Adapter, check_base, merged_weights
 from decoding.checkpoints.adapters.adapter_files import read_adapter
@@ -11,7 +11,7 @@ from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, read_mask_ad
 from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.quantised.scheme import scheme_of
-from decoding.checkpoints.resolve import base_sha256, load_config, read_weights, resolve, weight_files
+from decoding.checkpoints.resolve import base_sha256, load_config, read_low_bit, read_weights, resolve, weight_files
 from decoding.checkpoints.target_identity import TargetIdentity, adapter_sha256, target_identity
 from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.engine.target import AnyTarget
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["auto", "fast", "hf"]
 SHIPPED_ADAPTER = Path(__file__).parents[1] / "weights" / "sqlagent-135m"
-Dtype = Literal["fp32", "bf16", "int8"]
+Dtype = Literal["fp32", "bf16", "int8", "stored"]
 LARGE_BYTES = 1 << 30  # models below it are loaded without a word on memory
 
 
@@ -41,6 +41,7 @@ def load_text_decoder(
     target: Kind = "auto",
     adapter: Path | Literal["auto", "none"] = "auto",
     any_base: bool = False,
+    kv_dtype: str = "auto",
     prefix_cache_mb: int = 1024,
     keep_prompts: bool = False,
     prompt_rows: int = PROMPT_ROWS,
@@ -50,44 +51,63 @@ def load_text_decoder(
 
     target "auto" takes `fast_target` if it knows the architecture, otherwise transformers; in int8 it takes
     `cpu_target` if the CPU runs its kernels. dtype "auto": see `auto_dtype`; "int8" means 8-bit matrices and fp32 for the
-    rest, on a CPU.
+    rest, on a CPU; "stored" means the packed matrices of a quantised checkpoint, and bf16 for the rest on a GPU, fp32 on a CPU.
     device "auto" is CUDA if available. adapter: a folder of a low-rank adapter (ours or peft's) that is merged into the
     weights; "auto" is the one that is shipped for the embedded model, and none for others. any_base: merge it even if it was
-    trained on another model. prefix_cache_mb 0 turns the prefix cache off. keep_prompts: on our own
-    kernels, keep the keys and values of prompts on disk, and use those that are there. prompt_rows: see `Batcher`.
+    trained on another model. kv_dtype "fp8" keeps keys and values in FP8 (on one GPU), "auto" in the type that is computed in.
+    prefix_cache_mb 0 turns the prefix cache off. keep_prompts: on our own kernels, keep the keys and values of prompts on
+    disk, and use those that are there. prompt_rows: see `Batcher`.
     Under torchrun (`decoding.serving.processes`), all processes compute the model together, each with a part of it.
     Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype or fewer rows than 0.
     """
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
+    fp8_cache = _keeps_fp8(kv_dtype, where, target)
     path, cache_bytes = resolve(name, progress), prefix_cache_mb << 20
-    if (told := memory_needed(path, weights, processes_here())) is not None:
+    if (told := memory_needed(path, weights, processes_here(), where, fp8_cache)) is not None:
         progress(told, 0, 0)
     merged = in_own_thread(lambda: chosen_adapter(name, path, adapter, any_base))
-    running = in_own_thread(lambda: _target(path, weights, where, target, merged, cache_bytes, keep_prompts, progress))
+    running = in_own_thread(
+        lambda: _target(path, weights, where, target, merged, cache_bytes, keep_prompts, fp8_cache, progress)
+    )
     identity, batcher = cache(partial(_identity, path, merged)), Batcher(running, prompt_rows)
     return TextDecoder(running, Tokenizer(path), name, merged, identity, batcher)
 
 
-def memory_needed(path: Path, dtype: Dtype, processes: int = 1) -> str | None:
+def _keeps_fp8(kv_dtype: str, device: str, target: Kind) -> bool:
+    """Whether keys and values are kept in FP8."""
+    if kv_dtype not in ("auto", "fp8"):
+        raise ValueError(f"unknown type of keys and values {kv_dtype!r}; choose one of: auto, fp8")
+    if kv_dtype == "fp8" and (target == "hf" or not runs_kernels(device) or processes_here() > 1):
+        raise UnsupportedModel("keys and values in FP8 need one GPU and our own forward: leave --kv-dtype out")
+    return kv_dtype == "fp8"
+
+
+def memory_needed(
+    path: Path, dtype: Dtype, processes: int = 1, device: str = "cpu", fp8_cache: bool = False
+) -> str | None:
     """What a large model's weights and each token of a text will take in memory, in each of so many processes, and where that
     exceeds what is free; None for small models and for architectures whose sizes are not known."""
     if not _known(path, must=False):
         return None
-    config = load_config(path)
-    matrix, other = {"fp32": (4, 4), "bf16": (2, 2), "int8": (1, 4)}[dtype]
-    needed, free = config.memory_bytes(matrix, other), free_bytes()
+    config, scheme, free = load_config(path), scheme_of(path), free_bytes()
+    other = {"fp32": 4, "bf16": 2, "int8": 4, "stored": 4 if device == "cpu" else 2}[dtype]
+    matrix = 1 if dtype == "int8" else other
+    needed = config.memory_bytes(matrix, other)
     if processes > 1:
         from decoding.targets.parallel.split import Split  # imports torch
 
         split = Split(config, 0, processes)
         needed, config = split.memory_bytes(matrix, other), split.part
+    if dtype == "stored" and scheme:
+        needed -= round(config.layer_parameters * (other - scheme.packed_bytes))
     if needed < LARGE_BYTES:
         return None
-    told = (
-        f"weights in {dtype} take {needed / 1e9:.1f} GB, each token of a text {config.token_bytes(other) / 1e3:.0f} kB"
-    )
+    kind = scheme.name if dtype == "stored" and scheme else dtype
+    token = config.fp8_token_bytes if fp8_cache else config.token_bytes(other)
+    told = f"weights in {kind} take {needed / 1e9:.1f} GB, each token of a text {token / 1e3:.0f} kB"
     told += f", in each of {processes} processes" if processes > 1 else ""
-    told += f"; {scheme.name} weights are dequantised" if (scheme := scheme_of(path)) else ""
+    if scheme and dtype != "stored":
+        told += f"; {scheme.name} weights are dequantised, and --dtype stored keeps them packed"
     return told if free is None or needed < free else f"{told}; only {free / 1e9:.1f} GB of memory are free"
 
 
@@ -119,10 +139,15 @@ def _target(
     adapter: Adapter | None,
     cache_bytes: int,
     keep_prompts: bool,
+    fp8_cache: bool,
     progress: Progress,
 ) -> AnyTarget:
     if dtype == "int8" and (device != "cpu" or kind == "hf"):
         raise UnsupportedModel("int8 weights run on a processor, in our own forward: --device cpu")
+    if dtype == "stored" and (adapter or kind == "hf"):
+        raise UnsupportedModel(
+            "packed weights run in our own forward and without an adapter: give --dtype bf16 or fp32"
+        )
     if (leader := leader_here()) is not None:
         if kind == "hf":
             raise UnsupportedModel("transformers' own forward runs in one process; leave torchrun out")
@@ -130,12 +155,14 @@ def _target(
 
         folder = adapter.files[0].parent if adapter else None
         return parallel_target(leader, path, dtype, device, folder, cache_bytes)
-    if kind != "hf" and _known(path, must=kind == "fast" or dtype == "int8"):
+    if kind != "hf" and _known(path, must=kind == "fast" or dtype in ("int8", "stored")):
+        if dtype == "stored":
+            return _fast_target(path, read_low_bit(path), dtype, device, None, None, cache_bytes, fp8_cache)
         weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
         masks = read_mask_adapter(adapter.files[0].parent) if adapter and adapter.files else None
         if dtype == "int8" and kind == "auto" and runtime_of(dtype, device) == "kernels":
             return _cpu_target(path, weights, adapter, masks, cache_bytes, keep_prompts, progress)
-        return _fast_target(path, weights, dtype, device, adapter, masks, cache_bytes)
+        return _fast_target(path, weights, dtype, device, adapter, masks, cache_bytes, fp8_cache)
     from decoding.targets.hf_target import HfTarget
 
     target = HfTarget.load(path, dtype=tensor_dtype(dtype), device=device, keep_prefixes=cache_bytes > 0)
@@ -148,12 +175,13 @@ def _target(
 
 def _fast_target(
     path: Path,
-    weights: "Iterable[tuple[str, Tensor]]",
+    weights: "Iterable[tuple[str, Any]]",
     dtype: Dtype,
     device: str,
     adapter: Adapter | None,
     masks: MaskAdapter | None,
     cache_bytes: int,
+    fp8_cache: bool,
 ) -> AnyTarget:
     from decoding.targets.fast_model import FastModel
     from decoding.targets.fast_target import FastTarget
@@ -161,7 +189,8 @@ def _fast_target(
     if runs_kernels(device):
         from decoding.targets.cuda.cuda_model import CudaModel
 
-        model = CudaModel(load_config(path), weights, tensor_dtype(dtype), device)
+        model = CudaModel(load_config(path), weights, tensor_dtype(dtype, device), device)
+        model.fp8_cache = fp8_cache
         model.prepare()
         return FastTarget(model, cache_bytes)
     if dtype == "int8":
@@ -236,11 +265,12 @@ def chosen_dtype(dtype: str, device: str, model: str = "") -> tuple[Dtype, str]:
     raise ValueError(f"unknown dtype {dtype!r}; choose one of: auto, {', '.join(get_args(Dtype))}")
 
 
-def tensor_dtype(dtype: Dtype) -> "torch.dtype":
-    """torch's type of this name."""
+def tensor_dtype(dtype: Dtype, device: str = "cpu") -> "torch.dtype":
+    """torch's type of this name; for "stored" the type of what is not packed."""
     import torch
 
-    return {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}[dtype]
+    stored = torch.float32 if device == "cpu" else torch.bfloat16
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8, "stored": stored}[dtype]
 
 
 def runtime_of(dtype: Dtype, device: str) -> str:

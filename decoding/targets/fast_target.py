@@ -59,7 +59,7 @@ class FastTarget(CachedTarget[Table, Table]):
 
     @property
     def weight_dtype(self) -> str:
-        return dtype_name(self.model.weight_dtype)
+        return "stored" if self.model.is_packed else dtype_name(self.model.weight_dtype)
 
     @property
     def runtime(self) -> str:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from decoding.targets.fast_ops import Projection, RopeTable, adapted, projection
 from decoding.targets.int8 import quantize
 from decoding.targets.int8.quantize import HEAD, Rounded, rotated, rounded_model
 from decoding.targets.int8.rotation import stream_rotation
+from kernels.low_bit import LowBit, joined, low_bit_reference
 from kernels.ragged import SequenceRows
 
 Packer = Callable[..., Projection]  # of weight and bias
@@ -69,7 +70,8 @@ class _Alone:
 
 
 class LlamaModel(ABC):
-    """Weights, tables and a forward. `weights` are (name, tensor) pairs with transformers' names, as `read_weights` yields.
+    """Weights, tables and a forward. `weights` are (name, tensor) pairs with transformers' names, as `read_weights` yields, or
+    `read_low_bit`: the layers' matrices then stay packed, while an embedding or LM head is dequantised.
 
     dtype torch.int8: the matrices in int8, all else in fp32; on a processor only. `weights` may be those of
     `quantize.rounded_model`, or are made into them.
@@ -84,7 +86,7 @@ class LlamaModel(ABC):
     def __init__(
         self,
         config: ModelConfig,
-        weights: Iterable[tuple[str, Tensor]],
+        weights: Iterable[tuple[str, Tensor | LowBit]],
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         masks: MaskAdapter | None = None,
@@ -94,17 +96,19 @@ class LlamaModel(ABC):
         self.config, self.device, self.weight_dtype = config, torch.device(device), dtype
         self.dtype = torch.float32 if dtype == torch.int8 else dtype
         small = dtype == torch.int8
-        plain: Packer = quantize.projection if small else projection
+        plain: Packer = quantize.projection if small else self._projection
         rotating: Packer = partial(plain, rotates=True) if small else plain
         packers = _Packers(plain, share.summed(plain), share.summed(rotating))
         self.rotation = torch.from_numpy(stream_rotation(config.hidden_size)) if small else None
-        stored = _Weights(_rounded(config, dict(weights)) if small else dict(weights), self.dtype, self.device)
+        named = dict(weights)
+        self.is_packed = any(isinstance(weight, LowBit) for weight in named.values())
+        stored = _Weights(_rounded(config, named) if small else named, self.dtype, self.device)
         hidden, vocab = config.hidden_size, config.vocab_size
         self.embedding = stored.take("model.embed_tokens.weight", vocab, hidden)
         rows = range(vocab)[share.head_rows]
         self.lm_head = self.embedding if config.tie_embeddings else stored.take(HEAD, len(rows), hidden)
         own_rows = self.embedding[share.head_rows] if config.tie_embeddings else self.lm_head
-        head = stored.matrix([HEAD], [vocab], hidden) if small else own_rows
+        head = cast(Rounded, stored.matrix([HEAD], [vocab], hidden)) if small else own_rows
         self._pack_head = partial(share.head, rotating, head)
         self.final_norm = stored.take("model.norm.weight", hidden)
         self.layers = [_layer(config, stored, i, packers) for i in range(config.layers)]
@@ -116,6 +120,15 @@ class LlamaModel(ABC):
     def head(self) -> Projection:
         """The LM head, packed when it is first asked for: a drafter that has rows of its own never does."""
         return self._pack_head()
+
+    def low_bit_product(self, x: Tensor, weight: LowBit, bias: Tensor | None) -> Tensor:
+        """x [rows, in] times a packed weight's transpose, and the bias."""
+        return low_bit_reference(x, weight, bias)
+
+    def _projection(self, weight: Tensor | LowBit, bias: Tensor | None = None) -> Projection:
+        if isinstance(weight, LowBit):
+            return partial(self.low_bit_product, weight=weight, bias=bias)
+        return projection(weight, bias)
 
     def new_table(self) -> TensorTable:
         """An empty table for the keys and values of one sequence: a plane for each layer, of the two, and head.
@@ -179,7 +192,7 @@ class MaskLayers:
 class _Weights:
     """Tensors by name, taken once each, with their shape checked."""
 
-    def __init__(self, stored: dict[str, Tensor], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, stored: dict[str, Tensor | LowBit], dtype: torch.dtype, device: torch.device) -> None:
         self._stored, self._dtype, self._device = stored, dtype, device
 
     def take(self, name: str, *shape: int) -> Tensor:
@@ -188,21 +201,34 @@ class _Weights:
             raise UnsupportedModel(f"the checkpoint lacks the tensor {name}; its config.json and weights do not match")
         if tuple(tensor.shape) != shape:
             raise UnsupportedModel(f"{name} has shape {list(tensor.shape)}; its config.json says {list(shape)}")
+        if isinstance(tensor, LowBit):
+            tensor = tensor.dequantised()
         return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
 
-    def matrix(self, names: Sequence[str], sizes: Sequence[int], columns: int) -> Tensor | Rounded:
-        """Weights below one another, as they are stored."""
+    def matrix(self, names: Sequence[str], sizes: Sequence[int], columns: int) -> Tensor | Rounded | LowBit:
+        """Weights below one another, as they are stored; those that are packed in different ways are dequantised."""
+        if (packed := self._packed(names, [(size, columns) for size in sizes])) is not None:
+            return packed
         if f"{names[0]}.steps" not in self._stored:
             return self.joined(names, sizes, columns)
         steps, scale = ([f"{name}.{part}" for name in names] for part in Rounded._fields)
         return Rounded(self.joined(steps, sizes, columns), self.joined(scale, sizes))
+
+    def _packed(self, names: Sequence[str], shapes: Sequence[tuple[int, int]]) -> LowBit | None:
+        """None where they are not packed, or not alike, or not of these shapes."""
+        parts = [part for name in names if isinstance(part := self._stored.get(name), LowBit)]
+        if [part.shape for part in parts] != shapes or (all_rows := joined(parts)) is None:
+            return None
+        for name in names:
+            del self._stored[name]
+        return all_rows.to(self._device)
 
     def joined(self, names: Iterable[str], sizes: Sequence[int], *rest: int) -> Tensor:
         """Several tensors below one another."""
         return torch.cat([self.take(name, size, *rest) for name, size in zip(names, sizes, strict=True)])
 
 
-def _rounded(config: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _rounded(config: ModelConfig, weights: dict[str, Any]) -> dict[str, Any]:
     """With matrices of 8 bits, unless they are that already."""
     return weights if f"{HEAD}.steps" in weights else rounded_model(config, weights.items())
 

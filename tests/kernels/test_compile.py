@@ -31,6 +31,8 @@ def test_every_kernel_compiles_for_hopper(tmp_path: Path) -> None:
         if f"{name}[" in after
     }
     assert compiled == written
+    products = {line.split(", ", 3)[3] for line in done.stdout.splitlines() if line.startswith("_low_bit_product:")}
+    assert products == {"['mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32']"}, "one instruction for any rows"
 
 
 def _functions(source: str) -> list[tuple[str, str]]:

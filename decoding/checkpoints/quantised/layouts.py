@@ -13,31 +13,63 @@ Sources: the formats of compressed-tensors, AutoGPTQ and AutoAWQ, and DeepSeek-V
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from decoding.checkpoints.quantised.scheme import Layout, Scheme
+from kernels.low_bit import LowBit, packed
 
 Parts = Mapping[str, Tensor]
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the column of each four bits, from the lowest
 
 
+class Grouped(NamedTuple):
+    """A weight [out, in] = (number - zero) * scale, with a zero point and a scale for each row and group of columns."""
+
+    numbers: Tensor  # [out, in], unsigned integers or FP8
+    zero: Tensor | None  # [out, groups], unsigned; None for FP8
+    scale: Tensor  # [out, groups]
+    group: Tensor  # [in], of each column
+
+
 def dequantised(scheme: Scheme, parts: Parts) -> Tensor:
-    """The weight [out, in] of a module in fp32. Raises KeyError for a missing part, ValueError for shapes that do not fit."""
+    """The weight [out, in] of a module in the type that the model was published to compute in.
+
+    Raises KeyError for a missing part, ValueError for shapes that do not fit.
+    """
+    numbers, zero, scale, group = _grouped(scheme, parts)
+    numbers = numbers.float()
+    if zero is not None:
+        numbers -= zero.float()[:, group]
+    return (numbers * scale.float()[:, group]).to(getattr(torch, scheme.dtype)).contiguous()
+
+
+def low_bit(scheme: Scheme, parts: Parts) -> LowBit:
+    """The weight of a module, packed. Raises as `dequantised`, and ValueError where `kernels.low_bit` does."""
+    numbers, zero, scale, group = _grouped(scheme, parts)
+    if zero is None and numbers.dtype != torch.float8_e4m3fn:
+        raise ValueError(f"weights of type {numbers.dtype} cannot be kept packed")
+    if zero is None:
+        return packed(numbers, scale, None, group, 8)
+    return packed(numbers.to(torch.uint8), scale, zero.to(torch.uint8), group, scheme.bits)
+
+
+def _grouped(scheme: Scheme, parts: Parts) -> Grouped:
     try:
-        return _LAYOUTS[scheme.layout](scheme, parts)
+        found = _LAYOUTS[scheme.layout](scheme, parts)
+        shape = len(found.numbers), 1 + int(found.group.max())
+        zero = None if found.zero is None else _spread(found.zero, shape)
+        return Grouped(found.numbers, zero, _spread(found.scale, shape), found.group.expand(found.numbers.shape[1]))
     except (RuntimeError, IndexError) as error:
         raise ValueError(str(error).partition("\n")[0]) from error
 
 
-def spread(values: Tensor, block: tuple[int | None, int | None], shape: tuple[int, int]) -> Tensor:
-    """One value per block [..] spread over all numbers [rows, columns]."""
-    if values.numel() == 1:
-        return values.reshape(1, 1).expand(shape)
-    rows, columns = (size or whole for size, whole in zip(block, shape, strict=True))
-    values = values.reshape(-(-shape[0] // rows), -(-shape[1] // columns))
-    return values.repeat_interleave(rows, 0)[: shape[0]].repeat_interleave(columns, 1)[:, : shape[1]]
+def _spread(values: Tensor, shape: tuple[int, int]) -> Tensor:
+    if values.numel() > 1 and values.shape != shape:
+        raise ValueError(f"{list(values.shape)} zero points or scales where there should be {list(shape)}")
+    return values.reshape(-1, 1).expand(shape) if values.numel() == 1 else values
 
 
 def unpacked(words: Tensor, bits: int, axis: int) -> Tensor:
@@ -47,43 +79,50 @@ def unpacked(words: Tensor, bits: int, axis: int) -> Tensor:
     return numbers.flatten(axis, axis + 1)
 
 
-def _scaled(scheme: Scheme, parts: Parts) -> Tensor:
-    weight = parts["weight"].float()
-    shape = weight.shape[0], weight.shape[1]
+def _scaled(scheme: Scheme, parts: Parts) -> Grouped:
+    weight = parts["weight"]
     scale = parts["weight_scale_inv"] if "weight_scale_inv" in parts else parts["weight_scale"]
-    if "weight_zero_point" in parts:
-        weight = weight - spread(parts["weight_zero_point"].float(), scheme.block, shape)
-    return weight * spread(scale.float(), scheme.block, shape)
+    group = _groups(weight.shape[1], scheme.block[1])
+    scale = _by_row(scale, scheme, len(weight))
+    if weight.is_floating_point():
+        return Grouped(weight, None, scale, group)
+    zero = parts.get("weight_zero_point", torch.zeros(1, dtype=torch.int8))
+    return Grouped(weight.short() + 128, _by_row(zero, scheme, len(weight)).short() + 128, scale, group)
 
 
-def _packed(scheme: Scheme, parts: Parts) -> Tensor:
+def _by_row(values: Tensor, scheme: Scheme, rows: int) -> Tensor:
+    """One value per block, as one per row and group of columns."""
+    if values.numel() == 1:
+        return values.reshape(1, 1)
+    size = scheme.block[0] or rows
+    return values.reshape(-(-rows // size), -1).repeat_interleave(size, 0)[:rows]
+
+
+def _groups(columns: int, size: int | None) -> Tensor:
+    return torch.arange(columns) // (size or columns)
+
+
+def _packed(scheme: Scheme, parts: Parts) -> Grouped:
     rows, columns = parts["weight_shape"].tolist()
     half = 1 << (scheme.bits - 1)
-    numbers = unpacked(parts["weight_packed"], scheme.bits, 1)[:, :columns] - half
-    scale = parts["weight_scale"].float().reshape(rows, -1)
-    zero = parts.get("weight_zero_point", torch.zeros(1, dtype=torch.int8))
-    if zero.dtype == torch.int32:  # packed, too
-        zero = unpacked(zero, scheme.bits, 0)[:rows] - half
-    if "weight_g_idx" in parts:
-        group = parts["weight_g_idx"].long()
-        return (numbers - zero.expand_as(scale)[:, group]) * scale[:, group]
-    zeros, scales = (spread(each, scheme.block, (rows, columns)) for each in (zero, scale))
-    return (numbers - zeros) * scales
+    numbers = unpacked(parts["weight_packed"], scheme.bits, 1)[:, :columns]
+    stored = parts.get("weight_zero_point", torch.zeros(1, dtype=torch.int8))
+    is_packed = stored.dtype == torch.int32
+    zero = unpacked(stored, scheme.bits, 0)[:rows] if is_packed else _by_row(stored, scheme, rows).short() + half
+    group = parts["weight_g_idx"].long() if "weight_g_idx" in parts else _groups(columns, scheme.block[1])
+    return Grouped(numbers, zero, parts["weight_scale"].reshape(rows, -1), group)
 
 
-def _gptq(scheme: Scheme, parts: Parts) -> Tensor:
+def _gptq(scheme: Scheme, parts: Parts) -> Grouped:
     numbers = unpacked(parts["qweight"], scheme.bits, 0)
     zeros = (unpacked(parts["qzeros"], scheme.bits, 1) + scheme.zero_offset) & ((1 << scheme.bits) - 1)
-    size = scheme.block[1] or len(numbers)
-    group = parts["g_idx"].long() if "g_idx" in parts else torch.arange(len(numbers)) // size
-    return ((numbers - zeros[group]) * parts["scales"].float()[group]).t()
+    group = parts["g_idx"].long() if "g_idx" in parts else _groups(len(numbers), scheme.block[1])
+    return Grouped(numbers.t(), zeros.t(), parts["scales"].t(), group)
 
 
-def _awq(scheme: Scheme, parts: Parts) -> Tensor:
+def _awq(scheme: Scheme, parts: Parts) -> Grouped:
     numbers, zeros = (_awq_columns(unpacked(parts[name], 4, 1)) for name in ("qweight", "qzeros"))
-    size = scheme.block[1] or len(numbers)
-    group = torch.arange(len(numbers)) // size
-    return ((numbers - zeros[group]) * parts["scales"].float()[group]).t()
+    return Grouped(numbers.t(), zeros.t(), parts["scales"].t(), _groups(len(numbers), scheme.block[1]))
 
 
 def _awq_columns(numbers: Tensor) -> Tensor:
@@ -94,7 +133,7 @@ def _awq_columns(numbers: Tensor) -> Tensor:
     return ordered.flatten(1)
 
 
-_LAYOUTS: Mapping[Layout, Callable[[Scheme, Parts], Tensor]] = {
+_LAYOUTS: Mapping[Layout, Callable[[Scheme, Parts], Grouped]] = {
     "scaled": _scaled,
     "packed": _packed,
     "gptq": _gptq,

@@ -27,6 +27,14 @@ class Scheme:
     block: Block = (None, None)
     zero_offset: int = 0  # added to stored zero points
 
+    @property
+    def packed_bytes(self) -> float:
+        """Memory of a number that stays packed, with its part of a group's scale (of two bytes, in FP8 of four) and zero point;
+        those of whole rows are left out.
+        """
+        group = self.block[1]
+        return max(4, self.bits) / 8 + ((4 if self.layout == "scaled" else 3) / group if group else 0)
+
 
 def scheme_of(path: Path) -> Scheme | None:
     """Of a checkpoint folder; None where its weights are plain. Raises UnsupportedModel, ModelUnavailable."""

@@ -16,9 +16,12 @@ from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.cuda.cuda_table import CudaTable, Moves
 from decoding.targets.fast_ops import RopeTable
 from decoding.targets.llama_model import Layer, LlamaModel
+from kernels.fp8_rows import scale_planes
 from kernels.gate import gated
 from kernels.graph import Graph, RecentGraphs
 from kernels.launch import padded
+from kernels.low_bit import LowBit
+from kernels.low_bit_product import low_bit_product
 from kernels.norm import add_rms_norm
 from kernels.ragged import Ragged, SequenceRows
 from kernels.rope import rotate_and_store
@@ -49,6 +52,7 @@ class CudaModel(LlamaModel):
     """The forward on a GPU."""
 
     graphs = True  # whether forwards are captured
+    fp8_cache = False  # whether keys and values are kept in FP8; to be decided before the first forward
     forward_rows = FORWARD_ROWS
     chooses_together = True
 
@@ -76,9 +80,23 @@ class CudaModel(LlamaModel):
         cos, sin = (part.reshape(-1, config.head_dim).contiguous() for part in pair)
         return cos, sin
 
+    def low_bit_product(self, x: Tensor, weight: LowBit, bias: Tensor | None) -> Tensor:
+        return low_bit_product(x, weight, bias)
+
     def new_table(self) -> TensorTable:
-        planes = self.config.layers * 2 * self.config.kv_heads
-        return CudaTable(self._moves, planes, (self.config.head_dim,), self.dtype, self.device)
+        planes, dim = self._planes, self.config.head_dim
+        if not self.fp8_cache:
+            return CudaTable(self._moves, planes, (dim,), self.dtype, self.device)
+        return CudaTable(self._moves, planes + scale_planes(planes, dim), (dim,), torch.uint8, self.device)
+
+    @property
+    def _planes(self) -> int:
+        """Of keys and values in a table."""
+        return self.config.layers * 2 * self.config.kv_heads
+
+    @property
+    def _scales_at(self) -> int:
+        return self._planes if self.fp8_cache else 0
 
     def new_states(self, taps: int) -> TensorTable:
         return CudaTable(self._moves, taps, (self.config.hidden_size,), self.dtype, self.device)
@@ -92,7 +110,7 @@ class CudaModel(LlamaModel):
     def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> _Forwarded:
         bucket = bucket_of([len(each) for each in rows], len(heads)) if self.graphs else None
         if bucket is None:
-            logits, hidden = self._computed(Ragged.of(rows, heads), tuple(taps))
+            logits, hidden = self._computed(Ragged.of(rows, heads, self._scales_at), tuple(taps))
         else:
             ragged, graph = self._captured(bucket, tuple(taps))
             ragged.fill(rows, heads)
@@ -107,7 +125,7 @@ class CudaModel(LlamaModel):
 
     def _capture(self, bucket: _Bucket, taps: tuple[int, ...]) -> _Captured:
         sequences, rows, width, heads = bucket
-        ragged = Ragged(sequences, rows, width, self.device, heads)
+        ragged = Ragged(sequences, rows, width, self.device, heads, scales_at=self._scales_at)
         return ragged, Graph(partial(self._computed, ragged, taps), self.device, self._pool)
 
     def _computed(self, ragged: Ragged, taps: tuple[int, ...]) -> _Outcome:

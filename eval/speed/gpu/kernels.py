@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels import choice, compaction, domino, gate, norm, rope, tree_attention
+from kernels import choice, compaction, domino, gate, low_bit_product, norm, rope, tree_attention
+from kernels.low_bit import low_bit_reference, packed
 from kernels.ragged import Ragged, SequenceRows
 
 Run = Callable[[], object]
@@ -183,6 +184,19 @@ def _rope(shape: Shape) -> Case:
     )
 
 
+def _low_bit_product(shape: Shape) -> Case:
+    """The gates and ups in 4 bits, with a scale and a zero point for each 128 columns."""
+    outputs, columns = 2 * shape.intermediate, shape.hidden
+    group = torch.arange(columns) // min(128, columns)
+    numbers, zero = (torch.randint(16, (outputs, size), dtype=torch.uint8) for size in (columns, int(group[-1]) + 1))
+    weight = packed(numbers, torch.rand(zero.shape).half(), zero, group, 4).to(torch.device(shape.device))
+    x, plain = shape.random(shape.nodes, columns), shape.random(outputs, columns)
+    size_bytes = weight.nbytes + x.nbytes + shape.nodes * outputs * x.element_size()
+    others = {"reference": _bound(low_bit_reference, x, weight), "plain weight": _bound(functional.linear, x, plain)}
+    operations = 2 * shape.nodes * outputs * columns
+    return Case("low_bit_product", _bound(low_bit_product.low_bit_product, x, weight), others, size_bytes, operations)
+
+
 def _choice(shape: Shape) -> Case:
     logits = torch.randn(shape.nodes, shape.vocab, device=shape.device)
     heat = torch.full((shape.nodes,), 0.7, device=shape.device)
@@ -217,4 +231,13 @@ def _against_reference(
     return Case(name, _bound(kernel, *arguments), {"reference": _bound(reference, *arguments)}, size_bytes)
 
 
-CASES: Sequence[Callable[[Shape], Case]] = (_tree_attention, _compaction, _norm, _gate, _rope, _choice, _domino)
+CASES: Sequence[Callable[[Shape], Case]] = (
+    _tree_attention,
+    _compaction,
+    _norm,
+    _gate,
+    _low_bit_product,
+    _rope,
+    _choice,
+    _domino,
+)

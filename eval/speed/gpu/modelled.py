@@ -6,6 +6,7 @@ captured graph loses a little. Eager, it takes at least as long as the processor
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from decoding.checkpoints.model_config import ModelConfig
 from eval.speed.gpu.targets import SHAPES, step_bytes
@@ -26,27 +27,46 @@ class Published:
     launch_us: float = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Bytes of a number: in the layers' matrices, with its part of a scale and zero point, and in keys and values."""
+
+    matrix: float = 2.0
+    cache: float = 2.0
+
+
+FORMATS = {
+    "bf16": Format(),
+    "fp8, blocks of 128": Format(1 + 4 / 128),
+    "int4, groups of 128": Format(0.5 + 3 / 128),
+    "int4, cache in fp8": Format(0.5 + 3 / 128, 1 + 4 / 128),
+}
 GPUS = {"H200": Published(4.8e12, 989e12), "H100": Published(3.35e12, 989e12)}
 
 
 def modelled(
-    gpu: str, models: Sequence[str], contexts: Sequence[int], nodes: Sequence[int]
+    gpu: str,
+    models: Sequence[str],
+    contexts: Sequence[int],
+    nodes: Sequence[int],
+    formats: Sequence[str] = ("bf16",),
 ) -> Iterator[dict[str, object]]:
-    """A row for each model, context and number of draft nodes beside the plain step's token, in bf16."""
-    sheet = GPUS[gpu]
-    for name in models:
-        for context in contexts:
-            for more in nodes:
-                yield {
-                    "model": name,
-                    "context": context,
-                    "nodes": more,
-                    **_step(SHAPES[name], sheet, context, 1 + more),
-                }
+    """A row for each model, format, context and number of draft nodes beside the plain step's token. All products are in bf16;
+    what unpacking costs is not in it.
+    """
+    for name, form, context, more in product(models, formats, contexts, nodes):
+        yield {
+            "model": name,
+            "weights": form,
+            "context": context,
+            "nodes": more,
+            **_step(SHAPES[name], GPUS[gpu], FORMATS[form], context, 1 + more),
+        }
 
 
-def _step(config: ModelConfig, sheet: Published, context: int, rows: int) -> dict[str, object]:
-    weights, whole = step_bytes(config, 0), step_bytes(config, context)
+def _step(config: ModelConfig, sheet: Published, form: Format, context: int, rows: int) -> dict[str, object]:
+    weights, cached = step_bytes(config, 0), context * config.token_bytes(1)
+    whole = weights - round((2 - form.matrix) * config.layer_parameters) + round(form.cache * cached)
     attention = 4 * rows * context * config.layers * config.heads * config.head_dim
     launches = launches_of(config, context)
     by_bytes, by_operations = (

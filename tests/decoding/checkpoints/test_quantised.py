@@ -22,16 +22,15 @@ from decoding.engine.loop import Request, decode
 from decoding.engine.sampling.sampler import Sampler
 from decoding.errors import UnsupportedModel
 from decoding.methods.registry import load_method
-from decoding.serving import load
-from decoding.serving.load import load_text_decoder, memory_needed
+from decoding.serving.load import load_text_decoder
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8.cpu_target import CpuTarget
 from decoding.targets.parallel.split import Split
 from kernels.available import runs_cpu_kernels
-from tests.decoding.models.tiny_models import tiny_checkpoint
+from tests.decoding.models.tiny_models import Family, tiny_checkpoint
 
-GROUP = 16
+GROUP = 32
 Parts = dict[str, Tensor]
 Numbers = npt.NDArray[np.int64]
 Packed = tuple[Parts, Tensor]  # the parts of a module, and the weight that they mean
@@ -121,16 +120,19 @@ def packed(bits: int, is_symmetric: bool) -> Pack:
     return pack
 
 
-def blocks(weight: Tensor, rng: np.random.Generator) -> Packed:
-    """FP8 in blocks of 10 x 24, which no size here is a multiple of both of."""
-    scale = torch.from_numpy(rng.uniform(1e-3, 1e-2, (-(-weight.shape[0] // 10), -(-weight.shape[1] // 24)))).float()
-    small, want = weight.clone(), weight.clone()
-    for row, column in product(*map(range, weight.shape)):
-        small[row, column] = weight[row, column] / scale[row // 10, column // 24]
-    small = small.clamp(-448, 448).to(torch.float8_e4m3fn)
-    for row, column in product(*map(range, weight.shape)):
-        want[row, column] = small[row, column].float() * scale[row // 10, column // 24]
-    return {"weight": small, "weight_scale_inv": scale}, want
+def blocks(high: int, wide: int) -> Pack:
+    """FP8 in blocks of so many rows and columns."""
+
+    def pack(weight: Tensor, rng: np.random.Generator) -> Packed:
+        counts = -(-weight.shape[0] // high), -(-weight.shape[1] // wide)
+        scale = torch.from_numpy(rng.uniform(1e-3, 1e-2, counts)).float()
+        each = torch.zeros(weight.shape)
+        for row, column in product(*map(range, weight.shape)):
+            each[row, column] = scale[row // high, column // wide]
+        small = (weight / each).clamp(-448, 448).to(torch.float8_e4m3fn)
+        return {"weight": small, "weight_scale_inv": scale}, small.float() * each
+
+    return pack
 
 
 def rows_or_all(by_row: bool, dtype: torch.dtype) -> Pack:
@@ -168,7 +170,8 @@ FORMATS: dict[str, tuple[Pack, dict[str, Any]]] = {
     ),
     "packed-4-zeros": (packed(4, False), compressed("pack-quantized", "int", 4, strategy="group", group_size=GROUP)),
     "packed-8": (packed(8, True), compressed("pack-quantized", "int", 8, strategy="group", group_size=GROUP)),
-    "fp8-blocks": (blocks, FP8),
+    "fp8-blocks": (blocks(10, 24), FP8),  # rows and columns are left over
+    "fp8-blocks-of-32": (blocks(10, 32), {**FP8, "weight_block_size": [10, 32]}),
     "float-rows": (
         rows_or_all(True, torch.float8_e4m3fn),
         compressed("float-quantized", "float", 8, strategy="channel"),
@@ -181,9 +184,16 @@ FORMATS: dict[str, tuple[Pack, dict[str, Any]]] = {
 }
 
 
-def quantised(folder: Path, pack: Pack, about: dict[str, Any]) -> tuple[Path, dict[str, Tensor]]:
+def plain_checkpoint(folder: Path, family: Family = "qwen2") -> Path:
+    """With sizes that groups divide."""
+    return tiny_checkpoint(folder, family, tie=False, seed=4, hidden_size=64, intermediate_size=96, head_dim=16)
+
+
+def quantised(
+    folder: Path, pack: Pack, about: dict[str, Any], family: Family = "qwen2"
+) -> tuple[Path, dict[str, Tensor]]:
     """A tiny checkpoint whose layers' matrices are quantised, in two files that part a module; and what its tensors mean."""
-    path = tiny_checkpoint(folder, "qwen2", tie=False, seed=4)
+    path = plain_checkpoint(folder, family)
     plain, rng = load_file(path / "model.safetensors"), np.random.default_rng(5)
     means, files = {}, ({}, {})  # type: ignore[var-annotated]
     for name, tensor in plain.items():
@@ -234,20 +244,13 @@ def test_weights_and_text_are_those_that_the_numbers_mean(name: str, tmp_path: P
 def test_in_bf16_and_in_int8(tmp_path: Path) -> None:
     """int8 rounds anew what was dequantised."""
     path, means = quantised(tmp_path / "model", *FORMATS["gptq-4-ordered"])
-    plain = tiny_checkpoint(tmp_path / "plain", "qwen2", tie=False, seed=4)
+    plain = plain_checkpoint(tmp_path / "plain")
     save_file(means, plain / "model.safetensors")
     half = [FastTarget.load(folder, torch.bfloat16) for folder in (path, plain)]
     assert greedy(half[0]) == greedy(half[1])
     if runs_cpu_kernels():
         small = [CpuTarget.load(folder) for folder in (path, plain)]
         assert greedy(small[0]) == greedy(small[1])
-
-
-def test_memory_is_told_of_what_is_dequantised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "LARGE_BYTES", 1)
-    path, _ = quantised(tmp_path, *FORMATS["awq"])
-    told = memory_needed(path, "bf16")
-    assert told is not None and told.startswith("weights in bf16 take 0.0 GB") and "AWQ weights are dequantised" in told
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from decoding.engine.target import Work
 from decoding.targets.cuda import cuda_model
 from decoding.targets.fast_target import FastTarget
 from eval.speed.gpu.kernels import Machine, NoGpu, Run, Shape, measure, measured_machine, require_gpu
-from eval.speed.gpu.modelled import LAYER_KERNELS, launches_of, modelled
+from eval.speed.gpu.modelled import FORMATS, LAYER_KERNELS, launches_of, modelled
 from eval.speed.gpu.run import UnknownShape, chosen_models
 from eval.speed.gpu.targets import SHAPES, Sizes, config_of, measure_target, random_weights, step_bytes
 from kernels import tree_attention
@@ -101,6 +101,15 @@ def test_a_modelled_step_takes_the_longer_of_reading_and_multiplying() -> None:
     assert plain["bytes_ms"] == pytest.approx(14.17 / 4.8, rel=0.01) and plain["operations_ms"] < 0.1  # type: ignore[operator]
     assert draft["captured_ms"] == pytest.approx(draft["operations_ms"] + 0.286)  # type: ignore[operator]
     assert plain["eager_ms"] == pytest.approx(plain["bytes_ms"] + 0.286)  # type: ignore[operator]
+
+
+def test_packed_formats_read_fewer_bytes() -> None:
+    steps = modelled("H200", ["Qwen2.5-Coder-7B"], [4096], [0], list(FORMATS))
+    gb = {str(step["weights"]): step["gb"] for step in steps}
+    layers, cached = SHAPES["Qwen2.5-Coder-7B"].layer_parameters / 1e9, 2 * 28 * 4 * 128 * 4096 / 1e9
+    assert gb["bf16"] - gb["fp8, blocks of 128"] == pytest.approx(layers * (2 - 132 / 128))  # type: ignore[operator]
+    assert gb["bf16"] - gb["int4, groups of 128"] == pytest.approx(layers * (2 - 67 / 128))  # type: ignore[operator]
+    assert gb["int4, groups of 128"] - gb["int4, cache in fp8"] == pytest.approx(cached * (2 - 132 / 128))  # type: ignore[operator]
 
 
 def test_models_by_name() -> None:
