@@ -58,7 +58,7 @@ def rotate_and_store_reference(
     rotated = rotated * cos + rotated.roll(dim // 2, -1) * sin
     first = 0
     for part in ragged.parts:
-        mine, slots = slice(first, first + len(part.tokens)), slice(part.before, part.before + len(part.tokens))
+        mine, slots = slice(first, first + len(part.tokens)), part.slots
         planes = part.table.view(-1, 2, kv_heads, *part.table.shape[1:])
         planes[layer, 0, :, slots] = rotated[mine, heads:].transpose(0, 1)
         planes[layer, 1, :, slots] = values[mine].transpose(0, 1)

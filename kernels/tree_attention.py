@@ -1,8 +1,8 @@
 """Attention of draft trees: a row sees all its sequence's tokens before the rows, and among the rows its ancestors.
 
-It is an online softmax over contiguous keys and values. They are split among programs if there are few rows (Flash-Decoding,
-Dao et al. 2023), and heads that share keys are folded into the rows. Earlier tokens need no mask: only the rows' own N x N part
-has one.
+It is an online softmax over contiguous keys and values, and before them those of a prefix that sequences share. They are split
+among programs if there are few rows (Flash-Decoding, Dao et al. 2023), and heads that share keys are folded into the rows.
+Earlier tokens need no mask: only the rows' own N x N part has one.
 
 How many programs share a sequence's keys depends on how many keys it has, also within a captured graph, whose grid has room for
 the most: the others end at once and leave no part. Parts stay in fp32, because they are rounded once more when they are summed.
@@ -54,6 +54,9 @@ def tree_attention(query: Tensor, ragged: Ragged, layer: int, kv_heads: int, spl
         ragged.count,
         ragged.before,
         ragged.causal,
+        ragged.prefix,
+        ragged.prefix_capacity,
+        ragged.shared,
         layer,
         math.log2(math.e) / math.sqrt(dim),
         rows,
@@ -87,8 +90,10 @@ def tree_attention_reference(query: Tensor, ragged: Ragged, layer: int, kv_heads
     """The same with torch's own attention, one sequence after another, each with a dense mask."""
     out, first = torch.empty_like(query), 0
     for part in ragged.parts:
-        count, total = len(part.tokens), part.before + len(part.tokens)
-        keys, values = part.table.view(-1, 2, kv_heads, *part.table.shape[1:])[layer, :, :, :total]
+        count = len(part.tokens)
+        table = part.table[:, : part.slots.stop]
+        table = table if part.prefix is None else torch.cat([part.prefix, table], 1)
+        keys, values = table.view(-1, 2, kv_heads, *table.shape[1:])[layer]
         own = torch.ones(count, count, dtype=torch.bool).tril() if part.seen is None else part.seen
         mask = functional.pad(own.to(query.device), (part.before, 0), value=True)
         mine = query[first : first + count].transpose(0, 1)
@@ -111,6 +116,9 @@ def _attend(  # type: ignore[no-untyped-def]
     count_ptr,
     before_ptr,
     causal_ptr,
+    prefix_ptr,
+    prefix_capacity_ptr,
+    shared_ptr,
     layer,
     scale,
     rows,
@@ -141,9 +149,14 @@ def _attend(  # type: ignore[no-untyped-def]
         loads = valid[:, None] & in_dim[None, :]
         query = tl.load(query_ptr + flat[:, None] * DIM + dims[None, :], mask=loads, other=0.0)
 
+        shared = tl.load(shared_ptr + sequence).to(tl.int32)
+        prefix_capacity = tl.load(prefix_capacity_ptr + sequence)
+        prefix = tl.multiple_of(tl.load(prefix_ptr + sequence).to(query_ptr.dtype), 16)
+        prefix_keys_ptr = prefix + (2 * layer * KV_HEADS + kv_head) * prefix_capacity * DIM
+        prefix_values_ptr = prefix_keys_ptr + KV_HEADS * prefix_capacity * DIM
         capacity = tl.load(capacity_ptr + sequence)
         table = tl.multiple_of(tl.load(address_ptr + sequence).to(query_ptr.dtype), 16)
-        keys_ptr = table + (2 * layer * KV_HEADS + kv_head) * capacity * DIM
+        keys_ptr = table + ((2 * layer * KV_HEADS + kv_head) * capacity - shared) * DIM  # the key `shared` is its first
         values_ptr = keys_ptr + KV_HEADS * capacity * DIM
 
         end = before + tl.minimum(count, start + block_rows)  # no row sees those after it
@@ -153,11 +166,30 @@ def _attend(  # type: ignore[no-untyped-def]
         best = tl.full([QUERIES], float("-inf"), tl.float32)
         total = tl.zeros([QUERIES], tl.float32)
         mixed = tl.zeros([QUERIES, BLOCK_DIM], tl.float32)
-        for at in range(low, tl.minimum(high, before), KEYS):
+        stop = tl.minimum(high, shared)
+        for at in range(low, stop, KEYS):
             key = at + tl.arange(0, KEYS)
-            visible = valid[:, None] & (key < before)[None, :]
+            visible = valid[:, None] & (key < stop)[None, :]
             best, total, mixed = _tile(
-                query, keys_ptr, values_ptr, key, key < before, visible, best, total, mixed, scale, DIM, BLOCK_DIM
+                query,
+                prefix_keys_ptr,
+                prefix_values_ptr,
+                key,
+                key < stop,
+                visible,
+                best,
+                total,
+                mixed,
+                scale,
+                DIM,
+                BLOCK_DIM,
+            )
+        stop = tl.minimum(high, before)
+        for at in range(tl.maximum(low, shared), stop, KEYS):
+            key = at + tl.arange(0, KEYS)
+            visible = valid[:, None] & (key < stop)[None, :]  # a tile may reach into the next split
+            best, total, mixed = _tile(
+                query, keys_ptr, values_ptr, key, key < stop, visible, best, total, mixed, scale, DIM, BLOCK_DIM
             )
         causal = tl.load(causal_ptr + sequence) != 0
         for at in range(tl.maximum(low, before), high, KEYS):
