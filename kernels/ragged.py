@@ -15,16 +15,17 @@ from torch import Tensor
 
 from kernels.transfer import send_into
 
-_ROW_FACTS, _SEQUENCE_FACTS = 4, 6
+_ROW_FACTS, _SEQUENCE_FACTS = 4, 9
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceRows:
     """The rows that one sequence feeds to a forward.
 
-    table: its keys and values, with room for the rows. before: tokens in the table already, all of which the rows see.
-    tokens, positions: of the rows. seen: bool [rows, rows] on the CPU: which of the rows each row sees, never a later one;
-    None: all up to itself.
+    table: its keys and values, with room for the rows. before: tokens before the rows, which see all of them. tokens,
+    positions: of the rows. seen: bool [rows, rows] on the CPU: which of the rows each row sees, never a later one; None: all
+    up to itself. prefix [planes, tokens, head_dim]: keys and values of its first tokens, which it shares with other sequences;
+    those in its table follow. None: there are none.
     """
 
     table: Tensor
@@ -32,9 +33,20 @@ class SequenceRows:
     tokens: Sequence[int]
     positions: Sequence[int]
     seen: Tensor | None = None
+    prefix: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def shared(self) -> int:
+        """Tokens of the prefix."""
+        return 0 if self.prefix is None else self.prefix.shape[1]
+
+    @property
+    def slots(self) -> slice:
+        """Of the rows in the table."""
+        return slice(self.before - self.shared, self.before - self.shared + len(self))
 
 
 class Ragged:
@@ -62,10 +74,11 @@ class Ragged:
         by_row, by_sequence, self.wanted = torch.split(self._buffer[: 8 * numbers].view(torch.long), list(self._sizes))
         # [rows]: token id; position in the text; index of its sequence, -1 for none; its row in that sequence's table
         self.token, self.position, self.owner, self.slot = by_row.view(_ROW_FACTS, rows)
-        # [sequences]: the table's address and capacity; first row and number of rows here; tokens before; no tree
-        self.address, self.capacity, self.first, self.count, self.before, self.causal = by_sequence.view(
-            _SEQUENCE_FACTS, sequences
-        )
+        # [sequences]: the table's address and capacity; first row and number of rows here; tokens before; no tree; of the
+        # prefix, the address, what its planes are apart, and how many tokens it has
+        facts = by_sequence.view(_SEQUENCE_FACTS, sequences).unbind()
+        self.address, self.capacity, self.first, self.count, self.before, self.causal, *prefix = facts
+        self.prefix, self.prefix_capacity, self.shared = prefix
         seen = self._buffer[8 * numbers :]
         self.seen = seen.view(rows, width) if trees else seen  # read where `causal` is 0
         self.fill([])
@@ -96,11 +109,16 @@ class Ragged:
         seen = host[8 * numbers :].reshape(-1, self.width)
         by_row[2], heads[: len(wanted)], first = -1, wanted, 0
         for index, part in enumerate(parts):
-            count, table = len(part), part.table
-            slots = range(part.before, part.before + count)
+            count, table, slots = len(part), part.table, range(part.slots.start, part.slots.stop)
             by_row[:, first : first + count] = part.tokens, part.positions, [index] * count, slots
-            by_sequence[:, index] = table.data_ptr(), table.shape[1], first, count, part.before, part.seen is None
+            facts = table.data_ptr(), table.shape[1], first, count, part.before, part.seen is None
+            by_sequence[:, index] = *facts, *_place(part.prefix), part.shared
             if part.seen is not None:
                 seen[first : first + count, :count] = part.seen.numpy()
             first += count
         send_into(self._buffer, host)
+
+
+def _place(prefix: Tensor | None) -> tuple[int, int]:
+    """Address of a prefix, and of how many rows the planes are that it is a view of."""
+    return (0, 0) if prefix is None else (prefix.data_ptr(), prefix.stride(0) // prefix.shape[2])

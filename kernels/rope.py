@@ -65,8 +65,8 @@ def rotate_and_store_reference(
     new = torch.cat([rotated[:, heads:], values], 1).transpose(0, 1)
     planes, first = range(2 * layer * kv_heads, 2 * (layer + 1) * kv_heads), 0
     for part in ragged.parts:
-        mine, slots = slice(first, first + len(part.tokens)), slice(part.before, part.before + len(part.tokens))
-        write_rows(part.table, planes, slots, new[:, mine], ragged.scales_at)
+        mine = slice(first, first + len(part.tokens))
+        write_rows(part.table, planes, part.slots, new[:, mine], ragged.scales_at)
         first = mine.stop
     query: Tensor = rotated[:, :heads].contiguous()
     return query

@@ -1,8 +1,8 @@
 """Attention of draft trees: a row sees all its sequence's tokens before the rows, and among the rows its ancestors.
 
-It is an online softmax over contiguous keys and values. They are split among programs if there are few rows (Flash-Decoding,
-Dao et al. 2023), and heads that share keys are folded into the rows. Earlier tokens need no mask: only the rows' own N x N part
-has one.
+It is an online softmax over contiguous keys and values, and before them those of a prefix that sequences share. They are split
+among programs if there are few rows (Flash-Decoding, Dao et al. 2023), and heads that share keys are folded into the rows.
+Earlier tokens need no mask: only the rows' own N x N part has one.
 
 How many programs share a sequence's keys depends on how many keys it has, also within a captured graph, whose grid has room for
 the most: the others end at once and leave no part. Parts stay in fp32, because they are rounded once more when they are summed.
@@ -56,6 +56,9 @@ def tree_attention(query: Tensor, ragged: Ragged, layer: int, kv_heads: int, spl
         ragged.count,
         ragged.before,
         ragged.causal,
+        ragged.prefix,
+        ragged.prefix_capacity,
+        ragged.shared,
         layer,
         math.log2(math.e) / math.sqrt(dim),
         rows,
@@ -90,9 +93,13 @@ def tree_attention_reference(query: Tensor, ragged: Ragged, layer: int, kv_heads
     """The same with torch's own attention, one sequence after another, each with a dense mask."""
     out, first = torch.empty_like(query), 0
     for part in ragged.parts:
-        count, total = len(part.tokens), part.before + len(part.tokens)
+        count = len(part.tokens)
         planes = range(2 * layer * kv_heads, 2 * (layer + 1) * kv_heads)
-        keys, values = read_rows(part.table, planes, total, ragged.scales_at, query.dtype).chunk(2)
+        stored = [(part.prefix, part.shared), (part.table, part.slots.stop)]
+        found = [
+            read_rows(table, planes, end, ragged.scales_at, query.dtype) for table, end in stored if table is not None
+        ]
+        keys, values = torch.cat(found, 1).chunk(2)
         own = torch.ones(count, count, dtype=torch.bool).tril() if part.seen is None else part.seen
         mask = functional.pad(own.to(query.device), (part.before, 0), value=True)
         mine = query[first : first + count].transpose(0, 1)
@@ -115,6 +122,9 @@ def _attend(  # type: ignore[no-untyped-def]
     count_ptr,
     before_ptr,
     causal_ptr,
+    prefix_ptr,
+    prefix_capacity_ptr,
+    shared_ptr,
     layer,
     scale,
     rows,
@@ -146,19 +156,32 @@ def _attend(  # type: ignore[no-untyped-def]
         loads = valid[:, None] & in_dim[None, :]
         query = tl.load(query_ptr + flat[:, None] * DIM + dims[None, :], mask=loads, other=0.0)
 
+        shared = tl.load(shared_ptr + sequence).to(tl.int32)
+        prefix_capacity = tl.load(prefix_capacity_ptr + sequence)
         capacity = tl.load(capacity_ptr + sequence)
-        address, plane = tl.load(address_ptr + sequence), 2 * layer * KV_HEADS + kv_head
+        address, prefix_address = tl.load(address_ptr + sequence), tl.load(prefix_ptr + sequence)
+        plane = 2 * layer * KV_HEADS + kv_head
         if SCALES_AT > 0:
             table = tl.multiple_of(address.to(tl.pointer_type(tl.float8e4nv)), 16)
+            prefix = tl.multiple_of(prefix_address.to(tl.pointer_type(tl.float8e4nv)), 16)
+            behind = shared * (DIM // 4)
             scales = (
-                scales_of(address, plane, capacity, SCALES_AT, DIM),
-                scales_of(address, plane + KV_HEADS, capacity, SCALES_AT, DIM),
+                scales_of(address, plane, capacity, SCALES_AT, DIM) - behind,
+                scales_of(address, plane + KV_HEADS, capacity, SCALES_AT, DIM) - behind,
+            )
+            prefix_scales = (
+                scales_of(prefix_address, plane, prefix_capacity, SCALES_AT, DIM),
+                scales_of(prefix_address, plane + KV_HEADS, prefix_capacity, SCALES_AT, DIM),
             )
         else:
             table = tl.multiple_of(address.to(query_ptr.dtype), 16)
+            prefix = tl.multiple_of(prefix_address.to(query_ptr.dtype), 16)
             scales = ()  # type: ignore[assignment]
-        keys_ptr = table + plane * capacity * DIM
-        values_ptr = keys_ptr + KV_HEADS * capacity * DIM
+            prefix_scales = ()  # type: ignore[assignment]
+        prefix += plane * prefix_capacity * DIM
+        table += (plane * capacity - shared) * DIM  # the key `shared` is its first
+        prefix_rows = (prefix, prefix + KV_HEADS * prefix_capacity * DIM)
+        rows_behind = (table, table + KV_HEADS * capacity * DIM)
 
         end = before + tl.minimum(count, start + block_rows)  # no row sees those after it
         share = tl.cdiv(tl.cdiv(end, used), KEYS) * KEYS
@@ -167,23 +190,19 @@ def _attend(  # type: ignore[no-untyped-def]
         best = tl.full([QUERIES], float("-inf"), tl.float32)
         total = tl.zeros([QUERIES], tl.float32)
         mixed = tl.zeros([QUERIES, BLOCK_DIM], tl.float32)
-        for at in range(low, tl.minimum(high, before), KEYS):
+        stop = tl.minimum(high, shared)
+        for at in range(low, stop, KEYS):
             key = at + tl.arange(0, KEYS)
-            visible = valid[:, None] & (key < before)[None, :]
+            visible = valid[:, None] & (key < stop)[None, :]
             best, total, mixed = _tile(
-                query,
-                keys_ptr,
-                values_ptr,
-                scales,
-                key,
-                key < before,
-                visible,
-                best,
-                total,
-                mixed,
-                scale,
-                DIM,
-                BLOCK_DIM,
+                query, prefix_rows, prefix_scales, key, key < stop, visible, best, total, mixed, scale, DIM, BLOCK_DIM
+            )
+        stop = tl.minimum(high, before)
+        for at in range(tl.maximum(low, shared), stop, KEYS):
+            key = at + tl.arange(0, KEYS)
+            visible = valid[:, None] & (key < stop)[None, :]  # a tile may reach into the next split
+            best, total, mixed = _tile(
+                query, rows_behind, scales, key, key < stop, visible, best, total, mixed, scale, DIM, BLOCK_DIM
             )
         causal = tl.load(causal_ptr + sequence) != 0
         for at in range(tl.maximum(low, before), high, KEYS):
@@ -193,7 +212,7 @@ def _attend(  # type: ignore[no-untyped-def]
             seen = tl.load(seen_ptr + place[:, None] * width + own[None, :], mask=inside & (not causal), other=0) != 0
             visible = inside & (seen | (causal & (own[None, :] <= row[:, None])))
             best, total, mixed = _tile(
-                query, keys_ptr, values_ptr, scales, key, key < high, visible, best, total, mixed, scale, DIM, BLOCK_DIM
+                query, rows_behind, scales, key, key < high, visible, best, total, mixed, scale, DIM, BLOCK_DIM
             )
 
         flat += split * rows * KV_HEADS * GROUP
@@ -208,8 +227,7 @@ def _attend(  # type: ignore[no-untyped-def]
 @triton.jit
 def _tile(  # type: ignore[no-untyped-def]
     query,
-    keys_ptr,
-    values_ptr,
+    stored,
     scales,
     key,
     exists,
@@ -221,10 +239,12 @@ def _tile(  # type: ignore[no-untyped-def]
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
 ):
-    """One step of the online softmax (Milakov and Gimelshein 2018), in base 2. scales: of keys and values, in FP8."""
+    """One step of the online softmax (Milakov and Gimelshein 2018), in base 2. stored: where keys and
+    values begin. scales: theirs, in FP8.
+    """
     dims = tl.arange(0, BLOCK_DIM)
     loads = exists[:, None] & (dims < DIM)[None, :]
-    keys = tl.load(keys_ptr + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0).to(query.dtype)
+    keys = tl.load(stored[0] + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0).to(query.dtype)
     scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
     if len(scales) > 0:
         scores *= tl.load(scales[0] + key * (DIM // 4), mask=exists, other=0.0)[None, :]
@@ -233,7 +253,7 @@ def _tile(  # type: ignore[no-untyped-def]
     anchor = tl.where(new_best == float("-inf"), 0.0, new_best)  # the row has seen no key yet
     weight = tl.exp2(scores - anchor[:, None])
     shrink = tl.exp2(best - anchor)
-    values = tl.load(values_ptr + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0).to(query.dtype)
+    values = tl.load(stored[1] + key[:, None] * DIM + dims[None, :], mask=loads, other=0.0).to(query.dtype)
     total = total * shrink + tl.sum(weight, 1)
     if len(scales) > 0:
         weight *= tl.load(scales[1] + key * (DIM // 4), mask=exists, other=0.0)[None, :]

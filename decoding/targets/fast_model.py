@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.targets.fast_ops import attend, attention_bias, rotate
+from decoding.targets.fast_ops import attend, attend_behind, attention_bias, rotate
 from decoding.targets.int8.quantize import rotated
 from decoding.targets.llama_model import Layer, LlamaModel
 from kernels.ragged import SequenceRows
@@ -30,8 +30,9 @@ class _Span:
 
     rows: slice  # of the forward
     slots: Sequence[Tensor]  # [rows, 2, kv_heads, head_dim]: where its keys and values go
-    keys: Sequence[Tensor]  # [1, kv_heads, before + rows, head_dim]
+    keys: Sequence[Tensor]  # [1, kv_heads, before + rows, head_dim], without those of a prefix
     values: Sequence[Tensor]
+    prefix: Sequence[Tensor] | None  # [2, 1, kv_heads, tokens, head_dim]: keys and values that other sequences have too
     bias: Tensor | None  # see `attend`
     causal: bool
 
@@ -82,17 +83,18 @@ class FastModel(LlamaModel):
             yield self._span(slice(*ends), each)
 
     def _span(self, place: slice, rows: SequenceRows) -> _Span:
-        count, before, seen = len(rows), rows.before, rows.seen
-        planes = rows.table.view(self.config.layers, 2, 1, self.config.kv_heads, -1, self.config.head_dim)
-        slots = planes[:, :, 0, :, before : before + count].permute(0, 3, 1, 2, 4)
-        keys, values = planes[..., : before + count, :].unbind(1)
-        causal = seen is None and before == 0 and count > 1
+        count, seen, shape = len(rows), rows.seen, (self.config.layers, 2, 1, self.config.kv_heads)
+        planes = rows.table.view(*shape, *rows.table.shape[1:])
+        slots = planes[:, :, 0, :, rows.slots].permute(0, 3, 1, 2, 4)
+        keys, values = planes[..., : rows.slots.stop, :].unbind(1)
+        prefix = None if rows.prefix is None else rows.prefix.view(*shape, *rows.prefix.shape[1:]).unbind(0)
+        causal = seen is None and rows.before == 0 and count > 1
         bias = None
         if count > 1 and not causal:
             seen = torch.ones(count, count, dtype=torch.bool).tril() if seen is None else seen
             group = self.config.heads // self.config.kv_heads
-            bias = attention_bias(seen.to(self.device), before, group, self.dtype)
-        return _Span(place, slots.unbind(0), keys.unbind(0), values.unbind(0), bias, causal)
+            bias = attention_bias(seen.to(self.device), rows.slots.start, group, self.dtype)
+        return _Span(place, slots.unbind(0), keys.unbind(0), values.unbind(0), prefix, bias, causal)
 
     def _attention(
         self, layer: Layer, index: int, x: Tensor, cos: Tensor, sin: Tensor, spans: Sequence[_Span]
@@ -107,7 +109,11 @@ class FastModel(LlamaModel):
         out = []
         for span in spans:
             span.slots[index].copy_(new[span.rows])
-            out.append(attend(query[span.rows], span.keys[index], span.values[index], span.bias, span.causal))
+            keys, values, mine = span.keys[index], span.values[index], query[span.rows]
+            if span.prefix is None:
+                out.append(attend(mine, keys, values, span.bias, span.causal))
+            else:
+                out.append(attend_behind(span.prefix[index], mine, keys, values, span.bias))
         return layer.attention_out(out[0] if len(out) == 1 else torch.cat(out)).add_(x)
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:

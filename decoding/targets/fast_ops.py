@@ -62,6 +62,21 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, cau
     return out.view(-1, rows, group, dim).transpose(0, 1).reshape(rows, -1)
 
 
+def attend_behind(prefix: Tensor, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+    """`attend` where other keys and values, prefix [2, 1, kv_heads, tokens, dim], come first, which every row sees.
+
+    They are read where they lie.
+    """
+    rows, heads, dim = query.shape
+    group, tokens = heads // keys.shape[1], prefix.shape[3]
+    folded = query.view(rows, -1, group, dim).transpose(0, 1).reshape(-1, rows * group, dim)
+    own = folded @ keys[0].mT
+    scores = torch.cat([folded @ prefix[0, 0].mT, own if bias is None else own + bias], -1)
+    weights = (scores.float() * dim**-0.5).softmax(-1).to(query.dtype)
+    out: Tensor = weights[..., :tokens] @ prefix[1, 0] + weights[..., tokens:] @ values[0]
+    return out.view(-1, rows, group, dim).transpose(0, 1).reshape(rows, -1)
+
+
 def attention_bias(seen: Tensor, before: int, group: int, dtype: torch.dtype) -> Tensor:
     """Additive mask [rows * group, before + rows] for `attend`: 0 for the `before` keys and where `seen` [rows, rows]."""
     bias = torch.zeros(len(seen), before + len(seen), dtype=dtype, device=seen.device)

@@ -21,19 +21,19 @@ from decoding.engine.sampling.tensor_scores import dtype_name, scores_of
 from decoding.engine.target import Array, Scores
 from decoding.targets.cache import cached_sequence
 from decoding.targets.cache.cached_target import CACHE_BYTES, CachedTarget, Scored
-from decoding.targets.cache.kv_cache import TokenTable
+from decoding.targets.cache.shared_table import SharedTable
+from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.fast_model import FastModel
 from decoding.targets.llama_model import LlamaModel
 from kernels.ragged import SequenceRows
 
 CHUNK_ROWS = 128  # attention goes chunk by chunk, so a prompt's first rows do not meet the keys of its last ones
-Table = TokenTable[Tensor]
-FastSequence = cached_sequence.CachedSequence[Table]
-Chunk = cached_sequence.Chunk[Table]
+FastSequence = cached_sequence.CachedSequence[SharedTable]
+Chunk = cached_sequence.Chunk[SharedTable]
 
 
-class FastTarget(CachedTarget[Table, Table]):
-    """A target whose sequences each own a table of keys and values, a plane per layer.
+class FastTarget(CachedTarget[SharedTable, SharedTable]):
+    """A target whose sequences each have a table of keys and values, a plane per layer, whose first rows they may share.
 
     cache_bytes: memory for the prefixes of closed sequences, and a quarter more for their buffers; 0 keeps nothing.
     """
@@ -43,7 +43,7 @@ class FastTarget(CachedTarget[Table, Table]):
     def __init__(self, model: LlamaModel, cache_bytes: int = CACHE_BYTES) -> None:
         super().__init__(cache_bytes)
         self.model: LlamaModel = model
-        self._idle: list[Table] = []  # buffers of closed sequences that wait for new ones
+        self._idle: list[TensorTable] = []  # buffers of closed sequences that wait for new ones
         self._idle_bytes = cache_bytes // 4
 
     @classmethod
@@ -73,22 +73,22 @@ class FastTarget(CachedTarget[Table, Table]):
     def _forward_rows(self) -> int:
         return self.model.forward_rows or super()._forward_rows
 
-    def _new_cache(self, source: Table | None, count: int) -> Table:
-        table = self._idle.pop() if self._idle else self.model.new_table()
-        if source is not None:
-            table.copy_from(source.data[:, :count])
-        return table
+    def _new_cache(self, source: SharedTable | None, count: int) -> SharedTable:
+        own = self._idle.pop() if self._idle else self.model.new_table()
+        return SharedTable(own) if source is None else source.begin(count, own)
 
-    def _view(self, cache: Table, count: int) -> Table:
+    def _view(self, cache: SharedTable, count: int) -> SharedTable:
         return cache
 
-    def _kept(self, cache: Table, count: int) -> tuple[Table, int]:
-        kept = cache.first_rows(count)
-        return kept, kept.data.nbytes
+    def _kept(self, cache: SharedTable, count: int) -> tuple[SharedTable, int]:
+        kept = cache.kept(count)
+        return kept, kept.nbytes
 
-    def _released(self, cache: Table) -> None:
-        if sum(table.data.nbytes for table in (*self._idle, cache)) <= self._idle_bytes:
-            self._idle.append(cache)
+    def _released(self, cache: SharedTable) -> None:
+        if cache.is_lent:  # its rows stay as they are for those who read them
+            return
+        if sum(table.data.nbytes for table in (*self._idle, cache.own)) <= self._idle_bytes:
+            self._idle.append(cache.own)
 
     def _run(self, chunks: Sequence[Chunk], taps: Sequence[int]) -> tuple[list[Scored], Tensor | None]:
         logits, hidden = self.model.forward([sequence_rows(chunk) for chunk in chunks], taps, head_rows(chunks))
@@ -119,8 +119,8 @@ def head_rows(chunks: Sequence[Chunk]) -> list[int]:
 
 def sequence_rows(chunk: Chunk) -> SequenceRows:
     """A chunk as a forward takes it."""
-    table, seen = chunk.sequence.cache.data, seen_rows(chunk.draft, len(chunk.pending))
-    return SequenceRows(table, chunk.before, chunk.tokens, row_positions(chunk), seen)
+    cache, seen = chunk.sequence.cache, seen_rows(chunk.draft, len(chunk.pending))
+    return SequenceRows(cache.own.data, chunk.before, chunk.tokens, row_positions(chunk), seen, cache.prefix)
 
 
 def row_positions(chunk: Chunk) -> list[int]:

@@ -24,7 +24,7 @@ def small_table(capacity: int, filled: int) -> Tensor:
 
 
 def batch() -> Ragged:
-    """A chain, a tree behind more keys than a tile, and a prompt."""
+    """A chain, a tree behind more keys than a tile, a prompt, and a tree behind keys that it shares."""
     torch.manual_seed(0)
     seen = tree(5, pending=2)
     sizes = [(5, 4, None), (124, len(seen), seen), (0, 20, None)]
@@ -34,7 +34,10 @@ def batch() -> Ragged:
         )
         for before, count, mask in sizes
     ]
-    ragged = Ragged(4, 34, 20, DEVICE, scales_at=PLANES)
+    before, shared = 150, small_table(75, 75)[:, :70]
+    table, places = small_table(before - 70 + len(seen), before - 70), [*range(before, before + len(seen))]
+    parts.append(SequenceRows(table, before, [0] * len(seen), places, seen, shared))
+    ragged = Ragged(5, 44, 20, DEVICE, scales_at=PLANES)
     ragged.fill(parts)
     return ragged
 

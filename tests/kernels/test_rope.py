@@ -17,7 +17,7 @@ def test_queries_and_what_the_tables_hold(normed: bool) -> None:
     used = int(ragged.count.sum())
     qkv = torch.randn(ragged.rows, HEADS + 2 * KV_HEADS, DIM, device=DEVICE)
     norm = torch.randn(HEADS + KV_HEADS, DIM, device=DEVICE) if normed else None
-    cos, sin = torch.randn(2, 135, DIM, device=DEVICE)
+    cos, sin = torch.randn(2, 160, DIM, device=DEVICE)
     before = [part.table.clone() for part in ragged.parts]
     want = rotate_and_store_reference(qkv, norm, cos, sin, ragged, LAYER, KV_HEADS, 1e-2)
     stored = [part.table.clone() for part in ragged.parts]

@@ -1,6 +1,6 @@
 """What our own targets share: open sequences, the prefixes that closed ones leave, and what is staged and committed.
 
-A subclass brings a forward and a KV cache: `fast_target` tables, `int8.cpu_target` pages that sequences share.
+A subclass brings a forward and a KV cache, whose beginning sequences share: `fast_target` tables, `int8.cpu_target` pages.
 """
 
 from abc import ABC, abstractmethod

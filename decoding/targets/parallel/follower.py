@@ -3,8 +3,8 @@
 Messages are made in `leader` and `parallel_target`. A forward names its model, and for each sequence its table, the rows
 before, tokens, positions and which rows see which. Before it, tables change:
 
-    ("begin", table, source, count)    begins with the first `count` rows of another
-    ("keep", table, source, count)     is a copy of them
+    ("begin", table, source, count)    begins with the first `count` rows of another, see `SharedTable.begin`
+    ("keep", table, source, count)     holds them, see `SharedTable.kept`
     ("compact", table, start, rows)    accepted rows move together, see `TokenTable.compact`
     ("forget", number)                 a table or a model is gone
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from decoding.targets.fast_target import Table
+from decoding.targets.cache.shared_table import SharedTable
 from decoding.targets.llama_model import LlamaModel
 from decoding.targets.parallel.group import Group, Message, ProcessLost
 from kernels.ragged import SequenceRows
@@ -28,7 +28,7 @@ class Follower:
     def __init__(self, group: Group, load: LoadPart) -> None:
         self._group, self._load = group, load
         self._models: dict[int, LlamaModel] = {}
-        self._tables: dict[int, Table] = {}
+        self._tables: dict[int, SharedTable] = {}
         self._changes: dict[str, Callable[..., None]] = {
             "begin": self._begin,
             "keep": self._keep,
@@ -57,20 +57,20 @@ class Follower:
             self._table(model, number).reserve(before + len(tokens), before)
         model.forward([self._rows(*each) for each in told], message["taps"], message["heads"])
 
-    def _table(self, model: LlamaModel, number: int) -> Table:
-        return self._tables.get(number) or self._tables.setdefault(number, model.new_table())
+    def _table(self, model: LlamaModel, number: int) -> SharedTable:
+        return self._tables.get(number) or self._tables.setdefault(number, SharedTable(model.new_table()))
 
     def _rows(self, number: int, before: int, tokens: Any, positions: Any, seen: bytes | None) -> SequenceRows:
         square = None if seen is None else torch.frombuffer(bytearray(seen), dtype=torch.bool).view(len(tokens), -1)
-        return SequenceRows(self._tables[number].data, before, tokens, positions, square)
+        table = self._tables[number]
+        return SequenceRows(table.own.data, before, tokens, positions, square, table.prefix)
 
     def _begin(self, number: int, source: int, count: int) -> None:
-        if number not in self._tables:
-            self._tables[number] = self._tables[source].first_rows(0)
-        self._tables[number].copy_from(self._tables[source].data[:, :count])
+        begun = self._tables[source]
+        self._tables[number] = begun.begin(count, begun.own.first_rows(0))
 
     def _keep(self, number: int, source: int, count: int) -> None:
-        self._tables[number] = self._tables[source].first_rows(count)
+        self._tables[number] = self._tables[source].kept(count)
 
     def _compact(self, number: int, start: int, rows: Sequence[int]) -> None:
         self._tables[number].compact(start, rows)

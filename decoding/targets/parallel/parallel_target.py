@@ -7,7 +7,8 @@ from torch import Tensor
 from decoding.engine.target import Array
 from decoding.targets.cache import cached_target
 from decoding.targets.cache.cached_target import Scored
-from decoding.targets.fast_target import Chunk, FastSequence, FastTarget, Table, head_rows, sequence_rows
+from decoding.targets.cache.shared_table import SharedTable
+from decoding.targets.fast_target import Chunk, FastSequence, FastTarget, head_rows, sequence_rows
 from decoding.targets.llama_model import LlamaModel
 from decoding.targets.parallel.leader import Leader
 from kernels.ragged import SequenceRows
@@ -39,13 +40,13 @@ class ParallelTarget(FastTarget):
             start = sequence.cached - len(path)
             self._leader.note("compact", self._leader.number(sequence.cache), start, list(path))
 
-    def _new_cache(self, source: Table | None, count: int) -> Table:
+    def _new_cache(self, source: SharedTable | None, count: int) -> SharedTable:
         table = super()._new_cache(source, count)
         if source is not None:
             self._leader.note("begin", self._leader.number(table), self._leader.number(source), count)
         return table
 
-    def _kept(self, cache: Table, count: int) -> tuple[Table, int]:
+    def _kept(self, cache: SharedTable, count: int) -> tuple[SharedTable, int]:
         kept, size_bytes = super()._kept(cache, count)
         self._leader.note("keep", self._leader.number(kept), self._leader.number(cache), count)
         return kept, size_bytes

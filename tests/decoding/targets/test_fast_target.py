@@ -19,7 +19,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores, Work
 from decoding.targets import fast_model, fast_target
-from decoding.targets.cache import cached_target, kv_cache
+from decoding.targets.cache import cached_target, kv_cache, shared_table
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.cache.prefix_cache import longest_prefix
 from decoding.targets.fast_model import FastModel
@@ -62,6 +62,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_cache, "_SMALLEST", 8)
     monkeypatch.setattr(fast_target, "CHUNK_ROWS", 16)
     monkeypatch.setattr(cached_target, "FORWARD_ROWS", 40)
+    monkeypatch.setattr(shared_table, "WORTH_SHARING", 3)
 
 
 def transformers_says(path: Path) -> Reference:

@@ -119,41 +119,41 @@ def test_prefixes_of_open_sequences_are_reused_and_stay_their_own(checkpoint: Pa
     first = feed(target, 1, 2, 3, 4, 5)
     second = target.open([1, 2, 3, 9, 9], Sampler())
     assert (first.cached, second.cached) == (4, 3)
-    before = first.cache.data[:, :4].clone()
+    before = first.cache.own.data[:, :4].clone()
     target.score([Work(second, [9, 9], Draft((1,), (-1,)))])
     target.commit(second, [0])
-    assert torch.equal(first.cache.data[:, :4], before)
+    assert torch.equal(first.cache.own.data[:, :4], before)
 
 
 def test_a_chain_is_committed_and_a_draft_dropped_without_copying(checkpoint: Path) -> None:
     target = FastTarget.load(checkpoint)
     sequence = feed(target, 1, 2, 3)
     target.score([Work(sequence, [3], Draft.chain([4, 5, 6]))])
-    staged, buffer = sequence.cache.data[:, :6].clone(), sequence.cache.data
+    staged, buffer = sequence.cache.own.data[:, :6].clone(), sequence.cache.own.data
     target.commit(sequence, [0, 1])
     assert sequence.cached == 5
-    assert sequence.cache.data is buffer
+    assert sequence.cache.own.data is buffer
     assert torch.equal(buffer[:, :6], staged)
 
 
 def test_buffers_of_closed_sequences_serve_new_ones(checkpoint: Path) -> None:
     target = FastTarget.load(checkpoint)
     first = feed(target, 1, 2, 3)
-    buffer = first.cache.data
+    buffer = first.cache.own.data
     target.close(first)
     target.close(first)  # a second time does nothing
     second, third = target.open([8, 8], Sampler()), target.open([8, 8], Sampler())
-    assert second.cache.data is buffer
-    assert third.cache.data is not buffer
+    assert second.cache.own.data is buffer
+    assert third.cache.own.data is not buffer
 
 
 def test_a_cached_prefix_does_not_change_when_its_buffer_is_used_again(checkpoint: Path) -> None:
     target = FastTarget.load(checkpoint)
     first = feed(target, 1, 2, 3, 4)
-    want = first.cache.data[:, :3].clone()
+    want = first.cache.own.data[:, :3].clone()
     target.close(first)
     feed(target, 9, 9, 9, 9, 9)
-    assert torch.equal(target.open([1, 2, 3, 7], Sampler()).cache.data[:, :3], want)
+    assert torch.equal(target.open([1, 2, 3, 7], Sampler()).cache.own.data[:, :3], want)
 
 
 def test_the_cache_is_bounded_and_can_be_off(checkpoint: Path) -> None:

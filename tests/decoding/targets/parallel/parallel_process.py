@@ -24,7 +24,7 @@ from decoding.engine.target import AnyTarget
 from decoding.methods.registry import load_method
 from decoding.serving import processes
 from decoding.targets import fast_target
-from decoding.targets.cache import cached_target, kv_cache
+from decoding.targets.cache import cached_target, kv_cache, shared_table
 from decoding.targets.parallel.group import Group
 from decoding.targets.parallel.leader import Leader
 from tests.decoding.models.doubles import Blank, Fuzz
@@ -80,6 +80,7 @@ def _text(target: AnyTarget, method: Method, prompt: Sequence[int], sampler: Sam
 def small_steps() -> None:
     """Buffers grow, and prompts go in several forwards, also in tests of few tokens."""
     kv_cache._SMALLEST, fast_target.CHUNK_ROWS, cached_target.FORWARD_ROWS = 8, 8, 20
+    shared_table.WORTH_SHARING = 3
 
 
 def _note_but(kind: str) -> Callable[..., None]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from decoding.targets import fast_target
-from decoding.targets.cache import cached_target, kv_cache
+from decoding.targets.cache import cached_target, kv_cache, shared_table
 from decoding.targets.fast_target import FastTarget
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.targets.parallel.parallel_process import PLANTS, VOCAB, texts_of
@@ -43,6 +43,7 @@ def texts_of_one(folders: list[Path]) -> list[Any]:
         patch.setattr(kv_cache, "_SMALLEST", 8)
         patch.setattr(fast_target, "CHUNK_ROWS", 8)
         patch.setattr(cached_target, "FORWARD_ROWS", 20)
+        patch.setattr(shared_table, "WORTH_SHARING", 3)
         return [json.loads(json.dumps(texts_of(FastTarget.load(folder)))) for folder in folders]
 
 

@@ -1,0 +1,69 @@
+"""Keys and values of one sequence on torch's operators: rows that it shares with others, and a table of its own behind them.
+
+Whoever begins as an open sequence did, such as the votes on one prompt or users who ask about one schema, reads that sequence's
+rows instead of copying them. Committed rows are never written again, and torch counts who refers to a tensor's memory: shared
+rows live as long as any sequence or entry of the prefix cache begins with them.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from decoding.targets.cache.tensor_table import TensorTable
+
+WORTH_SHARING = 64  # rows
+
+
+class SharedTable:
+    """prefix [planes, rows, ...]: a view of another table's rows; None: there is none. own: what follows.
+
+    is_kept: whether these are the rows of a closed sequence.
+    """
+
+    def __init__(self, own: TensorTable, prefix: Tensor | None = None, is_kept: bool = False) -> None:
+        self.own, self.prefix, self.is_kept = own, prefix, is_kept
+        self.is_lent = False  # whether others read rows of `own`, which must not serve another sequence then
+
+    @property
+    def shared(self) -> int:
+        """Rows of the prefix."""
+        return 0 if self.prefix is None else self.prefix.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all rows, whoever shares them."""
+        return self.own.data.nbytes + (0 if self.prefix is None else self.prefix.nbytes)
+
+    def reserve(self, needed: int, keep: int) -> None:
+        """Room for `needed` rows in all; the first `keep` survive."""
+        self.own.reserve(needed - self.shared, keep - self.shared)
+
+    def compact(self, start: int, rows: Sequence[int]) -> None:
+        """See `TokenTable.compact`."""
+        self.own.compact(start - self.shared, rows)
+
+    def begin(self, count: int, own: TensorTable) -> "SharedTable":
+        """A table on `own`, which is empty, that begins with the first `count` rows.
+
+        Those of an open sequence are shared. Those of a closed one are copied unless they were shared before, because the next
+        sequence is likely to be alone, and attention over rows in two places takes more operators; for the same reason a few
+        rows are copied, and what follows a prefix.
+        """
+        if self.prefix is None and not self.is_kept and count >= WORTH_SHARING:
+            self.is_lent = True
+            return SharedTable(own, self.own.data[:, :count])
+        prefix = self.prefix[:, :count] if self.prefix is not None and count >= WORTH_SHARING else None
+        if prefix is None or count > self.shared:
+            own.copy_from(self._last_rows(count))
+        return SharedTable(own, prefix)
+
+    def _last_rows(self, count: int) -> Tensor:
+        """Of the first `count` rows those behind the prefix; all of them where they are so few that none lie behind it."""
+        if self.prefix is not None and count <= self.shared:
+            return self.prefix[:, :count]
+        return self.own.data[:, : count - self.shared]
+
+    def kept(self, count: int) -> "SharedTable":
+        """The first `count` rows, to stay when the sequence is closed: a copy of those that are its own."""
+        prefix = None if self.prefix is None else self.prefix[:, :count]
+        return SharedTable(self.own.first_rows(max(count - self.shared, 0)), prefix, is_kept=True)
