@@ -14,13 +14,13 @@ from tools.repair.literals.separate_values import separate_values
 from tools.repair.literals.set_bounds import set_bounds
 from tools.repair.literals.set_wildcards import set_wildcards
 from tools.repair.repair_names import repair
-from tools.repair.set_direction import set_direction
 from tools.repair.shape.ask_absence import ask_absence
 from tools.repair.shape.count_rows import count_rows
+from tools.repair.shape.set_direction import set_direction
 from tools.repair.shape.set_extreme import set_extreme
 from tools.repair.shape.take_first import take_first
+from tools.repair.shape.unwrap_picks import unwrap_picks
 from tools.repair.sum_counted import sum_counted
-from tools.repair.unwrap_picks import unwrap_picks
 from tools.result import Limits, QueryError
 from tools.schema import Schema
 

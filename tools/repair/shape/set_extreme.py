@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from tools.repair.set_direction import superlative
+from tools.repair.shape.set_direction import superlative
 from tools.schema import Schema
 from tools.sql.parse_quietly import parse_or_nothing
 

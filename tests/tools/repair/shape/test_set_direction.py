@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.repair.set_direction import set_direction
+from tools.repair.shape.set_direction import set_direction
 from tools.schema import Column, Schema, Table
 
 SCHEMA = Schema((), "sqlite")

@@ -4,7 +4,7 @@ import pytest
 
 from tools.databases.open_database import open_database
 from tools.repair.repair_query import repair_query
-from tools.repair.unwrap_picks import unwrap_picks
+from tools.repair.shape.unwrap_picks import unwrap_picks
 from tools.result import DEFAULT_LIMITS
 from tools.schema import Schema
 
