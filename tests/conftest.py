@@ -27,7 +27,7 @@ _LINKED_EACH = ("packed",)  # of which only what is there is of use to tests
 
 def _own_home() -> None:
     """Tests have a cache folder of their own, so that nothing of theirs stays in the user's; big files are linked into it. The
-    processes of pytest-xdist inherit it. Its name does not begin like those of the program's temporary folders, which it clears.
+    processes of pytest-xdist inherit it. Its name does not begin as the program's own temporary folders do, which are cleared.
     """
     user, home = cache_root(), Path(tempfile.mkdtemp(prefix="tests-of-sqlagent-"))
     for name in _LINKED:
