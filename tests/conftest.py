@@ -27,8 +27,9 @@ _LINKED_EACH = ("packed",)  # of which only what is there is of use to tests
 
 def _own_home() -> None:
     """Tests have a cache folder of their own, so that nothing of theirs stays in the user's; big files are linked into it. The
-    processes of pytest-xdist inherit it."""
-    user, home = cache_root(), Path(tempfile.mkdtemp(prefix="sqlagent-tests-"))
+    processes of pytest-xdist inherit it. Its name does not begin as the program's own temporary folders do, which are cleared.
+    """
+    user, home = cache_root(), Path(tempfile.mkdtemp(prefix="tests-of-sqlagent-"))
     for name in _LINKED:
         (user / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         (home / name).symlink_to(user / name)
@@ -36,8 +37,14 @@ def _own_home() -> None:
         (home / name).mkdir()
         for each in (user / name).glob("*"):
             (home / name / each.name).symlink_to(each)
-    atexit.register(shutil.rmtree, home, ignore_errors=True)  # which removes links, and not what they lead to
+    atexit.register(_remove, home, os.getpid())
     os.environ["SQLAGENT_HOME"] = str(home)
+
+
+def _remove(home: Path, owner: int) -> None:
+    """Remove links, and not what they lead to; a child that was forked leaves it to its parent."""
+    if os.getpid() == owner:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 if "PYTEST_XDIST_WORKER" not in os.environ:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
 from tools.linking.starter_questions import first_questions
-from tools.linking.word_forms import STOP_WORDS, keys, name_stems, split, stem
+from tools.linking.word_forms import STOP_WORDS, keys, name_stems, split, stem, word_set
 from tools.schema import Schema
 
 MOST_TABLES = 8
 MOST_EXAMPLES = 3
 MOST_WORDS = 3
+FEWEST_WORDS = 3  # of a question that is told what the data are not about: a shorter one says too little
 WELCOME = "You are welcome."
 GOODBYE = "Goodbye."
 
@@ -34,6 +35,12 @@ _OVERVIEW = (
 _TABLES = (
     rf"(?:what|which) tables (?:are there|do you have|does it have|exist|can i ask about|are in {_DATA})|"
     r"(?:please )?(?:show|list)(?: me)?(?: all)?(?: the)? tables"
+)
+
+
+_NAMED = re.compile(r"\d|[\"“‘]|(?<!\w)'|(?<!^)(?<![.?!] )\b(?!I\b)[A-ZÀ-Þ]")
+_ANYBODY = word_set(
+    "anyone anybody anything everyone everybody everything someone somebody something nobody nothing thing"
 )
 
 
@@ -62,8 +69,9 @@ def small_talk(text: str, schema: Schema, name: str = "") -> str | None:
 def nothing_about(
     question: str, schema: Schema, links: Sequence[Link], values: Sequence[ValueMatch], name: str = ""
 ) -> str | None:
-    """What to say where no word of the question leads to a name, a comment or a value of the data; None where one does, and
-    where the question has no word that could. `name`: the database's, which may say what its tables leave out.
+    """What to say where no word of the question leads to a name, a comment or a value of the data; None where one does, where
+    the question has no word that could, and where it names something, in capitals, quotes or digits: that may be a value which
+    is not there. `name`: the database's, which may say what its tables leave out.
 
     >>> from tools.schema import Column, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"),)),), "sqlite")
@@ -71,7 +79,9 @@ def nothing_about(
     'Nothing here is about “weather”. There is one table: albums. Ask, for example: How many albums are there?'
     >>> nothing_about("How many are there?", shop, (), ())
     """
-    words = [word for word in split(question) if word.key not in STOP_WORDS and not word.key.isdigit()]
+    words = [word for word in split(question) if word.key not in STOP_WORDS and word.key not in _ANYBODY]
+    if _NAMED.search(question) or len(split(question)) < FEWEST_WORDS:
+        return None
     known = {stem(word) for word in keys(name)} | name_stems(name)
     if not words or values or any(link.score > 0 for link in links) or any(stem(word.key) in known for word in words):
         return None

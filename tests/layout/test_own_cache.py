@@ -6,11 +6,13 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from decoding.checkpoints.fetch.cache_folder import cache_root, models_folder
+from tools.processes.temporary_folders import PREFIX
 
 
 def test_tests_have_a_cache_folder_of_their_own() -> None:
     home = cache_root()
     assert home != user_cache_path("sqlagent", appauthor=False) and home.is_relative_to(tempfile.gettempdir())
+    assert not home.name.startswith(PREFIX)  # or it would be taken for one that a killed process left
 
 
 def test_what_is_measured_stays_there_and_models_are_not_fetched_again() -> None:

@@ -62,7 +62,17 @@ def test_who_asks_for_what_is_not_here_is_told_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", ["How many albums are there?", "Who is the best performer?", "How many are there?", "2 + 2?"]
+    "asked",
+    [
+        "How many albums are there?",
+        "Who is the best performer?",
+        "How many are there?",
+        "2 + 2?",
+        "Anyone from Peru?",
+        "Is “weather” there?",
+        "Is anybody there?",
+        "Slow?",
+    ],
 )
 def test_what_may_be_about_the_data_is_asked(asked: str) -> None:
     assert told_of(asked) is None
