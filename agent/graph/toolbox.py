@@ -29,7 +29,7 @@ from tools.result import Limits, Result
 # phrased: it names columns of one word in phrases about columns. counted: "how many beds" adds up the beds. genders: a
 # gender that is named is a condition. roles: joins follow the key whose role is said. ordered: `<` takes no columns of
 # words. bounds: "30 or younger" is `<= 30`. wildcards: LIKE has those of "starts with". meant: SQL that takes a plain word
-# of the schema for a value is planned again. negated: a plan negates where the question does. having: it counts groups for
+# of the schema for a value is planned again. negated: a plan negates only where the question may. having: it counts groups for
 # "more than 3 airports". alphabetical: what is shown is sorted by its words. extremes: "oldest and youngest" are two values.
 # listed: the columns are those that the question's head lists.
 MENDS = (

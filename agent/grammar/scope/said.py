@@ -32,7 +32,7 @@ class Said:
     `phrased`: it names the columns of one word in phrases about columns. `counted`: it has the tables of the columns of which
     "how many" asks the sum.
     `roles`: joins follow the keys whose roles are said, and the plan has their tables. `ordered`: columns of words are not
-    measured by `<`. `negated`: the plan negates where the question does, and only there. `having`: it counts the rows of
+    measured by `<`. `negated`: the plan negates only where the question may. `having`: it counts the rows of
     groups where the question does.
     """
 
