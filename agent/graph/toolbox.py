@@ -33,8 +33,8 @@ from tools.result import Limits, Result
 # website" is `website IS NULL`. tables: a plan has the tables whose rows are counted for each of something. worded: it has a
 # column of each value of several words. gaps: it skips no table between two others. rows: "how many albums" counts rows.
 # firsts: what is first or last has the first or last date, and no date that is 1. minmax: the oldest has the least date.
-# meant: SQL that takes a plain word of the schema for a value is planned again. negated: a plan negates where the question
-# does. having: it counts groups for "more than 3 airports". alphabetical: what is shown is sorted by its words. extremes:
+# meant: SQL that takes a plain word of the schema for a value is planned again. negated: a plan negates only where the question
+# may. having: it counts groups for "more than 3 airports". alphabetical: what is shown is sorted by its words. extremes:
 # "oldest and youngest" are two values. listed: the columns are those that the question's head lists.
 MENDS = (
     "columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named", "phrased", "counted", "genders",

@@ -1,7 +1,6 @@
-"""Says which words of SQL a question surely needs, and which it surely does not: negations, and the counting of groups."""
+"""Says which words of SQL a question surely needs, and which it surely does not: the counting of groups, and negations."""
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tools.linking.said.said_columns import keys_of
@@ -10,12 +9,6 @@ from tools.schema import Schema
 from tools.sql.scope import is_number, type_kind
 
 NEGATIONS = frozenset({"not", "except", "<>", "!="})
-_NEGATED = re.compile(
-    r"\b(?:do|does|did|is|are|was|were|has|have|had)(?:n['’]t| not)\b(?! only| necessarily)|\bwithout (?:a|an|any)\b|\bnever\b"
-    r"|\bnot (?:in|located|have|having|been|from|made|owned|affiliated|assigned|any)\b"
-    r"|\b(?:have|has|had|with) no\b(?! (?:more|less|fewer|later|earlier|response))",
-    re.I,
-)
 _PERHAPS = re.compile(
     r"\b(?:no|not|without|never|none|neither|nor|cannot|but|except|excluding|excludes?|outside|besides|apart|rather|instead"
     r"|others?|another|else|rest|remaining|differ|differs|different|free|lacks?|missing|null|empty|avoid|available|only|all"
@@ -31,7 +24,6 @@ _COUNTED = re.compile(
 )
 _OF_ALL = re.compile(r"\bfor (?:all|each|every)\b", re.I)  # "for all directors of more than one movie": the movies
 _AMOUNTS = word_set("number num total count amount quantity capacity size")
-_FLAGS = frozenset({"yes", "no", "y", "n", "true", "false", "t", "f", "0", "1"})
 
 Words = frozenset[str]
 
@@ -45,33 +37,18 @@ class SaidClauses:
 
 
 def said_clauses(schema: Schema, question: str, *, negated: bool = True, having: bool = True) -> SaidClauses:
-    """What the question says of negations, if `negated`, and of groups that are counted, if `having`.
+    """What the question says of groups that are counted, if `having`, and that it does not negate, if `negated`.
 
     >>> from tools.schema import Column, Table
     >>> schema = Schema((Table("airports", (Column("city", "TEXT"),)),), "sqlite")
     >>> said = said_clauses(schema, "Which cities have more than 3 airports?")
     >>> said.needed, sorted(said.unsaid)
     ((frozenset({'count'}),), ['!=', '<>', 'except', 'not'])
-    >>> [sorted(words) for words in said_clauses(schema, "Which cities have no airports?").needed]
-    [['!=', '<>', 'except', 'not', 'null']]
+    >>> said_clauses(schema, "Which cities have no airports?").unsaid
+    frozenset()
     """
-    needed = [NEGATIONS | {"null"}] if negated and _is_negated(schema, question) else []
-    needed += [frozenset({"count"})] if having and _counts_rows(schema, question) else []
-    return SaidClauses(tuple(needed), NEGATIONS if negated and not _PERHAPS.search(question) else frozenset())
-
-
-def _is_negated(schema: Schema, question: str) -> bool:
-    """Whether it is negated, and names no column of flags, of which one may be the negation."""
-    said = {stem(word.key) for word in split(question)}
-    names = (
-        c.name for table in schema.tables for c in table.columns if c.samples and _FLAGS.issuperset(_lower(c.samples))
-    )
-    flagged = any(name_stems(name) & said or "".join(name_words(name)) in said for name in names)
-    return bool(_NEGATED.search(question)) and not flagged
-
-
-def _lower(samples: Sequence[str]) -> Iterator[str]:
-    return (sample.strip().lower() for sample in samples)
+    needed = (frozenset({"count"}),) if having and _counts_rows(schema, question) else ()
+    return SaidClauses(needed, NEGATIONS if negated and not _PERHAPS.search(question) else frozenset())
 
 
 def _counts_rows(schema: Schema, question: str) -> bool:
