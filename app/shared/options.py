@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -90,7 +90,8 @@ Dtype = Annotated[
     ),
 ]
 KvDtype = Annotated[
-    str, typer.Option("--kv-dtype", help="Type of keys and values: auto, that of the computation, or fp8 (on one GPU).")
+    Literal["auto", "fp8"],
+    typer.Option("--kv-dtype", help="Type of keys and values: auto, that of the computation, or fp8 (on one GPU)."),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
