@@ -32,10 +32,10 @@ class Said:
     `phrased`: it names the columns of one word in phrases about columns. `counted`: it has the tables of the columns of which
     "how many" asks the sum.
     `roles`: joins follow the keys whose roles are said, and the plan has their tables. `ordered`: columns of words are not
-    measured by `<`. `implied`: the plan has the columns by which the question compares. `absent`: it has those that the question
-    says are empty. `tables`: it has the tables that are counted for each of something. `worded`: it has a column for each value
-    of several words. `gaps`: of the tables on the way from one to another it leaves out none. `negated`: it negates only where
-    the question may. `having`: it counts the rows of groups where the question does.
+    measured by `<`. `implied`: the plan has the columns by which the question compares. `absent`: it has those that are said to
+    be empty. `tables`: it has the tables that are counted for each of something. `worded`: it has a column for each value of
+    several words. `gaps`: of the tables on the way from one to another it leaves out none. `negated`: it negates only where the
+    question may. `having`: it counts the rows of groups where the question does.
     """
 
     question: str
