@@ -48,7 +48,7 @@ def test_it_reaches_the_prompt_and_an_empty_folder_leaves_the_prompt_as_it_is(
     prompts = []
     for knowledge in (Knowledge(), read_knowledge(empty), read_knowledge(folder)):
         conversation = talk("plan", "SELECT count(*) FROM singer", knowledge=knowledge)
-        conversation.ask("How many stars are there?")
+        conversation.ask("How many stars have a name?")
         prompts.append(_prompt(conversation.toolbox))
     assert prompts[0] == prompts[1]
     assert "knowledge:" not in prompts[0]
@@ -101,7 +101,7 @@ def test_the_web_chat_takes_it_for_its_own_database_alone(folder: Path, tmp_path
     for source, known in (("example", "star: a singer with a concert"), (str(elsewhere), "")):
         if source != "example":
             bring(session, elsewhere)
-        list(session.ask("How many stars are there?"))
+        list(session.ask("How many stars have a name?"))
         assert session._toolbox is not None
         lines = _prompt(session._toolbox).splitlines()
         assert [line for line in lines if line.startswith("knowledge:")] == ([f"knowledge: {known}"] if known else [])

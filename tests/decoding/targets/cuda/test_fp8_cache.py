@@ -57,7 +57,7 @@ def committed_rows(target: FastTarget, method: Method, sampler: Sampler) -> tupl
     request = Request(tuple(tokens(20, 1)), method, 24, sampler)
     found = [token for each in decode(target, [request]) for token in each.committed]
     (sequence,) = closed
-    return found, sequence.cache.data[:, : sequence.cached].clone()
+    return found, sequence.cache.own.data[:, : sequence.cached].clone()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -107,7 +107,7 @@ def test_rows_take_half_of_bf16_and_their_scales(tmp_path: Path) -> None:
     target, config = small(path), load_config(path)
     sequence = target.open([], Sampler())
     target.score([Work(sequence, tokens(5, 1), Draft())])
-    data = sequence.cache.data
+    data = sequence.cache.own.data
     planes = 2 * config.layers * config.kv_heads
     assert data.nbytes / data.shape[1] == 64 * (planes + 1)  # one plane has room for the scales of 16
     assert config.fp8_token_bytes == 68 * planes
