@@ -42,6 +42,7 @@ _NAMED = re.compile(r"\d|[\"“‘]|(?<!\w)'|(?<!^)(?<![.?!] )\b(?!I\b)[A-ZÀ-Þ
 _ANYBODY = word_set(
     "anyone anybody anything everyone everybody everything someone somebody something nobody nothing thing"
 )
+_POINTING = word_set("it its they them their these those")
 
 
 def small_talk(text: str, schema: Schema, name: str = "") -> str | None:
@@ -70,8 +71,8 @@ def nothing_about(
     question: str, schema: Schema, links: Sequence[Link], values: Sequence[ValueMatch], name: str = ""
 ) -> str | None:
     """What to say where no word of the question leads to a name, a comment or a value of the data; None where one does, where
-    the question has no word that could, and where it names something, in capitals, quotes or digits: that may be a value which
-    is not there. `name`: the database's, which may say what its tables leave out.
+    the question has no word that could, where it points to something ("they"), and where it names something, in capitals, quotes
+    or digits: that may be a value which is not there. `name`: the database's, which may say what its tables leave out.
 
     >>> from tools.schema import Column, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"),)),), "sqlite")
@@ -79,9 +80,10 @@ def nothing_about(
     'Nothing here is about “weather”. There is one table: albums. Ask, for example: How many albums are there?'
     >>> nothing_about("How many are there?", shop, (), ())
     """
-    words = [word for word in split(question) if word.key not in STOP_WORDS and word.key not in _ANYBODY]
-    if _NAMED.search(question) or len(split(question)) < FEWEST_WORDS:
+    said = split(question)
+    if _NAMED.search(question) or len(said) < FEWEST_WORDS or any(word.key in _POINTING for word in said):
         return None
+    words = [word for word in said if word.key not in STOP_WORDS and word.key not in _ANYBODY]
     known = {stem(word) for word in keys(name)} | name_stems(name)
     if not words or values or any(link.score > 0 for link in links) or any(stem(word.key) in known for word in words):
         return None

@@ -65,6 +65,7 @@ def test_who_asks_for_what_is_not_here_is_told_so() -> None:
     "asked",
     [
         "How many albums are there?",
+        "When were they released?",
         "Who is the best performer?",
         "How many are there?",
         "2 + 2?",
