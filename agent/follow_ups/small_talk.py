@@ -71,8 +71,8 @@ def nothing_about(
     question: str, schema: Schema, links: Sequence[Link], values: Sequence[ValueMatch], name: str = ""
 ) -> str | None:
     """What to say where no word of the question leads to a name, a comment or a value of the data; None where one does, where
-    the question has no word that could, where it points to something ("they"), and where it names something, in capitals, quotes
-    or digits: that may be a value which is not there. `name`: the database's, which may say what its tables leave out.
+    the question has no word that could, where it points to something ("they"), and where it names something, in capitals,
+    quotes or digits: that may be a value which is not there. `name`: the database's, which may say what its tables leave out.
 
     >>> from tools.schema import Column, Table
     >>> shop = Schema((Table("albums", (Column("title", "TEXT"),)),), "sqlite")
