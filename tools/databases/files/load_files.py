@@ -1,8 +1,10 @@
 """Copies files of any kind into one private DuckDB file, so that they can be queried under the locks of a read-only database.
 
-Each kind of file has its loader (`loaders`). The copy lies in a temporary folder of this user, never beside a source.
+DuckDB reads CSV, JSON and Parquet itself; Excel and SQLite have their own modules. The copy lies in a temporary folder of
+this user, never beside a source.
 """
 
+import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,28 +12,20 @@ from pathlib import Path
 import duckdb
 
 from tools.databases.duckdb.duckdb_database import Copy, DuckDBDatabase
-from tools.databases.files.file_kinds import FileKind, leave_out, leave_out_total
-from tools.databases.files.loaders.by_duckdb import load_json, load_parquet
-from tools.databases.files.loaders.load_csv import load_csv
-from tools.databases.files.loaders.load_duckdb import load_duckdb
-from tools.databases.files.loaders.load_excel import load_excel
-from tools.databases.files.loaders.load_sqlite import load_sqlite
+from tools.databases.duckdb.duckdb_schema import quoted
+from tools.databases.files.file_kinds import FileKind, leave_out, leave_out_total, stem
+from tools.databases.files.load_by_duckdb import literal, load_csv, load_json, load_parquet
+from tools.databases.files.load_excel import load_excel
+from tools.databases.files.load_sqlite import VIEW_DEADLINE_S, load_sqlite
 from tools.databases.files.sheets import DETECTED, Choices, Sheet
 from tools.databases.files.table_names import TableNames
 from tools.processes.temporary_folders import new_folder, remove_folder, spill_folder
+from tools.processes.watchdog import Watchdog
 from tools.result import OpenError
 from tools.schema import Table
 
 Loader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames], dict[str, Table]]
 SheetLoader = Callable[[duckdb.DuckDBPyConnection, Path, TableNames, Choices], list[Sheet]]
-
-SHEET_LOADERS: dict[FileKind, SheetLoader] = {"csv": load_csv, "excel": load_excel}
-LOADERS: dict[FileKind, Loader] = {
-    "json": load_json,
-    "parquet": load_parquet,
-    "sqlite": load_sqlite,
-    "duckdb": load_duckdb,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +104,46 @@ def _loading_config(memory_mb: int | None) -> dict[str, str | bool | int | float
         "temp_directory": str(spill_folder()),
         **bound,
     }
+
+
+def load_duckdb(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+    """Every table of a DuckDB file; views become tables, and one that fails or takes over 10 s is left out.
+
+    Raises OpenError.
+    """
+    original = DuckDBDatabase(path, stem(path))
+    tables = original.schema().tables
+    original.close()
+    called = {table.name: names.keep(table.name.rpartition(".")[2], f"{stem(path)}_{table.name}") for table in tables}
+    try:
+        connection.execute(f"ATTACH {literal(str(path))} AS source (READ_ONLY)")
+        for table in tables:
+            schema, _, bare = table.name.rpartition(".")
+            origin = f"source.{quoted(schema or 'main')}.{quoted(bare)}"
+            if not _copied_table(connection, origin, called[table.name], is_view=table.row_count is None):
+                del called[table.name]
+        connection.execute("DETACH source")
+    except duckdb.Error as error:
+        raise OpenError(f"cannot copy {path}: {str(error).splitlines()[0]}") from error
+    return {called[table.name]: table for table in tables if table.name in called}
+
+
+def _copied_table(connection: duckdb.DuckDBPyConnection, origin: str, name: str, is_view: bool) -> bool:
+    """Whether it could be copied; a table that could not raises duckdb.Error."""
+    with Watchdog(VIEW_DEADLINE_S if is_view else threading.TIMEOUT_MAX, connection.interrupt):
+        try:
+            connection.execute(f"CREATE TABLE {quoted(name)} AS FROM {origin}")
+        except duckdb.Error:
+            if not is_view:
+                raise
+            return False
+    return True
+
+
+SHEET_LOADERS: dict[FileKind, SheetLoader] = {"csv": load_csv, "excel": load_excel}
+LOADERS: dict[FileKind, Loader] = {
+    "json": load_json,
+    "parquet": load_parquet,
+    "sqlite": load_sqlite,
+    "duckdb": load_duckdb,
+}

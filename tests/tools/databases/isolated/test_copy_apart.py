@@ -13,10 +13,10 @@ import duckdb
 import pytest
 
 from tests.tools.databases.files.workbook import write_workbook
-from tools.databases.files import dimensions
 from tools.databases.files.load_files import Copied
 from tools.databases.isolated import copy_apart as apart
 from tools.databases.open_database import open_database, open_uploads
+from tools.databases.reading import dimensions
 from tools.processes.child_process import ChildProcess
 from tools.result import OpenError, Result
 

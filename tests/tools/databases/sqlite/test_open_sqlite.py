@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tools.databases.database import Database
-from tools.databases.files.loaders import load_sqlite
+from tools.databases.files import load_sqlite
 from tools.databases.open_database import open_database
 from tools.databases.sqlite import sqlite_schema
 from tools.result import OpenError, QueryError

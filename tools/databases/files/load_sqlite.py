@@ -15,7 +15,7 @@ import duckdb
 
 from tools.databases.duckdb.duckdb_schema import quoted
 from tools.databases.files.file_kinds import stem
-from tools.databases.files.loaders.insert_columns import create_table, insert_columns
+from tools.databases.files.insert_columns import create_table, insert_columns
 from tools.databases.files.table_names import TableNames, distinct
 from tools.databases.sqlite.read_only_file import ReadOnlyFile
 from tools.processes.watchdog import Watchdog

@@ -1,14 +1,17 @@
-"""Loads CSV files: where the columns' names stand, what types DuckDB finds, and in what form numbers and dates are written."""
+"""Files that DuckDB reads itself, each as one table: CSV, JSON and Parquet.
 
-from collections.abc import Sequence
+Of CSV files: where the columns' names stand, what types DuckDB finds, and in what form numbers and dates are written.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 
 from tools.databases.duckdb.duckdb_schema import quoted
-from tools.databases.files.dimensions import check_csv
 from tools.databases.files.file_kinds import stem
-from tools.databases.files.loaders.by_duckdb import literal, load_by, reading
 from tools.databases.files.sheets import (
     AS_DETECTED,
     DETECT,
@@ -21,8 +24,11 @@ from tools.databases.files.sheets import (
     sheet_of,
 )  # fmt: skip
 from tools.databases.files.table_names import TableNames
+from tools.databases.reading.dimensions import check_csv
 from tools.databases.reading.totals import adds_up_table, cut_total
 from tools.databases.reading.written_values import Finding, NumberForm, convert_text_columns
+from tools.result import OpenError
+from tools.schema import Table
 
 _CSV_ATTEMPTS = (
     "",
@@ -35,6 +41,7 @@ _CSV_ATTEMPTS = (
 is fixed, for DuckDB's guess of it drops every row before a ragged one without a word."""
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_JSON_ATTEMPTS = ("", ", sample_size = -1, maximum_object_size = 1073741824")
 
 
 def load_csv(
@@ -48,7 +55,7 @@ def load_csv(
     header = find_header(first.rows) if chosen in (DETECT, None) else min(chosen or 0, len(first.rows) - 1)
     attempts = [_csv_options(path, first, header, chosen) + attempt for attempt in _csv_attempts(path)]
     decimal = "," if first.separator == ";" else "."
-    with reading(path):
+    with _reading(path):
         found, total = _load_rows(connection, path, table, attempts, decimal)
         is_total = bool(total) and adds_up_table(connection, table, found, total)
         if total and (choice.keeps_total or not is_total):
@@ -64,7 +71,7 @@ def _load_rows(
     """Make the table of a CSV file; what its text columns hold, and the last row if that was taken out as one of totals."""
 
     def load(attempts: Sequence[str]) -> dict[str, str]:
-        load_by("read_csv", attempts, connection, path, table)
+        _load_by("read_csv", attempts, connection, path, table)
         _drop_blank_rows(connection, table)
         return {} if keeps_total else cut_total(connection, table)
 
@@ -105,3 +112,61 @@ def _doubles_as_text(connection: duckdb.DuckDBPyConnection, table: str, found: S
     doubles = [name for name, type_, *_ in described if type_ == "DOUBLE" and name not in converted]
     types = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in doubles)
     return f", types = {{{types}}}" if types else ""
+
+
+def load_json(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+    """One table from a JSON array of objects or from one object a line. Raises OpenError."""
+    _load_by("read_json", _JSON_ATTEMPTS, connection, path, names.take(stem(path)))
+    return {}
+
+
+def load_parquet(connection: duckdb.DuckDBPyConnection, path: Path, names: TableNames) -> dict[str, Table]:
+    """One table from a Parquet file. Raises OpenError."""
+    _load_by("read_parquet", ("",), connection, path, names.take(stem(path)))
+    return {}
+
+
+def _load_by(
+    reader: str, attempts: Sequence[str], connection: duckdb.DuckDBPyConnection, path: Path, table: str
+) -> None:
+    """Make the table anew by the first attempt that reads the file. Raises OpenError."""
+    source = literal(_without_wildcards(str(path)))
+    errors = []
+    for options in attempts:
+        try:
+            connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM {reader}({source}{options})")
+        except duckdb.OutOfMemoryException as error:
+            raise OpenError(f"{path} takes too much memory to load; load a part of it") from error
+        except duckdb.Error as error:
+            errors.append(str(error).strip().splitlines()[0])
+            continue
+        if not _is_unsplit(connection, table):
+            return
+        errors.append("its rows do not have the same number of columns")
+    raise OpenError(f"cannot read {path}: {errors[0]}")
+
+
+def _is_unsplit(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
+    """True when the only column's name still holds separators: DuckDB found no way to split the rows evenly."""
+    columns = connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
+    return len(columns) == 1 and re.search(r"[,;\t|]", columns[0][0]) is not None
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _without_wildcards(path: str) -> str:
+    """DuckDB takes a path for a pattern; in brackets each of its signs means itself."""
+    return re.sub(r"([\[*?])", r"[\1]", path)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Errors of the engine about this file as OpenError."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise OpenError(f"{path} takes too much memory to load; load a part of it") from error
+    except duckdb.Error as error:
+        raise OpenError(f"cannot read {path}: {str(error).strip().splitlines()[0]}") from error

@@ -10,11 +10,11 @@ from typing import Any
 import duckdb
 from python_calamine import CalamineError, CalamineWorkbook
 
-from tools.databases.files.dimensions import check_columns, check_workbook
 from tools.databases.files.file_kinds import stem
-from tools.databases.files.loaders.insert_columns import create_table, insert_columns
+from tools.databases.files.insert_columns import create_table, insert_columns
 from tools.databases.files.sheets import AS_DETECTED, DETECT, DETECTED, Choices, Sheet, find_header, sheet_of
 from tools.databases.files.table_names import TableNames, distinct
+from tools.databases.reading.dimensions import check_columns, check_workbook
 from tools.databases.reading.totals import is_total
 from tools.databases.reading.written_values import convert_text_columns
 from tools.result import OpenError
