@@ -19,7 +19,7 @@ from decoding.engine.verify import Verdict
 from decoding.heads.head import Head
 from decoding.methods.drafting.chances import Chances, Rate
 from decoding.methods.drafting.expected_tree import Reached, expected_tree
-from decoding.methods.drafting.head_guesses import optional_head
+from decoding.methods.drafting.head_guesses import HeadGuesses, optional_head
 from decoding.methods.drafting.head_runtimes import BlockPass
 from decoding.methods.drafting.planned import Plan, Prices, planned
 from decoding.methods.drafting.pooled import HEAD, pooled
@@ -81,6 +81,7 @@ class Adaptive(Method):
         self._copied = CopiedGuesses(context.recall.sequences, self._most_copies, self._copied_tokens)
         self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k)
         self._mask_worth, self._rate = Chances(FORESEEN), Rate()
+        self._looked_up = 0  # the text's length at which copies were looked up last
         self._reached = len(prompt)  # tokens before those that were forced after the last round
         if self._head:
             self._head.begin(prompt, hidden, context)
@@ -94,22 +95,30 @@ class Adaptive(Method):
         self._own_rows: list[int] = []  # how many of these, by depth
 
     def head_pass(self, tokens: Sequence[int], room: int) -> BlockPass | None:
-        self._copied.find(tokens, room)
-        return self._head.head_pass(tokens) if self._head and self._head_pays() else None
+        self._look_up(tokens, room)
+        head = self._paying_head()
+        return head.head_pass(tokens) if head else None
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        self._copied.find(tokens, room)
-        if self._head and self._head_pays():
-            self._head.draft(tokens, offered(self._top_k, self._cursor()))
+        self._look_up(tokens, room)
+        if head := self._paying_head():
+            head.draft(tokens, offered(self._top_k, self._cursor()))
         return self._grown(tokens, room)
-
-    def _head_pays(self) -> bool:
-        price = self._rate.tokens_per_step * self._draft_cost
-        return self._head is not None and self._head.pays(self._copied.agreed, price)
 
     def propose_unseen(self, tokens: Sequence[int], room: int) -> Draft:
-        self._copied.find(tokens, room)
+        self._look_up(tokens, room)
         return self._grown(tokens, room)
+
+    def _look_up(self, tokens: Sequence[int], room: int) -> None:
+        """Find copies of what follows `tokens`, once for a round."""
+        if self._looked_up != len(tokens):
+            self._copied.find(tokens, room)
+            self._looked_up = len(tokens)
+
+    def _paying_head(self) -> HeadGuesses | None:
+        """The head, where its draft is expected to pay."""
+        price = self._rate.tokens_per_step * self._draft_cost
+        return self._head if self._head and self._head.pays(self._copied.agreed, price) else None
 
     def _grown(self, tokens: Sequence[int], room: int) -> Draft:
         self._forget_draft(len(tokens))
