@@ -1,11 +1,12 @@
 """Assembles an agent from names: model, decoder, database, profile. Defaults are chosen here and nowhere else."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from agent.graph.doubt.calibration import Calibration, read_calibration
+from agent.graph.doubt.calibration import read_calibration
+from agent.graph.doubt.verifier import read_verifier
 from agent.graph.toolbox import AgentOptions, Toolbox
 from agent.prompts.profiles import load_profile
 from agent.prompts.profiles.profile import Profile, UnknownPromptVersion
@@ -25,6 +26,7 @@ from tools.databases.reading.annotations import with_annotations
 from tools.result import DEFAULT_LIMITS, Limits
 
 DEFAULT_DECODER = "jacobi_forcing"
+Found = TypeVar("Found")
 
 
 class OptionRefused(ValueError):
@@ -99,13 +101,14 @@ class LoadedModel:
             options=options,
             limits=limits,
             estimate_plain=self.plain_cost.estimate_ms,
-            calibration=self._calibration() if profile.raw else None,
+            calibration=self._beside_adapter(read_calibration) if profile.raw else None,
+            verifier=self._beside_adapter(read_verifier) if profile.raw else None,
         )
 
-    def _calibration(self) -> Calibration | None:
-        """The one in the folder of the adapter."""
+    def _beside_adapter(self, read: Callable[[Path], Found | None]) -> Found | None:
+        """What `read` finds in the folder of the adapter."""
         adapter = self.decoder.adapter
-        return read_calibration(adapter.files[0].parent) if adapter and adapter.files else None
+        return read(adapter.files[0].parent) if adapter and adapter.files else None
 
 
 def check_judge(options: AgentOptions, profile: Profile) -> None:

@@ -10,6 +10,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
 from agent.graph.doubt.calibration import Calibration
+from agent.graph.doubt.verifier import Verifier
 from agent.graph.presentation.shown import Shown
 from agent.observe.audit import Trail
 from agent.observe.node_table import NODES
@@ -171,6 +172,10 @@ class Toolbox:
     recall: Recall = field(default_factory=Recall)
     estimate_plain: PlainTime | None = None
     calibration: Calibration | None = None  # of the model's adapter
+    verifier: Verifier | None = None  # of the model's adapter
+    watch: Callable[[Sequence[Any]], None] | None = (
+        None  # gets the readings of every answer, which are then always sampled
+    )
     stop: StopSignal = field(default_factory=StopSignal)  # set by the asker, checked while the answer is made
     calls: dict[str, Call] = field(default_factory=dict)  # the newest call of each step
     result: Result | None = None  # of the accepted SQL; written by the execute node

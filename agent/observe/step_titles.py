@@ -2,7 +2,12 @@
 
 from agent.observe.node_table import NODES
 
-_WITHIN_NODES = {"vote": "Voting", "choose": "Choosing a reading", "judge": "Judging the candidates"}
+_WITHIN_NODES = {
+    "vote": "Voting",
+    "choose": "Choosing a reading",
+    "judge": "Judging the candidates",
+    "verify": "Comparing the readings",
+}
 
 
 def step_title(step: str) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from decoding.engine.records.metrics import measure
 
 if TYPE_CHECKING:
+    from decoding.serving.given_text import TokenScore
     from decoding.serving.text_decoder import Generation, Piece
-    from decoding.serving.token_scores import TokenScore
 
 
 class ChatAnswer:

@@ -131,8 +131,8 @@ async def _completion(
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import JSONResponse, Response, StreamingResponse
 
+    from decoding.serving.given_text import token_scores
     from decoding.serving.text_decoder import Generation
-    from decoding.serving.token_scores import token_scores
 
     asked = await read_request(request, decoder.name)
     settings = await run_in_threadpool(asked.settings, defaults, decoder, secrets.randbits(31))

@@ -11,13 +11,14 @@ import typer
 
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
-from app.train import train_head, train_jacobi, train_masks
+from app.train import train_confidence, train_head, train_jacobi, train_masks
 from app.train.prompt_versions import version_of_weights
 from app.train.run_options import Recipe, StopToken, run
 
 app = typer.Typer(help="Train the model for the agent's steps.", no_args_is_help=True)
 app.add_typer(train_jacobi.app, name="jacobi")
 app.add_typer(train_head.app, name="head")
+app.add_typer(train_confidence.app, name="verifier")
 app.command("masks")(train_masks.masks)
 
 Files = Annotated[
@@ -63,6 +64,7 @@ def export(
     """Write the int8 adapter that is shipped, from a trained adapter or a whole trained model."""
     with exit_codes.plain_errors():
         from agent.graph.doubt.calibration import forget_calibration
+        from agent.graph.doubt.verifier import forget_verifier
         from agent.prompts.profiles.compact import PROMPT_VERSION
         from decoding.checkpoints.adapters.adapter import About, check_base
         from decoding.checkpoints.adapters.adapter_files import read_adapter, write_adapter
@@ -77,6 +79,8 @@ def export(
         size_bytes = write_adapter(adapter, out)
         if forget_calibration(out):
             output.report(f"deleted the confidence of another adapter in {out}; sqlagent train confidence fits it anew")
+        if forget_verifier(out):
+            output.report(f"deleted the verifier of another adapter in {out}; sqlagent train verifier fits it anew")
         output.print_json({"out": str(out), "rank": adapter.rank, "bytes": size_bytes})
 
 

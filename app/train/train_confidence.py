@@ -1,11 +1,20 @@
-"""`sqlagent train confidence`: fits how sure answers are, from the records of `sqlagent eval held_back`."""
+"""`sqlagent train confidence` fits how sure answers are; `sqlagent train verifier` what chooses among several readings.
+
+sqlagent eval held_back --no-second-look --data DIR --out RECORDS
+sqlagent train confidence --records RECORDS --adapter FOLDER
+sqlagent train verifier collect --data DIR --out POOLS                     questions on the training databases
+sqlagent train verifier collect --data DIR --held-back --out MEASURED      those on the held-back databases
+sqlagent train verifier --pools POOLS --held-out MEASURED --adapter FOLDER
+"""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.shared import exit_codes, output
+from app.shared import exit_codes, options, output
+
+app = typer.Typer()  # of the verifier
 
 Records = Annotated[
     Path,
@@ -22,7 +31,7 @@ def confidence(records: Records, adapter: AdapterFolder) -> None:
     """Fit the confidence of answers. The last line on stdout has the figures, cross-validated by database, as JSON."""
     with exit_codes.plain_errors():
         from decoding.checkpoints.model_config import read_json
-        from eval.accuracy.fit_confidence import fit
+        from eval.confidence.fit_confidence import fit
         from eval.datasets.official import DatasetError
         from eval.predict.record import Record, read_records
 
@@ -37,3 +46,89 @@ def confidence(records: Records, adapter: AdapterFolder) -> None:
         fitted = fit(read_records(records / "records.jsonl", Record), about)
         output.report(f"wrote {fitted.calibration.write(adapter)}")
         output.print_json(fitted.cross_validated)
+
+
+Pools = typer.Option("--pools", help="Folder that `collect` wrote; repeatable.", exists=True, file_okay=False)
+
+
+@app.callback(invoke_without_command=True)
+def verifier(
+    ctx: typer.Context,
+    pools: Annotated[list[Path] | None, Pools] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option("--held-out", help="Pools to measure on.", exists=True, file_okay=False),
+    ] = None,
+    adapter: Annotated[
+        Path | None,
+        typer.Option("--adapter", help="The adapter that wrote the candidates; the file is written into its folder.",
+                     exists=True, file_okay=False),
+    ] = None,
+    look_below: Annotated[
+        float, typer.Option("--look-below", min=0.0, max=1.0, help="Sample readings where the confidence is lower.")
+    ] = 0.7,
+    margin: Annotated[
+        float, typer.Option("--margin", min=0.0, help="By how much another reading's log odds must be higher.")
+    ] = 0.3,
+) -> None:  # fmt: skip
+    """Fit the verifier of readings. The last line on stdout has its figures on --held-out as JSON."""
+    if ctx.invoked_subcommand:
+        return
+    if not pools or adapter is None:
+        raise typer.BadParameter("a verifier needs --pools and --adapter; `collect` makes the pools", ctx)
+    with exit_codes.plain_errors():
+        from decoding.checkpoints.model_config import read_json
+        from eval.confidence.candidates import Pool
+        from eval.confidence.fit_verifier import figures, fit
+        from eval.datasets.official import DatasetError
+        from eval.predict.record import read_records
+
+        settings = [read_json(folder / "settings.json") for folder in (*pools, *filter(None, [held_out]))]
+        for name in ("adapter", "tap"):
+            if len(found := {str(each[name]) for each in settings}) > 1:
+                raise DatasetError(
+                    f"the pools have different {name}s, {' and '.join(sorted(found))}: collect them again"
+                )
+        read = [pool for folder in pools for pool in read_records(folder / "records.jsonl", Pool)]
+        measured = read_records(held_out / "records.jsonl", Pool) if held_out else []
+        shared = {pool.db_id for pool in read} & {pool.db_id for pool in measured}
+        if shared:
+            raise DatasetError(f"--held-out has databases of --pools ({', '.join(sorted(shared))}): choose others")
+        about = {"questions": [each["questions"] for each in settings[: len(pools)]], "adapter": settings[0]["adapter"]}
+        made = fit(read, settings[0]["tap"], look_below, margin, about)
+        output.report(f"wrote {made.write(adapter)}")
+        output.print_json(figures(measured, made) if measured else {})
+
+
+@app.command("collect")
+def collect(
+    data: Annotated[
+        Path, typer.Option("--data", help="Folder with spider/ and spider_syn/.", exists=True, file_okay=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the pools; a collection there goes on.")],
+    held_back: Annotated[
+        bool, typer.Option("--held-back", help="Ask about the databases that training leaves out, to measure on.")
+    ] = False,
+    per_database: Annotated[
+        int, typer.Option("--per-database", min=1, help="Most questions on each training database.")
+    ] = 14,
+    tap: Annotated[
+        int, typer.Option("--tap", min=0, help="Layer whose states are read; 30 is the embedded model's last.")
+    ] = 30,
+    at_once: Annotated[int, typer.Option("--at-once", min=1, help="Questions that share the model's forwards.")] = 4,
+    adapter: options.Adapter = "auto",
+    seed: options.Seed = 0,
+) -> None:
+    """Sample readings of questions and record which are right. The last line on stdout has their number as JSON."""
+    with exit_codes.plain_errors():
+        from agent.assemble import ModelChoice, load_model
+        from decoding.checkpoints.target_identity import adapter_sha256
+        from eval.confidence.candidates import collect, training_examples
+        from eval.datasets.registry import load_dataset
+
+        examples = load_dataset("held_back", data) if held_back else training_examples(data, per_database, seed)
+        model = load_model(ModelChoice(adapter=adapter))
+        known = model.decoder.adapter
+        settings = {"adapter": adapter_sha256(known) if known else "none", "held_back": held_back, "seed": seed}
+        made = collect(examples, model, tap, out, settings, at_once=at_once)
+        output.print_json({"questions": len(made), "candidates": sum(len(pool.candidates) for pool in made)})

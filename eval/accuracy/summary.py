@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.accuracy.trust import trust
+from eval.confidence.trust import trust
 from eval.predict.record import Record
 from eval.scoring.bird_score import r_ves
 

@@ -1,15 +1,17 @@
 """The agent as a `Predict`: one conversation per question, and at most one open database per thread."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Literal
 
 from agent.assemble import LoadedModel
 from agent.conversation.conversation import Answer, Conversation
-from agent.graph.toolbox import AgentOptions
+from agent.graph.doubt.doubt_node import Reading
+from agent.graph.toolbox import AgentOptions, Toolbox
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import PromptTooLong
 from eval.datasets.official import Example
@@ -20,6 +22,7 @@ from tools.result import Limits
 from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
 
 FirstTurn = Literal["own", "gold"]
+Watch = Callable[[Example, Toolbox, Sequence[Reading]], None]
 
 
 class AgentPredict:
@@ -27,7 +30,8 @@ class AgentPredict:
     Questions are grouped by database, so that a thread needs one open database at a time.
 
     `first_turn`: with "own", the agent itself answers the questions before the example's, rightly or wrongly; with "gold",
-    their gold SQL is put into its memory. Time and tokens are those of the example's question only.
+    their gold SQL is put into its memory. Time and tokens are those of the example's question only. `watch`: gets each
+    example's toolbox and readings, which are then sampled for every answer.
     """
 
     def __init__(
@@ -37,9 +41,10 @@ class AgentPredict:
         options: AgentOptions,
         limits: Limits,
         first_turn: FirstTurn = "own",
+        watch: Watch | None = None,
     ) -> None:
         self._model, self._engine, self._options, self._limits = LoadedOnce(load), engine, options, limits
-        self._first_turn = first_turn
+        self._first_turn, self._watch = first_turn, watch
         self._lock = Lock()
         self._free: list[tuple[Path, Database]] = []  # open, but not in use
 
@@ -59,12 +64,15 @@ class AgentPredict:
     def _after_history(self, example: Example, database: Database) -> Conversation:
         """A conversation that already contains the questions before the example's."""
         options = seeded(self._options, example.id)
-        conversation = Conversation(self._model().toolbox(database, options, self._limits))
+        toolbox = self._model().toolbox(database, options, self._limits)
+        conversation = Conversation(toolbox)
         for question, gold in example.history:
             if self._first_turn == "own":
                 conversation.ask(question)
             else:
                 conversation.remember(question, _in_dialect(gold, database))
+        if self._watch:
+            toolbox.watch = partial(self._watch, example, toolbox)
         return conversation
 
     @contextmanager

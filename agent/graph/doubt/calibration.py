@@ -1,6 +1,6 @@
 """Turns the features of an answer into how often answers like it are right: a logistic model, in a file beside the adapter.
 
-`eval.accuracy.fit_confidence` fits it on databases that the adapter was not trained on; another adapter needs another one.
+`eval.confidence.fit_confidence` fits it on databases that the adapter was not trained on; another adapter needs another one.
 """
 
 import json

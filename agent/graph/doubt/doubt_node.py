@@ -1,26 +1,28 @@
 """The node that says how sure an answer is and, where it is doubtful and the asker wants it, takes a second look: it samples
-other readings, offers them, and answers with one that is clearly surer."""
+other readings, compares them by the model's hidden states, offers them, and answers with one that is clearly better."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any, Literal, cast
 
 from langgraph.types import Command
 
 from agent.graph.ask_model import Reply, ask_model
 from agent.graph.doubt.judge import Judgement, OtherReading, judge
+from agent.graph.doubt.query_states import query_summary
 from agent.graph.nodes.candidates import candidates_of, preview_of, written
-from agent.graph.nodes.node_state import Tools, begin, recorded, slots
+from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots
 from agent.graph.toolbox import Toolbox
 from agent.graph.vote import Candidate, drawn_plans, fingerprint
-from agent.observe.step_record import Step
+from agent.observe.step_record import Step, tool_step
 from agent.state import Attempt, DrawnPlan, State
 from tools.result import Result
 from tools.sql.in_words import in_words
 
-SAMPLES, TEMPERATURE = 4, 0.8
+SAMPLES, TEMPERATURE = 8, 1.0
 OFFERED = 2
-SURER = 0.1  # by how much another reading's confidence must be higher to be the answer
+SURER = 0.1  # by how much another reading's confidence must be higher to be the answer, where there is no verifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +50,40 @@ def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
     if state["preview"] is None or not by_the_model or not toolbox.options.confidence:
         return Command(goto="answer")
     judgement = judge(state, toolbox.database.schema(), toolbox.calibration)
-    if not (judgement["probably_wrong"] and toolbox.options.second_look):
+    if not (toolbox.watch or _is_doubtful(judgement, toolbox)):
         return Command(update={"judgement": judgement}, goto="answer")
     begin(runtime, "doubt")
     readings, steps = _readings(state, judgement, toolbox)
-    update = _best(readings, toolbox) | recorded(state, runtime, *steps)
+    if toolbox.watch:
+        toolbox.watch(readings)
+    worths, comparing = _compared(readings, toolbox)
+    update = _best(readings, worths, toolbox) | recorded(state, runtime, *steps, *comparing)
     return Command(update=update, goto="answer")
 
 
-def _best(readings: Sequence[Reading], toolbox: Toolbox) -> dict[str, Any]:
+def _is_doubtful(judgement: Judgement, toolbox: Toolbox) -> bool:
+    """Whether other readings are looked for."""
+    confidence, verifier = judgement["confidence"], toolbox.verifier
+    low = confidence is not None and verifier is not None and confidence < verifier.look_below
+    return toolbox.options.second_look and (low or judgement["probably_wrong"])
+
+
+def _compared(readings: Sequence[Reading], toolbox: Toolbox) -> tuple[list[float], list[Step]]:
+    """What each reading is worth: the verifier's log odds or, without one, the confidence; and the step that found it out."""
+    verifier = toolbox.verifier
+    if verifier is None or len(readings) == 1:
+        return [one.confidence for one in readings], []
+    start = perf_counter()
+    worths = [verifier.log_odds(query_summary(one.state, toolbox, verifier.tap)) for one in readings]
+    return worths, [tool_step("verify", since(start), f"{len(readings)} readings")]
+
+
+def _best(readings: Sequence[Reading], worths: Sequence[float], toolbox: Toolbox) -> dict[str, Any]:
     """The update that makes the best of the readings the answer, and offers others. The first is the present answer."""
-    own, *others = readings
-    surest = max(readings, key=lambda one: one.confidence)
-    best = surest if surest.confidence > own.confidence + SURER else own
-    left = [own] * (best is not own) + sorted(
-        (one for one in others if one is not best), key=lambda one: -one.confidence
-    )
+    own, ranked = readings[0], sorted(zip(worths, readings, strict=True), key=lambda one: -one[0])
+    margin = toolbox.verifier.margin if toolbox.verifier else SURER
+    best = ranked[0][1] if ranked[0][0] > worths[0] + margin else own
+    left = [own] * (best is not own) + [one for _, one in ranked if one is not own and one is not best]
     offered = [one.offered(toolbox.database.dialect) for one in left[:OFFERED]]
     judgement = best.judgement | {"alternatives": offered, "votes": best.votes}
     if best is own:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.graph.doubt.calibration import Calibration, Weight
-from eval.accuracy.trust import Judged, trust
+from eval.confidence.trust import Judged, trust
 from eval.datasets.official import DatasetError
 from eval.predict.record import Record
 
@@ -64,16 +64,16 @@ def logistic(records: Sequence[Record], below: float = 0.0, about: Mapping[str, 
     means, scales = np.nanmean(values, 0), np.nanstd(values, 0)
     scales[scales == 0] = 1.0
     rows = np.nan_to_num((values - means) / scales)  # what is not known counts as its mean
-    bias, *weights = _newton(rows, np.array([record.correct for record in records], np.float64))
+    bias, *weights = newton(rows, np.array([record.correct for record in records], np.float64), PENALTY)
     each = zip(names, means, scales, weights, strict=True)
     found = {name: Weight(*(round(float(one), 5) for one in given)) for name, *given in each}
     return Calibration(round(float(bias), 5), found, below, about or {})
 
 
-def _newton(rows: Vector, right: Vector) -> Vector:
-    """The bias and the weights [1 + features]; the bias has no penalty."""
+def newton(rows: Vector, right: Vector, weight_penalty: float) -> Vector:
+    """The bias and the weights [1 + features] of a logistic regression; the bias has no penalty."""
     inputs = np.column_stack([np.ones(len(rows)), rows])
-    penalty = np.diag([0.0, *(PENALTY for _ in rows.T)])
+    penalty = np.diag([0.0, *(weight_penalty for _ in rows.T)])
     found = np.zeros(inputs.shape[1])
     for _ in range(STEPS):
         chance = 1 / (1 + np.exp(-inputs @ found))

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from agent.graph.doubt.calibration import read_calibration
 from app.cli import app
-from eval.accuracy import fit_confidence
-from eval.accuracy.fit_confidence import MOST_RIGHT, fit, held_out, logistic, threshold
 from eval.accuracy.summary import summarise
-from eval.accuracy.trust import auroc, curve, expected_calibration_error, trust
+from eval.confidence import fit_confidence
+from eval.confidence.fit_confidence import MOST_RIGHT, fit, held_out, logistic, threshold
+from eval.confidence.trust import auroc, curve, expected_calibration_error, trust
 from eval.datasets.official import DatasetError
 from eval.predict.record import Record
 

@@ -1,0 +1,85 @@
+"""Says by the model's own hidden states how likely a query is right, so that several can be compared: a linear model, in a
+file beside the adapter.
+
+States tell whether an answer is right (Kadavath et al. 2022, arXiv 2207.05221; Azaria and Mitchell 2023, arXiv 2304.13734),
+and a verifier trained on a model's own samples chooses among them better than their votes (Cobbe et al. 2021, arXiv
+2110.14168). `eval.confidence.fit_verifier` fits it; another adapter needs another one.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from decoding.engine.target import Array
+from decoding.errors import ModelUnavailable
+
+FILE = "verifier.safetensors"
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verifier:
+    """log odds = bias + weights * `summary`.
+
+    tap: whose states it reads, as in `decoding.engine.target.Target`. weights: [3 * hidden], float32. look_below: readings are
+    sampled where an answer's confidence is lower. margin: by how much another reading's log odds must be higher to be the
+    answer. about: how it was fitted, as JSON values.
+    """
+
+    tap: int
+    weights: Vector
+    bias: float
+    look_below: float
+    margin: float
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def log_odds(self, found: Vector) -> float:
+        """The natural logarithm of the odds that the query with this summary is right."""
+        return self.bias + float(self.weights @ found)
+
+    def write(self, folder: Path) -> Path:
+        """Write the file into the adapter's folder; returns its path."""
+        numbers = {"tap": self.tap, "bias": self.bias, "look_below": self.look_below, "margin": self.margin}
+        save_file(
+            {"weights": self.weights},
+            folder / FILE,
+            {"verifier": json.dumps(numbers), "about": json.dumps(dict(self.about))},
+        )
+        return folder / FILE
+
+
+def summary(states: Array, sql_tokens: int) -> Vector:
+    """[3 * hidden] of the states [tokens, hidden] along a plan and, in the last `sql_tokens` rows, its SQL: the mean over the
+    SQL, its last state, and the mean over the plan."""
+    rows = np.asarray(states, np.float32)
+    plan, sql = rows[:-sql_tokens], rows[-sql_tokens:]
+    return np.concatenate([sql.mean(0), sql[-1], plan.mean(0)])
+
+
+def forget_verifier(folder: Path) -> bool:
+    """Delete the verifier in a folder whose adapter is replaced; whether there was one."""
+    known = (folder / FILE).exists()
+    (folder / FILE).unlink(missing_ok=True)
+    return known
+
+
+def read_verifier(folder: Path) -> Verifier | None:
+    """The verifier in an adapter's folder; None if it has none. Raises ModelUnavailable for a damaged file."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, "np") as file:
+            said = file.metadata() or {}
+            return Verifier(
+                weights=file.get_tensor("weights"), about=json.loads(said["about"]), **json.loads(said["verifier"])
+            )
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise ModelUnavailable(f"{path} is damaged ({error}): delete it, or fit it again") from error

@@ -1,0 +1,113 @@
+"""Collects what a verifier is fitted on: for each question the readings that the agent samples, and which of them are right."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Self
+
+from agent.assemble import LoadedModel
+from agent.graph.doubt.doubt_node import Reading
+from agent.graph.doubt.query_states import query_summary
+from agent.graph.doubt.verifier import Vector
+from agent.graph.toolbox import AgentOptions, Toolbox
+from eval.accuracy.accuracy_bar import AccuracyBar
+from eval.accuracy.run import Scorer, fingerprint
+from eval.datasets.golds.sources import HELD_BACK, spider_questions, syn_questions
+from eval.datasets.official import Example, database_file
+from eval.predict.agent_predict import AgentPredict
+from eval.predict.asking import answered
+from eval.predict.record import RecordLog, known_fields
+from eval.scoring.spider.spider_rules import SPIDER
+from tools.result import Limits
+
+DIGITS = 4  # of a state that are kept
+Seen = tuple[Reading, Vector]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A reading of a question. summary: `agent.graph.doubt.verifier.summary` of its states; votes: of the samples."""
+
+    sql: str
+    right: bool
+    votes: int
+    confidence: float | None
+    summary: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One line of records.jsonl: the readings of a question with different rows, the agent's own answer first."""
+
+    id: str
+    db_id: str
+    candidates: list[Candidate]
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The pool in a line. Raises KeyError."""
+        known = known_fields(cls, values)
+        return cls(**known | {"candidates": [Candidate(**each) for each in known["candidates"]]})
+
+
+def training_examples(data: Path, per_database: int, seed: int = 0) -> list[Example]:
+    """At most `per_database` questions of Spider and Spider-Syn on each training database that is present, drawn at random;
+    those on held-back databases are left out. Raises DatasetError."""
+    by_database: dict[str, list[Example]] = defaultdict(list)
+    for question in (*spider_questions(data), *syn_questions(data)):
+        file = database_file(data / "spider" / "database", question.db_id)
+        if file and question.db_id not in HELD_BACK:
+            example = Example(question.id, question.db_id, question.text, question.gold, database=file)
+            by_database[question.db_id].append(example)
+    chance = Random(seed)
+    drawn = (chance.sample(own, min(per_database, len(own))) for _, own in sorted(by_database.items()))
+    return [example for own in drawn for example in own]
+
+
+def collect(
+    examples: Sequence[Example],
+    model: LoadedModel,
+    tap: int,
+    out: Path,
+    settings: Mapping[str, Any],
+    *,
+    at_once: int = 1,
+    timeout_s: float = 30.0,
+    progress: bool = True,
+) -> list[Pool]:
+    """Ask every example that has no record in `out` and record its pool; returns all of them.
+
+    A question to which there is no answer, or one that a rule gave, has an empty pool. Raises ResumeError if `out` holds
+    another run.
+    """
+    log = RecordLog(out, {**settings, "tap": tap, "questions": fingerprint(examples)}, Pool)
+    scorer = Scorer(SPIDER, "sqlite", None, timeout_s, 0)
+    done, seen = {pool.id for pool in log.records}, dict[str, list[Seen]]()
+
+    def watch(example: Example, toolbox: Toolbox, readings: Sequence[Reading]) -> None:
+        seen[example.id] = [(one, query_summary(one.state, toolbox, tap)) for one in readings]
+
+    ask = AgentPredict(lambda: model, "sqlite", AgentOptions(), Limits(deadline_s=timeout_s), watch=watch)
+    try:
+        with AccuracyBar(len(examples), progress) as bar:
+            for example, _ in answered([[one] for one in examples if one.id not in done], ask, at_once):
+                judged = [_judged(one, found, example, scorer) for one, found in seen.pop(example.id, [])]
+                log.append(Pool(example.id, example.db_id, judged))
+                bar.show(len(log.records), [pool.candidates[0].right for pool in log.records if pool.candidates])
+    finally:
+        ask.close()
+        log.close()
+        scorer.close()
+    return log.records
+
+
+def _judged(reading: Reading, found: Vector, example: Example, scorer: Scorer) -> Candidate:
+    return Candidate(
+        sql=reading.state["sql"],
+        right=scorer.verdict(example, reading.state["sql"]).correct,
+        votes=reading.votes,
+        confidence=reading.judgement["confidence"],
+        summary=[round(float(each), DIGITS) for each in found],
+    )

@@ -1,0 +1,84 @@
+"""Fits the verifier of readings on pools of candidates, and says what choosing by it is worth on others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agent.graph.doubt.verifier import Verifier
+from eval.accuracy.summary import paired_difference
+from eval.confidence.candidates import Candidate, Pool
+from eval.confidence.fit_confidence import newton
+from eval.confidence.trust import auroc
+from eval.datasets.official import DatasetError
+
+Matrix = npt.NDArray[np.float64]
+PENALTY = 1000.0  # of the squared weights of standardised summaries
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What choosing a candidate is worth. right: of n questions; won, lost: against the agent's own answer."""
+
+    right: int
+    won: int
+    lost: int
+    difference: float
+    difference_ci95: tuple[float, float]
+
+
+def fit(pools: Sequence[Pool], tap: int, look_below: float, margin: float, about: Mapping[str, Any]) -> Verifier:
+    """Logistic regression on all candidates of the pools. Raises DatasetError if they are too few."""
+    candidates = [each for pool in pools for each in pool.candidates]
+    right = np.array([each.right for each in candidates], np.float64)
+    if len(set(right)) < 2:
+        raise DatasetError("a verifier needs right and wrong candidates")
+    rows: Matrix = np.array([each.summary for each in candidates])
+    means, scales = rows.mean(0), rows.std(0)
+    scales[scales == 0] = 1.0
+    bias, *weights = newton((rows - means) / scales, right, PENALTY)
+    scaled = np.array(weights) / scales
+    return Verifier(tap, scaled.astype(np.float32), float(bias - scaled @ means), look_below, margin, about)
+
+
+def figures(pools: Sequence[Pool], verifier: Verifier) -> dict[str, Any]:
+    """What the verifier is worth on pools: on all questions, by margin alone, and as the agent uses it; and by votes."""
+    known = [pool.candidates for pool in pools if pool.candidates]
+    every = [each for own in known for each in own]
+    as_used = [_by_verifier(own, verifier, verifier.look_below) for own in known]
+    return {
+        "questions": len(known),
+        "candidates": len(every),
+        "own_answer_right": sum(own[0].right for own in known),
+        "some_candidate_right": sum(any(each.right for each in own) for own in known),
+        "auroc": auroc([(_worth(each, verifier), each.right) for each in every]),
+        "looked_at": sum(_is_doubtful(own[0], verifier.look_below) for own in known),
+        "by_votes": asdict(_choice(known, [max(own, key=lambda each: each.votes) for own in known])),
+        "by_verifier_always": asdict(_choice(known, [_by_verifier(own, verifier, 1.0) for own in known])),
+        "by_verifier": asdict(_choice(known, as_used)),
+    }
+
+
+def _by_verifier(own: Sequence[Candidate], verifier: Verifier, look_below: float) -> Candidate:
+    """The candidate that the agent answers with."""
+    if not _is_doubtful(own[0], look_below):
+        return own[0]
+    best = max(own, key=lambda each: _worth(each, verifier))
+    return best if _worth(best, verifier) > _worth(own[0], verifier) + verifier.margin else own[0]
+
+
+def _is_doubtful(candidate: Candidate, look_below: float) -> bool:
+    return candidate.confidence is not None and candidate.confidence < look_below
+
+
+def _worth(candidate: Candidate, verifier: Verifier) -> float:
+    return verifier.log_odds(np.array(candidate.summary, np.float32))
+
+
+def _choice(known: Sequence[Sequence[Candidate]], chosen: Sequence[Candidate]) -> Choice:
+    pairs = [(each.right, own[0].right) for each, own in zip(chosen, known, strict=True)]
+    difference, low, high = paired_difference(pairs)
+    won, lost = sum(now and not before for now, before in pairs), sum(before and not now for now, before in pairs)
+    return Choice(sum(now for now, _ in pairs), won, lost, difference, (low, high))
