@@ -69,7 +69,7 @@ def verifier(
     ] = 0.7,
     margin: Annotated[
         float, typer.Option("--margin", min=0.0, help="By how much another reading's log odds must be higher.")
-    ] = 0.3,
+    ] = 0.1,
 ) -> None:  # fmt: skip
     """Fit the verifier of readings. The last line on stdout has its figures on --held-out as JSON."""
     if ctx.invoked_subcommand:
@@ -111,10 +111,10 @@ def collect(
     ] = False,
     per_database: Annotated[
         int, typer.Option("--per-database", min=1, help="Most questions on each training database.")
-    ] = 14,
+    ] = 5,
     tap: Annotated[
-        int, typer.Option("--tap", min=0, help="Layer whose states are read; 30 is the embedded model's last.")
-    ] = 30,
+        int, typer.Option("--tap", min=0, help="Layer whose states are read, of 30 in the embedded model.")
+    ] = 24,
     at_once: Annotated[int, typer.Option("--at-once", min=1, help="Questions that share the model's forwards.")] = 4,
     adapter: options.Adapter = "auto",
     seed: options.Seed = 0,

@@ -39,7 +39,7 @@ def token_scores(decoder: TextDecoder, prompt: str, tokens: Sequence[int], alter
 
 
 def text_states(decoder: TextDecoder, prompt: str, text: str, taps: tuple[int, ...]) -> Array:
-    """The hidden states [tokens, taps, hidden] at each token of `text` after those that it begins with like `prompt`.
+    """The hidden states [tokens, taps, hidden], float32, at each token of `text` after those that it begins with like `prompt`.
 
     Taps are those of `decoding.engine.target.Target`. A prompt that is in the cache without them is read again, once.
     """
@@ -51,8 +51,7 @@ def text_states(decoder: TextDecoder, prompt: str, text: str, taps: tuple[int, .
     def states(scores: Scores) -> Array:
         if scores.hidden is None:
             raise ValueError("a forward with taps gave no hidden states")
-        copied: Array = scores.hidden[-len(tokens) :].copy()
-        return copied
+        return np.array(scores.hidden[-len(tokens) :].tolist(), np.float32)  # a tensor's too, without torch
 
     return _read(decoder, whole[:shared], tokens, states, taps)
 

@@ -14,7 +14,7 @@ from agent.graph.doubt.verifier import Vector
 from agent.graph.toolbox import AgentOptions, Toolbox
 from eval.accuracy.accuracy_bar import AccuracyBar
 from eval.accuracy.run import Scorer, fingerprint
-from eval.datasets.golds.sources import HELD_BACK, spider_questions, syn_questions
+from eval.datasets.golds.sources import HELD_BACK, WITHOUT_ROWS, spider_questions, syn_questions
 from eval.datasets.official import Example, database_file
 from eval.predict.agent_predict import AgentPredict
 from eval.predict.asking import answered
@@ -53,17 +53,19 @@ class Pool:
 
 
 def training_examples(data: Path, per_database: int, seed: int = 0) -> list[Example]:
-    """At most `per_database` questions of Spider and Spider-Syn on each training database that is present, drawn at random;
+    """At most `per_database` questions of Spider and Spider-Syn on each training database that has rows, drawn at random;
     those on held-back databases are left out. Raises DatasetError."""
+    questions = [
+        Example(question.id, question.db_id, question.text, question.gold, database=file)
+        for question in (*spider_questions(data), *syn_questions(data))
+        if (file := database_file(data / "spider" / "database", question.db_id))
+        and question.db_id not in (*HELD_BACK, *WITHOUT_ROWS)
+    ]
+    Random(seed).shuffle(questions)
     by_database: dict[str, list[Example]] = defaultdict(list)
-    for question in (*spider_questions(data), *syn_questions(data)):
-        file = database_file(data / "spider" / "database", question.db_id)
-        if file and question.db_id not in HELD_BACK:
-            example = Example(question.id, question.db_id, question.text, question.gold, database=file)
-            by_database[question.db_id].append(example)
-    chance = Random(seed)
-    drawn = (chance.sample(own, min(per_database, len(own))) for _, own in sorted(by_database.items()))
-    return [example for own in drawn for example in own]
+    for question in questions:
+        by_database[question.db_id].append(question)
+    return [example for _, own in sorted(by_database.items()) for example in own[:per_database]]
 
 
 def collect(

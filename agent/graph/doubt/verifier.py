@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from decoding.engine.target import Array
 from decoding.errors import ModelUnavailable
@@ -47,12 +47,10 @@ class Verifier:
     def write(self, folder: Path) -> Path:
         """Write the file into the adapter's folder; returns its path."""
         numbers = {"tap": self.tap, "bias": self.bias, "look_below": self.look_below, "margin": self.margin}
-        save_file(
-            {"weights": self.weights},
-            folder / FILE,
-            {"verifier": json.dumps(numbers), "about": json.dumps(dict(self.about))},
-        )
-        return folder / FILE
+        said = {"verifier": json.dumps(numbers), "about": json.dumps(dict(self.about))}
+        path = folder / FILE
+        path.write_bytes(save({"weights": self.weights}, said))
+        return path
 
 
 def summary(states: Array, sql_tokens: int) -> Vector:

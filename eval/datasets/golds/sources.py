@@ -26,6 +26,8 @@ HELD_BACK = (
     "voter_2",
     "wine_1",
 )
+# Their tables are empty in the published files, so that any two queries return the same.
+WITHOUT_ROWS = ("academic", "geo", "imdb", "music_2", "restaurants", "scholar", "yelp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agent.conversation.conversation import Again, Conversation
+from agent.graph.doubt import doubt_node
 from agent.graph.doubt.calibration import FILE, Calibration, Weight, read_calibration
 from agent.graph.doubt.features import features_of, signs
 from agent.observe.event_json import from_json, to_json
@@ -25,6 +26,11 @@ COUNT = "SELECT COUNT(*) FROM singer WHERE country = 'France'"
 OLD = "SELECT name FROM singer WHERE age > 40"
 PLANS = [f"{PLAN} {place}" for place in "abcd"]
 QUESTION = "Which singers are from Sweden?"
+
+
+@pytest.fixture(autouse=True)
+def four_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doubt_node, "SAMPLES", len(PLANS))
 
 
 def doubtful(talk: Talk, *lines: str, calibration: Calibration = ALL_WRONG, **options: Any) -> Conversation:

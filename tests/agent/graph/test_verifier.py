@@ -1,0 +1,108 @@
+"""The choice among readings by a verifier, with scripted models and summaries made for the test."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agent.conversation.conversation import Conversation
+from agent.graph.doubt import doubt_node
+from agent.graph.doubt.calibration import Calibration
+from agent.graph.doubt.verifier import FILE, Vector, Verifier, forget_verifier, read_verifier, summary
+from agent.graph.toolbox import Toolbox
+from agent.state import State
+from decoding.errors import ModelUnavailable
+from tests.agent.conftest import Talk
+
+SURE = Calibration(0.5, {}, 0.5)  # every answer has a confidence of 0.62, and none is headed
+PLAN = "singer: name | SELECT _ FROM _ WHERE _"
+PLANS = [f"{PLAN} {place}" for place in "ab"]
+SPAIN, FRANCE, OLD = (
+    "SELECT name FROM singer WHERE country = 'Spain'",
+    "SELECT name FROM singer WHERE country = 'France'",
+    "SELECT name FROM singer WHERE age > 30",
+)
+QUESTION = "Which singers are from Spain?"
+
+
+def verifier(look_below: float = 0.7, margin: float = 0.1) -> Verifier:
+    """The log odds are the first number of a summary."""
+    return Verifier(2, np.array([1, 0, 0], np.float32), 0.0, look_below, margin)
+
+
+@pytest.fixture
+def worths(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The first number of each query's summary, by its SQL; to be filled by the test."""
+    known: dict[str, float] = {}
+
+    def query_summary(state: State, toolbox: Toolbox, tap: int) -> Vector:
+        assert tap == 2
+        return np.array([known[state["sql"]], 9, 9], np.float32)
+
+    monkeypatch.setattr(doubt_node, "query_summary", query_summary)
+    monkeypatch.setattr(doubt_node, "SAMPLES", len(PLANS))
+    return known
+
+
+def looked(talk: Talk, judge: Verifier | None) -> Conversation:
+    conversation = talk(PLAN, SPAIN, *PLANS, FRANCE, OLD, second_look=True)
+    conversation.toolbox.calibration, conversation.toolbox.verifier = SURE, judge
+    return conversation
+
+
+def test_the_reading_with_the_best_odds_is_the_answer(talk: Talk, worths: dict[str, float]) -> None:
+    """Guards against choosing by confidence, which is the same for all here."""
+    worths |= {SPAIN: 0.5, FRANCE: 0.7, OLD: 0.9}
+    answer = looked(talk, verifier()).ask(QUESTION)
+    assert (answer.sql, answer.rows) == (OLD, [["Ada"], ["Bo"]])
+    assert [other["sql"] for other in answer.alternatives] == [SPAIN, FRANCE]
+    assert [step["detail"] for step in answer.steps if step["name"] == "verify"] == ["3 readings"]
+
+
+def test_a_reading_that_is_hardly_better_is_offered_only(talk: Talk, worths: dict[str, float]) -> None:
+    worths |= {SPAIN: 0.5, FRANCE: 0.4, OLD: 0.55}
+    answer = looked(talk, verifier()).ask(QUESTION)
+    assert answer.sql == SPAIN
+    assert [other["sql"] for other in answer.alternatives] == [OLD, FRANCE]
+
+
+def test_an_answer_with_enough_confidence_is_not_looked_at_again(talk: Talk, worths: dict[str, float]) -> None:
+    answer = looked(talk, verifier(look_below=0.6)).ask(QUESTION)
+    assert (answer.sql, answer.alternatives) == (SPAIN, [])
+    assert worths == {}
+
+
+def test_without_a_verifier_only_headed_answers_are_looked_at_again(talk: Talk, worths: dict[str, float]) -> None:
+    assert looked(talk, None).ask(QUESTION).alternatives == []
+
+
+def test_whoever_watches_gets_the_readings_of_every_answer(talk: Talk, worths: dict[str, float]) -> None:
+    seen: list[str] = []
+    conversation = looked(talk, None)
+    conversation.toolbox.watch = lambda readings: seen.extend(one.state["sql"] for one in readings)
+    conversation.ask(QUESTION)
+    assert seen == [SPAIN, FRANCE, OLD]
+
+
+def test_a_summary_tells_plan_and_sql_apart() -> None:
+    """Guards the mean over the SQL, its last state, and the mean over the plan, in this order."""
+    states = np.array([[1, 10], [3, 30], [5, 50], [9, 70]], np.float16)
+    assert summary(states, sql_tokens=2).tolist() == [7, 60, 9, 70, 2, 20]
+
+
+def test_a_verifier_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_verifier(tmp_path) is None
+    made = Verifier(24, np.array([0.5, -1, 2], np.float32), 0.25, 0.7, 0.1, {"questions": ["635:abc"]})
+    made.write(tmp_path)
+    found = read_verifier(tmp_path)
+    assert found is not None
+    assert (found.tap, found.bias, found.look_below, found.margin) == (24, 0.25, 0.7, 0.1)
+    assert found.about == made.about
+    assert found.log_odds(np.array([2, 1, 1], np.float32)) == pytest.approx(2.25)
+    assert forget_verifier(tmp_path) and not forget_verifier(tmp_path)
+
+
+def test_a_damaged_verifier_is_named(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no tensors")
+    with pytest.raises(ModelUnavailable, match=r"verifier\.safetensors is damaged"):
+        read_verifier(tmp_path)

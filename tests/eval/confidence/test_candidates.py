@@ -1,0 +1,50 @@
+"""Pools of candidates: what is recorded of a question's readings, and which questions are drawn."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agent.graph.doubt import doubt_node
+from agent.graph.doubt.verifier import Vector
+from agent.graph.toolbox import Toolbox
+from agent.state import State
+from eval.confidence import candidates
+from eval.confidence.candidates import collect, training_examples
+from eval.datasets.golds.sources import HELD_BACK, WITHOUT_ROWS
+from eval.datasets.official import Example
+from tests.eval.answering import AnsweringModel
+
+GOLD, OTHER = "SELECT name FROM author", "SELECT title FROM book"
+
+
+def test_readings_are_judged_and_a_run_is_continued(
+    invented: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against verdicts of other readings, and against asking twice."""
+
+    def query_summary(state: State, toolbox: Toolbox, tap: int) -> Vector:
+        return np.array([len(state["sql"]), tap], np.float32)
+
+    monkeypatch.setattr(candidates, "query_summary", query_summary)
+    monkeypatch.setattr(doubt_node, "SAMPLES", 2)
+    database = invented / "database" / "library" / "library.sqlite"
+    examples = [Example(str(i), "library", f"question {i}", GOLD, database=database) for i in range(3)]
+    model = AnsweringModel(lambda question: OTHER if question == "question 1" else GOLD)
+    first = collect(examples[:3], model, 5, tmp_path / "out", {"adapter": "abc"}, progress=False)
+    assert [(pool.id, [each.right for each in pool.candidates]) for pool in first] == [
+        ("0", [True]), ("1", [False]), ("2", [True]),
+    ]  # fmt: skip
+    assert first[1].candidates[0].summary == [len(OTHER), 5]
+    asked = len(model.prompts)
+    assert collect(examples[:3], model, 5, tmp_path / "out", {"adapter": "abc"}, progress=False) == first
+    assert len(model.prompts) == asked
+
+
+def test_questions_are_drawn_from_training_databases_with_rows(spider: Path) -> None:
+    found = training_examples(spider.parent, per_database=2, seed=1)
+    databases = [example.db_id for example in found]
+    assert not {*databases} & {*HELD_BACK, *WITHOUT_ROWS}
+    assert len({*databases}) > 100 and max(map(databases.count, {*databases})) == 2
+    assert [one.id for one in found] == [one.id for one in training_examples(spider.parent, 2, 1)]
+    assert {example.id for example in found} < {example.id for example in training_examples(spider.parent, 3, 1)}
