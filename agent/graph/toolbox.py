@@ -62,7 +62,7 @@ class AgentOptions:
     repair: repair SQL by rules before the model is asked again. Ablations switch these three off to measure their worth.
     deadline_s: seconds that a question may take in all; None: no limit.
     confidence: say how sure an answer is, where the model's adapter was calibrated.
-    second_look: where an answer is probably wrong, sample other readings; answer with one that is clearly surer, offer others.
+    second_look: where an answer is doubtful, sample other readings; answer with one that is clearly better, offer others.
     present: make results explain themselves, with further queries where columns or names are missing.
     adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
     mends: names of `MENDS`, the rules that mend what model and grammar get wrong; each can be measured by leaving it out.

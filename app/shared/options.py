@@ -142,7 +142,7 @@ SecondLook = Annotated[
     bool | None,
     typer.Option(
         "--second-look/--no-second-look",
-        help="Where an answer is probably wrong, sample other readings, and answer with one that is clearly surer. "
+        help="Where an answer is doubtful, sample other readings, and answer with one that is clearly better. "
         "Default: yes, but not where decoding is measured.",
     ),
 ]

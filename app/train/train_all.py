@@ -90,8 +90,8 @@ def _head_stages(kind: str) -> tuple[Stage, ...]:
     )
 
 
-# What the target adds at mask tokens is trained once the target is frozen, on its own answers, like the heads. Heads are a
-# separate recipe, run in the folder of a finished one.
+# What the target adds at mask tokens is trained once the target is frozen, on its own answers, like the heads. Heads, and
+# what judges answers, are recipes of their own, run in the folder of a finished one.
 RECIPES: dict[str, tuple[Stage, ...]] = {
     # For two CPU cores: fine-tuning takes 240 minutes, masks 40, everything else a few.
     "cpu": (
@@ -147,6 +147,29 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         ),
         *(stage for kind in HEADS for stage in _head_stages(kind)),
     ),
+    "doubt": (
+        Stage(
+            "answers",
+            "eval held_back --no-second-look --data {data} --model {model} --adapter {out}/shipped --at-once 8 "
+            "--out {out}/answers",
+            "answers/summary.json",
+        ),
+        Stage(
+            "confidence",
+            "train confidence --records {out}/answers --adapter {out}/shipped",
+            "shipped/confidence.json",
+        ),
+        Stage(
+            "pools",
+            "train verifier collect --data {data} --model {model} --adapter {out}/shipped --at-once 8 --out {out}/pools",
+            "pools/records.jsonl",
+        ),
+        Stage(
+            "verifier",
+            "train verifier --pools {out}/pools --adapter {out}/shipped",
+            "shipped/verifier.safetensors",
+        ),
+    ),
 }
 
 
@@ -157,7 +180,9 @@ class StageError(Exception):
 def train_all(
     data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/, bird/ and wikisql/.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for every stage's results; a run there goes on.")],
-    recipe: Annotated[str, typer.Option("--recipe", help="What to run: cpu, gpu, or heads after one of them.")] = "cpu",
+    recipe: Annotated[
+        str, typer.Option("--recipe", help="What to run: cpu, gpu; after one of them heads or doubt.")
+    ] = "cpu",
     model: options.Model = "embedded",
 ) -> None:
     """Run every stage that has no result yet: data, training, export. Progress on stderr; the times on stdout as JSON.

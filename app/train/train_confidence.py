@@ -116,6 +116,7 @@ def collect(
         int, typer.Option("--tap", min=0, help="Layer whose states are read, of 30 in the embedded model.")
     ] = 24,
     at_once: Annotated[int, typer.Option("--at-once", min=1, help="Questions that share the model's forwards.")] = 4,
+    model: options.Model = "embedded",
     adapter: options.Adapter = "auto",
     seed: options.Seed = 0,
 ) -> None:
@@ -127,8 +128,8 @@ def collect(
         from eval.datasets.registry import load_dataset
 
         examples = load_dataset("held_back", data) if held_back else training_examples(data, per_database, seed)
-        model = load_model(ModelChoice(adapter=adapter))
-        known = model.decoder.adapter
+        loaded = load_model(ModelChoice(model=model, adapter=adapter))
+        known = loaded.decoder.adapter
         settings = {"adapter": adapter_sha256(known) if known else "none", "held_back": held_back, "seed": seed}
-        made = collect(examples, model, tap, out, settings, at_once=at_once)
+        made = collect(examples, loaded, tap, out, settings, at_once=at_once)
         output.print_json({"questions": len(made), "candidates": sum(len(pool.candidates) for pool in made)})
