@@ -68,8 +68,8 @@ def verifier(
         float, typer.Option("--look-below", min=0.0, max=1.0, help="Sample readings where the confidence is lower.")
     ] = 0.7,
     margin: Annotated[
-        float, typer.Option("--margin", min=0.0, help="By how much another reading's log odds must be higher.")
-    ] = 0.1,
+        float, typer.Option("--margin", min=0.0, help="By how much another reading's worth must be higher.")
+    ] = 0.3,
 ) -> None:  # fmt: skip
     """Fit the verifier of readings. The last line on stdout has its figures on --held-out as JSON."""
     if ctx.invoked_subcommand:

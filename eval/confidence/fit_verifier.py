@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agent.graph.doubt.verifier import Verifier
+from agent.graph.doubt.doubt_node import SURER
+from agent.graph.doubt.verifier import Vector, Verifier
 from eval.accuracy.summary import paired_difference
 from eval.confidence.candidates import Candidate, Pool
 from eval.confidence.fit_confidence import newton
@@ -53,9 +54,10 @@ def figures(pools: Sequence[Pool], verifier: Verifier) -> dict[str, Any]:
         "candidates": len(every),
         "own_answer_right": sum(own[0].right for own in known),
         "some_candidate_right": sum(any(each.right for each in own) for own in known),
-        "auroc": auroc([(_worth(each, verifier), each.right) for each in every]),
+        "auroc": auroc([(verifier.log_odds(_summary(each)), each.right) for each in every]),
         "looked_at": sum(_is_doubtful(own[0], verifier.look_below) for own in known),
         "by_votes": asdict(_choice(known, [max(own, key=lambda each: each.votes) for own in known])),
+        "by_confidence": asdict(_choice(known, [_surest(own, verifier.look_below) for own in known])),
         "by_verifier_always": asdict(_choice(known, [_by_verifier(own, verifier, 1.0) for own in known])),
         "by_verifier": asdict(_choice(known, as_used)),
     }
@@ -69,12 +71,28 @@ def _by_verifier(own: Sequence[Candidate], verifier: Verifier, look_below: float
     return best if _worth(best, verifier) > _worth(own[0], verifier) + verifier.margin else own[0]
 
 
+def _surest(own: Sequence[Candidate], look_below: float) -> Candidate:
+    """The candidate that the agent answers with where there is no verifier."""
+    if not _is_doubtful(own[0], look_below):
+        return own[0]
+    best = max(own, key=_confidence)
+    return best if _confidence(best) > _confidence(own[0]) + SURER else own[0]
+
+
+def _confidence(candidate: Candidate) -> float:
+    return candidate.confidence or 0.0
+
+
 def _is_doubtful(candidate: Candidate, look_below: float) -> bool:
     return candidate.confidence is not None and candidate.confidence < look_below
 
 
 def _worth(candidate: Candidate, verifier: Verifier) -> float:
-    return verifier.log_odds(np.array(candidate.summary, np.float32))
+    return verifier.worth(_summary(candidate), _confidence(candidate))
+
+
+def _summary(candidate: Candidate) -> Vector:
+    return np.array(candidate.summary, np.float32)
 
 
 def _choice(known: Sequence[Sequence[Candidate]], chosen: Sequence[Candidate]) -> Choice:

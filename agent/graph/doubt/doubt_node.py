@@ -69,12 +69,12 @@ def _is_doubtful(judgement: Judgement, toolbox: Toolbox) -> bool:
 
 
 def _compared(readings: Sequence[Reading], toolbox: Toolbox) -> tuple[list[float], list[Step]]:
-    """What each reading is worth: the verifier's log odds or, without one, the confidence; and the step that found it out."""
+    """What each reading is worth, by the verifier or, without one, by the confidence; and the step that found it out."""
     verifier = toolbox.verifier
     if verifier is None or len(readings) == 1:
         return [one.confidence for one in readings], []
     start = perf_counter()
-    worths = [verifier.log_odds(query_summary(one.state, toolbox, verifier.tap)) for one in readings]
+    worths = [verifier.worth(query_summary(one.state, toolbox, verifier.tap), one.confidence) for one in readings]
     return worths, [tool_step("verify", since(start), f"{len(readings)} readings")]
 
 

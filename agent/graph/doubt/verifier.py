@@ -7,6 +7,7 @@ and a verifier trained on a model's own samples chooses among them better than t
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from decoding.engine.target import Array
 from decoding.errors import ModelUnavailable
 
 FILE = "verifier.safetensors"
+LEAST = 1e-3  # that a confidence counts as, so that its log odds are finite
 Vector = npt.NDArray[np.float32]
 
 
@@ -29,7 +31,7 @@ class Verifier:
     """log odds = bias + weights * `summary`.
 
     tap: whose states it reads, as in `decoding.engine.target.Target`. weights: [3 * hidden], float32. look_below: readings are
-    sampled where an answer's confidence is lower. margin: by how much another reading's log odds must be higher to be the
+    sampled where an answer's confidence is lower. margin: by how much another reading's worth must be higher to be the
     answer. about: how it was fitted, as JSON values.
     """
 
@@ -43,6 +45,11 @@ class Verifier:
     def log_odds(self, found: Vector) -> float:
         """The natural logarithm of the odds that the query with this summary is right."""
         return self.bias + float(self.weights @ found)
+
+    def worth(self, found: Vector, confidence: float) -> float:
+        """Its log odds and those of the confidence, which sees other signs: a fit gives both about the same weight."""
+        bounded = min(max(confidence, LEAST), 1 - LEAST)
+        return self.log_odds(found) + math.log(bounded / (1 - bounded))
 
     def write(self, folder: Path) -> Path:
         """Write the file into the adapter's folder; returns its path."""

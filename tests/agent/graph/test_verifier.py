@@ -99,6 +99,8 @@ def test_a_verifier_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (found.tap, found.bias, found.look_below, found.margin) == (24, 0.25, 0.7, 0.1)
     assert found.about == made.about
     assert found.log_odds(np.array([2, 1, 1], np.float32)) == pytest.approx(2.25)
+    assert found.worth(np.array([2, 1, 1], np.float32), confidence=0.8) == pytest.approx(2.25 + 1.3863, abs=1e-4)
+    assert found.worth(np.array([2, 1, 1], np.float32), confidence=0.0) == pytest.approx(2.25 - 6.9068, abs=1e-4)
     assert forget_verifier(tmp_path) and not forget_verifier(tmp_path)
 
 
