@@ -15,7 +15,7 @@ from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.schema import Schema
 
 STOP = frozenset({2})
-SAID = Said("Which heroes with a publisher id have a height over 190?")
+SAID = Said("Show the publisher id of heroes over 190")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ FLAGS = {
     "ordered": (True, False),
     "elsewhere": (False, True),
     "gaps": (False, True),
-    "named": (False, True),  # the question says "publisher id", which a plan must name then
+    "negated": (False, True),  # the question leaves no room for NOT
     "absent": (False, False),  # nothing is said to be missing
 }
 
