@@ -43,11 +43,11 @@ class Facts:
 
     def of_plans(self) -> "Facts":
         """What the grammar of plans reads of them."""
-        return replace(self, said=self.said.of_plans(), demands=replace(self.demands, roles=frozenset()))
+        return replace(self, said=self.said.of_plans(), demands=replace(self.demands, roles=frozenset()), _sets={})
 
     def of_sql(self) -> "Facts":
         """What the grammar of SQL reads of them."""
-        return replace(self, said=self.said.of_sql(), demands=Demands(roles=self.demands.roles))
+        return replace(self, said=self.said.of_sql(), demands=Demands(roles=self.demands.roles), _sets={})
 
     def pairs(self, one: str, other: str) -> frozenset[tuple[str, str]]:
         """The (column of one, column of other) that may be equated: those of keys whose roles were said, if there are any."""
