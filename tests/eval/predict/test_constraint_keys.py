@@ -1,4 +1,4 @@
-"""Keys of constraints: equal where the grammars allow the same, whatever objects they are made of."""
+"""Keys of constraints, by which replies are told apart: equal where the grammars allow the same."""
 
 from collections.abc import Hashable
 from dataclasses import replace
