@@ -17,9 +17,9 @@ _Z_95 = 1.959963984540054
 def summarise(
     records: Sequence[Record], *, dataset: str, engine: str, model: str, decoder: str, levels: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What summary.json holds; figures without data are None, and so are times where none was taken. `tokens_per_s` is over the time to the SQL; `ex_of_all` counts
-    questions that could not be scored as wrong; `continued` counts the answers that say that they continue an earlier one.
-    `levels`: the difficulties in their order; any others follow them.
+    """What summary.json holds; figures without data are None, and so are times where none was taken. `tokens_per_s` is over
+    the time to the SQL; `ex_of_all` counts questions that could not be scored as wrong; `continued` counts the answers that
+    say that they continue an earlier one. `levels`: the difficulties in their order; any others follow them.
     """
     scored = [record for record in records if record.executed]
     seconds = sum(record.wall_ms for record in records) / 1e3
