@@ -77,30 +77,42 @@ def ablate(
     for stage in rows:
         say(stage.name)
         folder = out / re.sub(r"\W+", "-", stage.name).strip("-")
-        settings = {"stage": stage.name, "adapter": stage.adapter, "at_once": at_once} | asdict(stage.options)
         agent = AgentPredict(
             partial(model, stage.adapter), questions.engine, stage.options, Limits(deadline_s=timeout_s)
         )
         with closing(agent):
-            summary = evaluate(
-                questions.examples,
-                partial(_untimed, agent),
-                questions.engine,
-                folder,
-                dataset=questions.dataset,
-                rules=questions.rules,
-                tables=questions.tables,
-                model=choice.model,
-                decoder=choice.decoder_name,
-                settings=settings,
-                timeout_s=timeout_s,
-                timed_runs=0,
-                at_once=at_once,
-            )
+            summary = _evaluated(questions, choice, stage, partial(_untimed, agent), folder, timeout_s, at_once)
         records = [record for record in read_records(folder / "records.jsonl", Record) if record.executed]
         correct[stage.name] = {record.id: record.correct for record in records}
         forwards = mean([record.target_forwards for record in records])
         yield _row(stage, summary, correct, forwards or 0.0)
+
+
+def _evaluated(
+    questions: Questions,
+    choice: ModelChoice,
+    stage: Stage,
+    predict: Predict,
+    folder: Path,
+    timeout_s: float,
+    at_once: int,
+) -> dict[str, Any]:
+    """The summary of a row's run."""
+    return evaluate(
+        questions.examples,
+        predict,
+        questions.engine,
+        folder,
+        dataset=questions.dataset,
+        rules=questions.rules,
+        tables=questions.tables,
+        model=choice.model,
+        decoder=choice.decoder_name,
+        settings={"stage": stage.name, "adapter": stage.adapter, "at_once": at_once} | asdict(stage.options),
+        timeout_s=timeout_s,
+        timed_runs=0,
+        at_once=at_once,
+    )
 
 
 def _loading(choice: ModelChoice, load: Callable[[ModelChoice], LoadedModel]) -> Callable[[str], LoadedModel]:
