@@ -4,7 +4,7 @@ A mask depends on the position between lexemes and on the lexeme begun, not on h
 looks at tokens, because what it adds must be tokenised as the tokenizer itself would have done.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -36,12 +36,23 @@ class State:
 
 
 class GrammarConstraint:
-    """A `decoding.engine.constraint.Constraint[State]`. Safe to share between threads and requests."""
+    """A `decoding.engine.constraint.Constraint[State]`. Safe to share between threads and requests.
+
+    `key`: what the grammar is made of; with one tokenizer, constraints of equal keys allow the same.
+    """
 
     def __init__(
-        self, catalog: Catalog, tokenizer: Tokenizer, stop_ids: frozenset[int], form: Form | None, size: int
+        self,
+        catalog: Catalog,
+        tokenizer: Tokenizer,
+        stop_ids: frozenset[int],
+        form: Form | None,
+        size: int,
+        schema: Schema,
     ) -> None:
         self._catalog, self._form = catalog, form
+        facts = (catalog.facts.said, catalog.facts.demands) if catalog.facts else None
+        self.key: Hashable = (schema, catalog.dialect, facts, stop_ids, form, size)
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary_of(tokenizer, size)
         self._ends = sorted(stop_ids.union(self._vocabulary.endings(form.ending) if form else ()))
@@ -156,12 +167,12 @@ def sql_constraint(
         raise ValueError(f"no grammar for the dialect {dialect}; decode without a constraint")
     if not stop_ids:
         raise ValueError("a constraint needs a stop token to end a statement with")
-    facts = facts_of(schema, said) if said is not None else None
+    facts = facts_of(schema, said).of_sql() if said is not None else None
     trained = (
         form is None or form.long is None
     )  # on such answers: it gets lost where it may not go on, not among products
     catalog = catalog_of(schema, dialect, facts, products=trained)
-    return GrammarConstraint(catalog, tokenizer, stop_ids, form, size or tokenizer.vocab_size)
+    return GrammarConstraint(catalog, tokenizer, stop_ids, form, size or tokenizer.vocab_size, schema)
 
 
 @lru_cache(maxsize=16)
@@ -175,8 +186,10 @@ def plan_constraint(
     said: Said | None = None,
 ) -> GrammarConstraint:
     """The constraint that allows only plans (`agent.prompts.plan_format`) over `schema`; see `sql_constraint`."""
-    facts = facts_of(schema, said) if said is not None else None
-    return GrammarConstraint(plan_catalog(schema, facts), tokenizer, stop_ids, form, size or tokenizer.vocab_size)
+    facts = facts_of(schema, said).of_plans() if said is not None else None
+    return GrammarConstraint(
+        plan_catalog(schema, facts), tokenizer, stop_ids, form, size or tokenizer.vocab_size, schema
+    )
 
 
 def _masks(vocabulary: Vocabulary, reading: Reading) -> Iterator[Mask]:

@@ -10,6 +10,20 @@ from app.measure.evaluate import AnyData, AtOnce, OneDatabase, QuestionLimit, Sa
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import Asking, Decoding, spread
 
+Rows = Annotated[
+    str,
+    typer.Option(
+        "--rows",
+        help="Rows to measure, separated by commas. parts: from the bare base model to the default agent, one part more "
+        "in each row, and all mends in one; mends: the same with a row for each mend; votes: the default agent with --votes; "
+        "without: the default agent without one of its mends. The last two are compared with the default agent.",
+    ),
+]
+Votes = Annotated[
+    list[int] | None,
+    typer.Option("--votes", min=2, max=64, help="Plans that vote, in a row of its own; repeatable. Default: 4 and 8."),
+]
+
 
 @spread
 def ablate(
@@ -22,29 +36,30 @@ def ablate(
     limit: QuestionLimit = None,
     sample: Sample = None,
     db_id: OneDatabase = None,
-    votes: Annotated[int, typer.Option("--votes", min=1, max=64, help="Candidates of the row with votes.")] = 4,
+    rows: Rows = "parts,votes,without",
+    votes: Votes = None,
     at_once: AtOnce = 1,
     decoding: Decoding = Decoding(),
     timeout: options.Timeout = 30.0,
 ) -> None:
-    """Measure the agent part by part, from the bare base model to the default agent and votes. Each part is a row, on the same
-    questions, with the paired difference to the row before. The last line on stdout is the table as JSON.
+    """Measure what each part of the agent is worth. Every row asks the same questions and has the paired difference to another
+    row. Rows share the model's replies, so they have no times. The last line on stdout is the table as JSON.
     """
+    kinds = _kinds(rows)
     from agent.assemble import load_model
-    from eval.accuracy.ablation import Questions, ablate, markdown, stages
+    from eval.accuracy.ablation import Questions, ablate, markdown
+    from eval.accuracy.ablation_rows import stages
     from eval.datasets.registry import dataset_named, load_dataset
 
     with exit_codes.plain_errors():
         examples = load_dataset(dataset, data, limit=limit, sample=sample, db=db_id)
         found = dataset_named(dataset)
-        questions = Questions(examples, dataset, found.rules, found.tables_file(data), engine)
-        rows = stages(decoding.adapter, Asking().agent_options(), votes)
         measured = list(
             ablate(
-                questions,
+                Questions(examples, dataset, found.rules, found.tables_file(data), engine),
                 decoding.choice(),
                 load_model,
-                rows,
+                stages(decoding.adapter, Asking().agent_options(), kinds, votes or (4, 8)),
                 out,
                 timeout_s=timeout,
                 at_once=at_once,
@@ -55,3 +70,14 @@ def ablate(
         (Path(out) / "table.md").write_text(table + "\n", encoding="utf-8")
     print(table)
     output.print_json([asdict(row) for row in measured])
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    """The kinds of rows in a comma-separated text. Raises BadParameter for an unknown one."""
+    from eval.accuracy.ablation_rows import KINDS
+
+    wanted = options.names(text)
+    unknown = [name for name in wanted if name not in KINDS]
+    if unknown or not wanted:
+        raise typer.BadParameter(f"--rows: {', '.join(unknown) or 'nothing'} is none of {', '.join(KINDS)}")
+    return wanted

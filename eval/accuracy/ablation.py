@@ -1,48 +1,52 @@
-"""Ablation: what each part of the agent is worth. The same questions are asked with one part more in every row, starting
-with the bare base model.
+"""Ablation: what each part of the agent is worth. The same questions are asked in every row's configuration.
+
+A text that the model has written in one row is not decoded again in another (`eval.predict.reused_replies`). So rows have
+no times, which `sqlagent eval` measures, but forwards: those of the first decoding of each text.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from agent.assemble import LoadedModel, ModelChoice
-from agent.graph.toolbox import AgentOptions
+from eval.accuracy.ablation_rows import Stage
 from eval.accuracy.run import evaluate
-from eval.accuracy.summary import paired_difference
+from eval.accuracy.summary import mean, paired_difference
 from eval.datasets.official import Example
 from eval.predict.agent_predict import AgentPredict
-from eval.predict.record import Record, read_records
+from eval.predict.record import Predict, Prediction, Record, read_records
+from eval.predict.reused_replies import ReusingDecoder
 from eval.scoring.rules import Rules
 from tools.result import Limits
 
-BARE = AgentOptions(
-    max_attempts=1, samples=1, refine_empty=False, constrain=False, values=False, hints=False, repair=False, mends=()
+TIMES = frozenset({"wall_ms", "plain_ms", "plain_ms_source"})
+NO_TIMES = (
+    "Texts that were decoded for one row are reused in others, so there are no times; forwards are those of the first "
+    "decoding."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """A row's configuration: all parts of the row before, and one more."""
-
-    name: str
-    adapter: str
-    options: AgentOptions
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
-    """A stage's figures. `gain`: paired difference to the row before (Agresti and Min 2005); None in the first row."""
+    """A stage's figures. `gain`: paired difference to the row `against` (Agresti and Min 2005), of which it answers `won` more
+    questions rightly and `lost` others wrongly; None in the first row. `forwards`: of the model, per question.
+    """
 
     name: str
     n: int
     ex: float
     ex_ci95: list[float]
+    against: str | None
     gain: float | None
     gain_ci95: tuple[float, float] | None
+    won: int | None
+    lost: int | None
     invalid_sql_rate: float
-    mean_s: float  # per question, with whatever else was decoded at the same time
+    forwards: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +58,6 @@ class Questions:
     rules: Rules
     tables: Path | None
     engine: Literal["duckdb", "sqlite"]
-
-
-def stages(adapter: str, default: AgentOptions, samples: int) -> list[Stage]:
-    """The rows, each with one part more. The last but one is the complete default agent; the last adds `samples` votes."""
-    made = [Stage("base model, plan and SQL", "none", BARE), Stage("+ fine-tuning", adapter, BARE)]
-    parts: list[tuple[str, dict[str, Any]]] = [
-        ("+ cell values", {"values": default.values}),
-        ("+ grammar", {"constrain": default.constrain}),
-        ("+ linking", {"hints": default.hints}),
-        ("+ repair", {"repair": default.repair}),
-        ("+ refine", {"max_attempts": default.max_attempts, "refine_empty": default.refine_empty}),
-        ("+ second look", {"second_look": default.second_look}),
-        (f"+ {samples} votes", {"samples": samples}),
-    ]
-    parts[-3:-3] = [(f"+ {mend}", {"mends": default.mends[: number + 1]}) for number, mend in enumerate(default.mends)]
-    options = replace(BARE, seed=default.seed)
-    for name, change in parts:
-        options = replace(options, **change)
-        made.append(Stage(name, adapter, options))
-    return [
-        stage for before, stage in zip([None, *made], made, strict=False) if before is None or differs(before, stage)
-    ]
-
-
-def differs(before: Stage, stage: Stage) -> bool:
-    """Whether a row would measure anything new."""
-    return (before.adapter, before.options) != (stage.adapter, stage.options)
 
 
 def ablate(
@@ -95,79 +72,105 @@ def ablate(
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Row]:
     """Measure row after row, each in its own folder inside `out`; questions that have a record there are not asked again."""
+    model = _loading(choice, load)
+    correct: dict[str, dict[str, bool]] = {}
+    for stage in rows:
+        say(stage.name)
+        folder = out / re.sub(r"\W+", "-", stage.name).strip("-")
+        agent = AgentPredict(
+            partial(model, stage.adapter), questions.engine, stage.options, Limits(deadline_s=timeout_s)
+        )
+        with closing(agent):
+            summary = _evaluated(questions, choice, stage, partial(_untimed, agent), folder, timeout_s, at_once)
+        records = [record for record in read_records(folder / "records.jsonl", Record) if record.executed]
+        correct[stage.name] = {record.id: record.correct for record in records}
+        forwards = mean([record.target_forwards for record in records])
+        yield _row(stage, summary, correct, forwards or 0.0)
+
+
+def _evaluated(
+    questions: Questions,
+    choice: ModelChoice,
+    stage: Stage,
+    predict: Predict,
+    folder: Path,
+    timeout_s: float,
+    at_once: int,
+) -> dict[str, Any]:
+    """The summary of a row's run."""
+    return evaluate(
+        questions.examples,
+        predict,
+        questions.engine,
+        folder,
+        dataset=questions.dataset,
+        rules=questions.rules,
+        tables=questions.tables,
+        model=choice.model,
+        decoder=choice.decoder_name,
+        settings={"stage": stage.name, "adapter": stage.adapter, "at_once": at_once} | asdict(stage.options),
+        timeout_s=timeout_s,
+        timed_runs=0,
+        at_once=at_once,
+    )
+
+
+def _loading(choice: ModelChoice, load: Callable[[ModelChoice], LoadedModel]) -> Callable[[str], LoadedModel]:
+    """The model with an adapter, which reuses its replies; only the newest is kept."""
     loaded: dict[str, LoadedModel] = {}
 
     def model(adapter: str) -> LoadedModel:
         if adapter not in loaded:
             loaded.clear()
-            loaded[adapter] = load(replace(choice, adapter=adapter))
+            fresh = load(replace(choice, adapter=adapter))
+            loaded[adapter] = replace(fresh, decoder=ReusingDecoder(fresh.decoder))
         return loaded[adapter]
 
-    before: dict[str, bool] | None = None
-    for number, stage in enumerate(rows):
-        say(stage.name)
-        folder = out / f"{number}-{stage.name.replace('+', '').replace(',', '').strip().replace(' ', '-')}"
-        predict = AgentPredict(
-            lambda stage=stage: model(stage.adapter),  # type: ignore[misc]
-            questions.engine,
-            stage.options,
-            Limits(deadline_s=timeout_s),
-        )
-        try:
-            summary = evaluate(
-                questions.examples,
-                predict,
-                questions.engine,
-                folder,
-                dataset=questions.dataset,
-                rules=questions.rules,
-                tables=questions.tables,
-                model=choice.model,
-                decoder=choice.decoder_name,
-                settings={"stage": stage.name, "adapter": stage.adapter, "at_once": at_once} | asdict(stage.options),
-                timeout_s=timeout_s,
-                timed_runs=0,
-                at_once=at_once,
-            )
-        finally:
-            predict.close()
-        correct = {record.id: record.correct for record in _records(folder) if record.executed}
-        yield _row(stage.name, summary, correct, before)
-        before = correct
+    return model
 
 
-def _records(folder: Path) -> list[Record]:
-    return read_records(folder / "records.jsonl", Record)
+def _untimed(agent: Predict, example: Example) -> Prediction:
+    """The prediction without times, which would be those of looking replies up."""
+    prediction = agent(example)
+    steps = [{name: value for name, value in step.items() if name not in TIMES} for step in prediction.steps]
+    return replace(prediction, wall_ms=0.0, steps=steps)
 
 
-def _row(name: str, summary: dict[str, Any], correct: dict[str, bool], before: dict[str, bool] | None) -> Row:
-    gain = (
-        paired_difference([(correct[key], before[key]) for key in correct.keys() & before.keys()]) if before else None
-    )
+def _row(stage: Stage, summary: dict[str, Any], correct: Mapping[str, Mapping[str, bool]], forwards: float) -> Row:
+    own, other = correct[stage.name], correct[stage.against] if stage.against else {}
+    pairs = [(own[key], other[key]) for key in own.keys() & other.keys()]
+    gain, *interval = paired_difference(pairs) if stage.against else (None,)
     return Row(
-        name,
-        summary["executed"],
-        summary["ex"],
-        summary["ex_ci95"],
-        gain[0] if gain else None,
-        (gain[1], gain[2]) if gain else None,
-        summary["invalid_sql_rate"],
-        summary["mean_ms"] / 1e3,
+        name=stage.name,
+        n=summary["executed"],
+        ex=summary["ex"],
+        ex_ci95=summary["ex_ci95"],
+        against=stage.against,
+        gain=gain,
+        gain_ci95=(interval[0], interval[1]) if interval else None,
+        won=pairs.count((True, False)) if stage.against else None,
+        lost=pairs.count((False, True)) if stage.against else None,
+        invalid_sql_rate=summary["invalid_sql_rate"],
+        forwards=forwards,
     )
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table in Markdown, for a model card."""
+    """The table in Markdown. "Against" is the row that a row's gain is measured against."""
     lines = [
-        "| agent | n | EX | 95 % CI | gain | 95 % CI | invalid SQL | s a question |",
-        "|---|---|---|---|---|---|---|---|",
+        "| agent | n | EX | 95 % CI | against | gain | 95 % CI | won, lost | invalid SQL | forwards a question |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        gain = "" if row.gain is None else f"{100 * row.gain:+.1f}"
-        interval = f"{100 * row.gain_ci95[0]:+.1f} to {100 * row.gain_ci95[1]:+.1f}" if row.gain_ci95 else ""
-        low, high = row.ex_ci95
-        lines.append(
-            f"| {row.name} | {row.n} | {100 * row.ex:.1f} % | {100 * low:.1f} to {100 * high:.1f} | {gain} | {interval} "
-            f"| {100 * row.invalid_sql_rate:.1f} % | {row.mean_s:.2f} |"
-        )
-    return "\n".join(lines)
+        low, high = (100 * end for end in row.ex_ci95)
+        figures = f"{row.n} | {100 * row.ex:.1f} % | {low:.1f} to {high:.1f} | {_gain(row)}"
+        lines.append(f"| {row.name} | {figures} | {100 * row.invalid_sql_rate:.1f} % | {row.forwards:.1f} |")
+    return "\n".join([*lines, "", NO_TIMES])
+
+
+def _gain(row: Row) -> str:
+    """The cells that compare a row with another; empty ones in the first row."""
+    if row.gain is None or row.gain_ci95 is None:
+        return " |  |  | "
+    low, high = (100 * end for end in row.gain_ci95)
+    return f"{row.against} | {100 * row.gain:+.1f} | {low:+.1f} to {high:+.1f} | {row.won}, {row.lost}"

@@ -17,14 +17,15 @@ _Z_95 = 1.959963984540054
 def summarise(
     records: Sequence[Record], *, dataset: str, engine: str, model: str, decoder: str, levels: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What summary.json holds; figures without data are None. `tokens_per_s` is over the time to the SQL; `ex_of_all` counts
-    questions that could not be scored as wrong; `continued` counts the answers that say that they continue an earlier one.
-    `levels`: the difficulties in their order; any others follow them.
+    """What summary.json holds; figures without data are None, and so are times where none was taken. `tokens_per_s` is over
+    the time to the SQL; `ex_of_all` counts questions that could not be scored as wrong; `continued` counts the answers that
+    say that they continue an earlier one. `levels`: the difficulties in their order; any others follow them.
     """
     scored = [record for record in records if record.executed]
     seconds = sum(record.wall_ms for record in records) / 1e3
     tokens, forwards = sum(r.new_tokens for r in records), sum(r.target_forwards for r in records)
     correct = sum(record.correct for record in scored)
+    times = [record.wall_ms for record in scored] if seconds else []
     return {
         "dataset": dataset,
         "engine": engine,
@@ -41,9 +42,9 @@ def summarise(
         "invalid_sql_rate": share(sum(record.error is not None for record in scored), len(scored)),
         "mean_tokens_per_forward": share(tokens, forwards),
         "tokens_per_s": share(tokens, seconds),
-        "mean_ms": mean([record.wall_ms for record in scored]),
-        "p50_ms": percentile([record.wall_ms for record in scored], 50),
-        "p95_ms": percentile([record.wall_ms for record in scored], 95),
+        "mean_ms": mean(times),
+        "p50_ms": percentile(times, 50),
+        "p95_ms": percentile(times, 95),
         "continued": sum(record.continues is not None for record in records),
         "by_difficulty": {level: _level(scored, level) for level in _levels(scored, levels)},
         "trust": _trust(scored),

@@ -7,7 +7,7 @@ column, 99 % are a value found in the question or another part of it. A known va
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from string import ascii_lowercase, digits
@@ -40,6 +40,14 @@ class Facts:
     identifiers: frozenset[ColumnRef] = frozenset()
     demands: Demands = field(default_factory=Demands)
     _sets: dict[tuple[str, ColumnRef], WordSet | None] = field(default_factory=dict, repr=False)
+
+    def of_plans(self) -> "Facts":
+        """What the grammar of plans reads of them."""
+        return replace(self, said=self.said.of_plans(), demands=replace(self.demands, roles=frozenset()), _sets={})
+
+    def of_sql(self) -> "Facts":
+        """What the grammar of SQL reads of them."""
+        return replace(self, said=self.said.of_sql(), demands=Demands(roles=self.demands.roles), _sets={})
 
     def pairs(self, one: str, other: str) -> frozenset[tuple[str, str]]:
         """The (column of one, column of other) that may be equated: those of keys whose roles were said, if there are any."""

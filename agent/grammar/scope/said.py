@@ -59,6 +59,23 @@ class Said:
     having: bool = False
     plan: str = ""
 
+    def of_plans(self) -> "Said":
+        """What the grammar of plans reads beside the demands that follow from all of it."""
+        return Said("", elsewhere=self.elsewhere, gaps=self.gaps)
+
+    def of_sql(self) -> "Said":
+        """What the grammar of SQL reads beside those demands."""
+        return Said(
+            self.question,
+            self.values,
+            self.around,
+            like_columns=self.like_columns,
+            no_amounts=self.no_amounts,
+            dated=self.dated,
+            ordered=self.ordered,
+            plan=self.plan,
+        )
+
     def numbers(self) -> frozenset[str]:
         """The numbers that were said, as SQL writes them: 1,000 is 1000, two is 2."""
         whole = " ".join((self.question, *self.around))

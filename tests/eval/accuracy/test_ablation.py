@@ -1,34 +1,117 @@
-"""The ablation's rows: one part more each time, and figures that are those of the records."""
+"""The ablation: what its rows change, figures that are those of the records, and replies that rows share."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent.assemble import ModelChoice, load_model
 from agent.graph.toolbox import AgentOptions
-from eval.accuracy.ablation import BARE, Row, markdown, stages
+from decoding.serving.text_decoder import TextDecoder
+from eval.accuracy import ablation
+from eval.accuracy.ablation import Questions, Row, ablate, markdown
+from eval.accuracy.ablation_rows import Stage, stages
+from eval.datasets.official import Example, database_file
+from eval.predict.record import Record, read_records
+from eval.scoring.spider.spider_rules import SPIDER
+from tests.decoding.models.jacobi_data import ending_checkpoint
+
+DEFAULT = AgentOptions(second_look=True)
+MENDS = len(DEFAULT.mends)
 
 
-def test_each_row_has_one_part_more_and_the_last_two_are_the_default_without_and_with_votes() -> None:
-    rows = stages("auto", AgentOptions(), samples=4)
+def _changed(before: Stage, after: Stage) -> set[str]:
+    names = [field.name for field in fields(AgentOptions)]
+    return {name for name in names if getattr(before.options, name) != getattr(after.options, name)}
+
+
+@pytest.mark.parametrize(("kinds", "mends"), [(["parts"], 1), (["mends"], MENDS), (["parts", "mends"], MENDS)])
+def test_each_row_has_one_part_more_up_to_the_default_agent(kinds: list[str], mends: int) -> None:
+    rows = stages("auto", DEFAULT, kinds, [4])
     assert [row.adapter for row in rows] == ["none", *["auto"] * (len(rows) - 1)]
-    for before, row in pairwise(rows[1:]):
-        changed = {
-            f.name for f in fields(AgentOptions) if getattr(before.options, f.name) != getattr(row.options, f.name)
-        }
-        assert len(changed) == 1 or changed == {"max_attempts", "refine_empty"}
-    assert [row.options for row in rows[-2:]] == [AgentOptions(), AgentOptions(samples=4)]
-    off = {f.name for f in fields(AgentOptions) if getattr(BARE, f.name) != getattr(AgentOptions(), f.name)}
-    assert off == {"max_attempts", "constrain", "values", "hints", "repair", "mends"}
+    assert [row.against for row in rows] == [None, *(row.name for row in rows[:-1])]
+    assert rows[0].options == rows[1].options and rows[-1].options == DEFAULT
+    changes = [_changed(before, row) for before, row in pairwise(rows[1:])]
+    assert all(len(changed) == 1 for changed in changes) and changes.count({"mends"}) == mends
+    off = {"max_attempts", "orders", "constrain", "values", "hints", "repair", "mends", "second_look"}
+    assert _changed(rows[0], rows[-1]) == off
 
 
 def test_a_part_that_is_off_by_default_has_no_row() -> None:
-    names = [row.name for row in stages("auto", AgentOptions(hints=False), samples=1)]
-    assert "+ linking" not in names and "+ 1 votes" not in names and "+ refine" in names
+    names = [row.name for row in stages("auto", replace(DEFAULT, hints=False), ["parts"], [])]
+    assert "+ linking" not in names and "+ refine" in names
 
 
-@pytest.mark.parametrize(("gain", "shown"), [(None, "|  |  |"), (0.05, "| +5.0 | -1.0 to +11.0 |")])
-def test_the_table_shows_percent(gain: float | None, shown: str) -> None:
-    row = Row("+ grammar", 40, 0.4, [0.26, 0.55], gain, (-0.01, 0.11) if gain else None, 0.005, 1.234)
-    last = markdown([row]).splitlines()[-1]
-    assert shown in last and "| 40.0 % | 26.0 to 55.0 |" in last and last.endswith("| 0.5 % | 1.23 |")
+@pytest.mark.parametrize("kinds", [["votes", "without"], ["parts", "votes", "without"]])
+def test_votes_and_mends_left_out_are_compared_with_the_default_agent(kinds: list[str]) -> None:
+    rows = stages("auto", DEFAULT, kinds, [1, 4, 8])
+    default, *others = rows[-3 - MENDS :]
+    assert default.options == DEFAULT and {row.against for row in others} == {default.name}
+    assert [row.options.samples for row in others[:2]] == [4, 8]
+    assert [set(DEFAULT.mends).difference(row.options.mends) for row in others[2:]] == [{m} for m in DEFAULT.mends]
+    assert all(len(_changed(default, row)) == 1 for row in others)
+
+
+@pytest.mark.parametrize(
+    ("against", "shown"),
+    [(None, "|  |  |  |  |"), ("default agent", "| default agent | +5.0 | -1.0 to +11.0 | 3, 1 |")],
+)
+def test_the_table_shows_percent(against: str | None, shown: str) -> None:
+    compared: dict[str, Any] = {"gain": 0.05, "gain_ci95": (-0.01, 0.11), "won": 3, "lost": 1} if against else {}
+    none: dict[str, Any] = dict.fromkeys(("gain", "gain_ci95", "won", "lost"))
+    row = Row("+ grammar", 40, 0.4, [0.26, 0.55], against, invalid_sql_rate=0.005, forwards=12.34, **(none | compared))
+    line = markdown([row]).splitlines()[2]
+    assert shown in line and "| 40.0 % | 26.0 to 55.0 |" in line and line.endswith("| 0.5 % | 12.3 |")
+
+
+def _measured(root: Path, model: str, out: Path) -> tuple[list[Row], list[dict[str, Any]]]:
+    """The rows and all their records, without what says how often the model was asked."""
+    asked = {"library": ["Which authors are there?", "How many books has Ada Fern?"], "gauge": ["Which labels?"]}
+    examples = [
+        Example(f"{name}/{question}", name, question, "SELECT 1", database=database_file(root / "database", name))
+        for name, questions in asked.items()
+        for question in questions
+    ]
+    default = AgentOptions(max_attempts=1, mends=("bridges", "named", "members"))
+    rows = stages("auto", default, ["votes", "without"], [2, 3])
+    questions = Questions(examples, "spider", SPIDER, None, "sqlite")
+    measured = list(ablate(questions, ModelChoice(model, dtype="fp32", profile="compact"), load_model, rows, out))
+    counted = dict.fromkeys(("new_tokens", "target_forwards", "steps"))
+    records = [
+        asdict(record) | counted
+        for file in sorted(out.glob("*/records.jsonl"))
+        for record in read_records(file, Record)
+    ]
+    return measured, records
+
+
+def test_rows_share_replies_and_get_the_same_records(
+    invented: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[int] = []
+    decoded = TextDecoder._decoded
+
+    def counting(self: TextDecoder, prompt: str, settings: Any, cancelled: Any) -> Any:
+        texts.append(len(settings))
+        return decoded(self, prompt, settings, cancelled)
+
+    monkeypatch.setattr(TextDecoder, "_decoded", counting)
+    model = str(ending_checkpoint(tmp_path / "tiny", 8, seed=3, max_position_embeddings=4096))
+    rows, shared = _measured(invented, model, tmp_path / "shared")
+    fewer = sum(texts)
+    texts.clear()
+    monkeypatch.setattr(ablation, "ReusingDecoder", lambda decoder: decoder)
+    _, fresh = _measured(invented, model, tmp_path / "fresh")
+    assert shared == fresh and len(fresh) == 3 * len(rows) and len({record["sql"] for record in fresh}) > 3
+    assert fewer < sum(texts) / 2
+    assert all(record["wall_ms"] == 0 for record in shared)
+
+
+def test_what_is_reused_is_never_told_as_time(invented: Path, tmp_path: Path) -> None:
+    model = str(ending_checkpoint(tmp_path / "tiny", 8, seed=3, max_position_embeddings=4096))
+    _measured(invented, model, tmp_path / "out")
+    for file in (tmp_path / "out").glob("*/*.json*"):
+        text = file.read_text()
+        assert '"plain_ms"' not in text and '"mean_ms": 0' not in text

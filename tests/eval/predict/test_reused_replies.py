@@ -1,0 +1,105 @@
+"""Texts that are decoded once: what counts as the same text, what is given again, and what is never kept."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+
+from decoding.engine.constraint import OneOf
+from decoding.engine.recall import Recall
+from decoding.serving.load import load_text_decoder
+from decoding.serving.text_decoder import Generation, Piece, Settings, TextDecoder
+from eval.predict.reused_replies import ReusingDecoder, key_of
+from tests.decoding.models.tiny_models import tiny_checkpoint
+
+PROMPT = "How many singers are there?"
+DRAWN = Settings(temperature=0.9, seed=1, max_new_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def inner(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
+    path = tiny_checkpoint(Path(tmp_path_factory.mktemp("model")) / "tiny", seed=5)
+    return load_text_decoder(str(path), dtype="fp32")
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many texts each call decoded."""
+    counts: list[int] = []
+    decoded = TextDecoder._decoded
+
+    def counting(self: TextDecoder, prompt: str, settings: Any, cancelled: Any) -> Any:
+        counts.append(len(settings))
+        return decoded(self, prompt, settings, cancelled)
+
+    monkeypatch.setattr(TextDecoder, "_decoded", counting)
+    return counts
+
+
+def _draws(seeds: range) -> list[Settings]:
+    return [replace(DRAWN, seed=seed) for seed in seeds]
+
+
+def test_only_what_is_new_is_decoded_and_the_order_is_that_of_the_settings(
+    inner: TextDecoder, texts: list[int]
+) -> None:
+    reusing = ReusingDecoder(inner)
+    reusing.samples(PROMPT, _draws(range(2)))
+    again = reusing.samples(PROMPT, _draws(range(3, -1, -1)))
+    assert texts == [2, 2]
+    assert [one.tokens for one in again] == [one.tokens for one in inner.samples(PROMPT, _draws(range(3, -1, -1)))]
+    assert [one.rounds[0].sequence for one in again] == [0, 1, 2, 3] and len({one.tokens for one in again}) > 1
+
+
+def test_a_text_that_is_given_again_comes_with_the_same_pieces(inner: TextDecoder, texts: list[int]) -> None:
+    reusing = ReusingDecoder(inner)
+    with reusing.reserved(1, lambda: False) as view:  # as the agent asks
+        first = list(view.stream(PROMPT, [DRAWN]))
+    assert list(reusing.stream(PROMPT, [DRAWN])) == first and len(texts) == 1
+    pieces = "".join(piece.text for piece in first if isinstance(piece, Piece))
+    assert isinstance(first[-1], Generation) and first[-1].text == pieces
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"temperature": 0.8},
+    {"seed": 2},
+    {"max_new_tokens": 13},
+    {"stop": ("x",)},
+    {"likelihood": True},
+    {"other_prompts": ("How many?",)},
+    {"decoder": "jacobi"},
+    {"decoder": "jacobi", "options": {"block_size": 4}},
+]
+
+
+def test_texts_are_told_apart_by_all_that_they_depend_on() -> None:
+    keys = [key_of(PROMPT, replace(DRAWN, **change)) for change in [{}, *CHANGES]] + [key_of("Why?", DRAWN)]
+    assert len(set(keys)) == len(keys) and None not in keys
+
+
+def test_recall_and_the_seed_of_a_greedy_text_change_nothing() -> None:
+    recall = Recall()
+    recall.add([1, 2, 3])
+    greedy = replace(DRAWN, temperature=0.0)
+    assert key_of(PROMPT, replace(DRAWN, recall=recall)) == key_of(PROMPT, DRAWN)
+    assert key_of(PROMPT, replace(greedy, seed=7)) == key_of(PROMPT, greedy)
+
+
+def test_a_constraint_without_a_key_is_asked_again(inner: TextDecoder, texts: list[int]) -> None:
+    reusing = ReusingDecoder(inner)
+    bound = replace(DRAWN, constraint=OneOf([[5], [6, 7]], inner.tokenizer.stop_ids, inner.target.vocab_size))
+    assert reusing.generate(PROMPT, bound).tokens == reusing.generate(PROMPT, bound).tokens
+    assert texts == [1, 1]
+
+
+def test_what_was_called_off_is_not_kept(inner: TextDecoder) -> None:
+    reusing, rounds = ReusingDecoder(inner), list[Piece]()
+    for piece in reusing.stream(PROMPT, [DRAWN], lambda: len(rounds) == 2):
+        if isinstance(piece, Piece):
+            rounds.append(piece)
+        else:
+            assert piece.finish == "cancelled"
+    assert len(rounds) == 2
+    assert reusing.generate(PROMPT, DRAWN) == replace(inner.generate(PROMPT, DRAWN), rounds=ANY)
