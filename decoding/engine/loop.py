@@ -126,7 +126,7 @@ class Decoding:
         self._rounds = 0
         self._draft_ms = 0.0
         self._context = Context.beside(
-            target, request.sampler, request.recall, request.identity, self._cursor, self.prompts, request.row_costs
+            target, request.sampler, request.recall, request.identity, self._cursor, self._sequences, request.row_costs
         )
 
     @property

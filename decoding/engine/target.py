@@ -110,6 +110,23 @@ def _log_prob(logits: Floats, token: int) -> float:
     return float(above[token]) - math.log(np.exp(above).sum())
 
 
+class DraftCache(Protocol):
+    """What a draft head has computed from the first `count` tokens of a sequence, and from nothing else."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def first(self, count: int) -> Self:
+        """What of it belongs to the first `count` tokens, for another sequence that begins with them."""
+        ...
+
+
+DraftCaches = dict[object, DraftCache]
+"""By head."""
+
 Opened = TypeVar("Opened", bound="TargetSequence")
 
 
@@ -124,6 +141,11 @@ class TargetSequence(Protocol):
     @property
     def hidden(self) -> Array | None:
         """Tapped hidden states of the cached tokens [cached, taps, hidden]; None when nothing is tapped."""
+        ...
+
+    @property
+    def draft_caches(self) -> DraftCaches:
+        """What heads have computed from cached tokens; they add to it. Our own targets hand it on with a cached prefix."""
         ...
 
 

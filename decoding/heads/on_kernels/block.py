@@ -22,10 +22,10 @@ class KernelBlock:
     def __init__(self, weights: HeadWeights, context: Context, frequent: Sequence[int], prompt: Sequence[int]) -> None:
         self.head = self._weights = weights
         self._space, sizes = Workspace(), weights.sizes
-        self._embedding, self.count = np.asarray(context.embedding), 0
+        self._embedding = np.asarray(context.embedding)
         self._vocabulary = KernelVocabulary.for_prompt(context, frequent, prompt, self._space)
         norms = [f"layers.{index}.input_norm" for index in range(sizes["layers"])]
-        self._layers = HeadLayers(weights, self._space, norms)
+        self._layers = HeadLayers(weights, self._space, norms, context.draft_caches)
         token, self._mask = sizes["mask_token"], weights.arrays.get("mask")
         if token is not None:
             self._mask = padded_rows(self._embedding[token])
@@ -33,10 +33,14 @@ class KernelBlock:
         self._carried = np.zeros(weights.width, np.float32)  # what the last token's features add to every position
         self._last = np.zeros(weights.width, np.float32)  # its last tapped state
 
+    @property
+    def count(self) -> int:
+        return self._layers.kept.count + (0 if self._unread is None else len(self._unread))
+
     def append(self, hidden: Array) -> None:
-        if new := len(hidden):
+        if len(hidden):
             parts = [*([] if self._unread is None else [self._unread]), padded_rows(hidden)]
-            self._unread, self.count = np.concatenate(parts), self.count + new
+            self._unread = np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def states(self, known: Sequence[int], masks: int) -> Floats:
         return self.together([(self, known, masks)])[0]
@@ -69,13 +73,14 @@ class KernelBlock:
             carried = self._space.linear(matrix("carry", "hidden_norm"), newest) if carries else np.zeros_like(newest)
             for text, (states, _), adds in zip(new, parts, carried, strict=True):
                 text._last, text._carried = states[-1, -1].copy(), adds
+                text._layers.kept.count += len(states)
 
     def _next(self) -> tuple[Floats, Fed]:
         """The next states that are taken in, and where they go."""
         assert self._unread is not None
         some, rest = self._unread[:ROWS], self._unread[ROWS:]
         self._unread = rest if len(rest) else None
-        return some, Fed(self._layers, len(some), self.count - len(rest) - len(some), Seen.chain(len(some)))
+        return some, Fed(self._layers, len(some), self._layers.kept.count, Seen.chain(len(some)))
 
     def _block(self, known: Sequence[int], masks: int) -> Floats:
         """The rows [known + masks, width] before the layers."""
