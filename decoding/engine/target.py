@@ -17,6 +17,10 @@ from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
 
 
+FEW_TOKENS = 1024
+"""So many of a vocabulary are sooner looked up in the LM head than all of its logits are computed."""
+
+
 class Array(Protocol):
     """What targets, methods and heads hand to each other: numpy arrays on our own kernels, tensors on torch's operators.
 
@@ -87,6 +91,12 @@ class Scores:
         if tokens is None:
             return self.after(nodes)
         return self.some(nodes, tokens) if self.some else self.after(nodes)[:, tokens.ids]
+
+    def masked(self, node: int, mask: npt.NDArray[np.bool_]) -> Floats:
+        """Logits [vocab] after a node, -inf for the tokens that `mask` [vocab] leaves out. Of a few, only theirs are computed."""
+        ids, row = np.flatnonzero(mask), np.full(len(mask), -np.inf, np.float32)
+        row[ids] = self.among([node], TokenSet(ids))[0] if len(ids) <= FEW_TOKENS else self.after([node])[0][ids]
+        return row
 
     def log_probs(self, tokens: Mapping[int, int]) -> tuple[float, ...]:
         """Natural log-probability of a token after each of some nodes: node -> token."""
