@@ -1,6 +1,7 @@
 """Block heads on our kernels: the context's keys and values, one pass per round, and Domino's corrections along paths."""
 
 from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class KernelBlock:
         if token is not None:
             self._mask = padded_rows(self._embedding[token])
         self._unread: Floats | None = None  # the newest states [new, taps, width], which the next pass takes in
+        self._times = compiled("weighted_sums:parts_times")
         self._carried = np.zeros(weights.width, np.float32)  # what the last token's features add to every position
         self._last = np.zeros(weights.width, np.float32)  # its last tapped state
 
@@ -99,12 +101,41 @@ class KernelBlock:
         arrays, places = self._weights.arrays, self._weights.sizes["skip_places"]
         lasts, up = np.stack([text._last for text in texts]), arrays["skip_up"]
         inner = silu(self._space.linear(self._weights.matrix("skip_down"), lasts))
-        inner = inner[:, : places * up.shape[2]].reshape(len(texts), places, -1)
+        corrections, (_, rank, width) = np.empty((len(texts), *up.shape[::2]), np.float32), up.shape
         # Not by numpy's BLAS, whose threads keep a processor busy for 100 ms after each product.
-        corrections = np.einsum("pwr,tpr->tpw", up, inner)
+        self._times(
+            address(inner), inner.strides[0], len(texts), address(up), places, rank, width, address(corrections)
+        )
         for rows, last, correction, first in zip(states, lasts, corrections, firsts, strict=True):
-            wanted, hidden = np.minimum(np.arange(first, first + len(rows)), places - 1), self._weights.hidden
-            rows[:, :hidden] += arrays["skip_gain"][wanted] * last[:hidden] + correction[wanted]
+            wanted = np.minimum(np.arange(first, first + len(rows)), places - 1)
+            rows += (arrays["skip_gain"] * last + correction)[wanted]
+
+
+class _FactorRows:
+    """Domino's right factor for the rows of an LM head, each computed when a text's vocabulary has it first."""
+
+    def __init__(self, weights: HeadWeights, lm_head: Array) -> None:
+        self._matrix, self.lm_head = weights.matrix("to_factor"), lm_head
+        self._rows = np.empty((len(lm_head), self._matrix.record.outputs), np.float32)
+        self._known = np.zeros(len(lm_head), np.bool_)
+
+    def of(self, ids: Longs, space: Workspace) -> Floats:
+        """[vocab, rank], where the rows of `ids` are computed."""
+        if len(new := ids[~self._known[ids]]):
+            self._rows[new] = space.linear(self._matrix, padded_rows(np.asarray(self.lm_head)[new]))
+            self._known[new] = True
+        return self._rows
+
+
+_FACTORS: WeakKeyDictionary[HeadWeights, _FactorRows] = WeakKeyDictionary()
+
+
+def _factor_rows(weights: HeadWeights, lm_head: Array) -> _FactorRows:
+    """Those of the LM head that was used last."""
+    known = _FACTORS.get(weights)
+    if known is None or known.lm_head is not lm_head:
+        known = _FACTORS[weights] = _FactorRows(weights, lm_head)
+    return known
 
 
 class KernelPaths(KernelBlock):
@@ -114,8 +145,7 @@ class KernelPaths(KernelBlock):
         super().__init__(weights, context, frequent, prompt)
         factors, ids = weights.arrays.get("right_factor"), self._vocabulary.ids
         if factors is None:
-            rows = padded_rows(np.asarray(context.lm_head)[ids])
-            factors, ids = self._space.linear(weights.matrix("to_factor"), rows), np.arange(len(ids))
+            factors = _factor_rows(weights, context.lm_head).of(ids, self._space)
         self._factors = PackedRows(factors, ids)
         record = Corrector(
             inputs=weights.matrix("gru_inputs").record,
