@@ -16,7 +16,6 @@ from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
 
-
 FEW_TOKENS = 1024
 """So many of a vocabulary are sooner looked up in the LM head than all of its logits are computed."""
 
@@ -93,7 +92,7 @@ class Scores:
         return self.some(nodes, tokens) if self.some else self.after(nodes)[:, tokens.ids]
 
     def masked(self, node: int, mask: npt.NDArray[np.bool_]) -> Floats:
-        """Logits [vocab] after a node, -inf for the tokens that `mask` [vocab] leaves out. Of a few, only theirs are computed."""
+        """Logits [vocab] after a node, -inf where `mask` [vocab] forbids a token. Those of a few tokens are computed alone."""
         ids, row = np.flatnonzero(mask), np.full(len(mask), -np.inf, np.float32)
         row[ids] = self.among([node], TokenSet(ids))[0] if len(ids) <= FEW_TOKENS else self.after([node])[0][ids]
         return row

@@ -130,6 +130,4 @@ def parts_times(x, stride, rows, matrices, parts, count, columns, out):  # type:
     """
     for part in range(parts):
         one, matrix, to = x + 4 * part * count, matrices + 4 * part * count * columns, out + 4 * part * columns
-        weighted_sums(
-            one, stride, rows, matrix, 4 * columns, count, to, 4 * parts * columns, columns, False, matrix
-        )
+        weighted_sums(one, stride, rows, matrix, 4 * columns, count, to, 4 * parts * columns, columns, False, matrix)

@@ -65,9 +65,9 @@ class Plan:
 def planned(tree: ExpectedTree, mask_worths: Sequence[float], prices: Prices, bars: Sequence[float], most: int) -> Plan:
     """The plan of at most `most` rows that is expected to commit most beyond what its time would bring without it.
 
-    tree: sorted, as from `expected_tree`. mask_worths: tokens that the masks after a node are worth, by depth, if the text leaves the tree there. A bar cuts off what
-    commits less; the best of `bars`, descending, is taken, because where rows come in tiles a lower one may cost no more.
-    Where all of them leave too many rows, the bar is raised.
+    tree: sorted, as from `expected_tree`. mask_worths: tokens that the masks after a node are worth, by depth, if the text
+    leaves the tree there. A bar cuts off what commits less; the best of `bars`, descending, is taken, because where rows come
+    in tiles a lower one may cost no more. Where all of them leave too many rows, the bar is raised.
     """
     plans = [_cut(tree, mask_worths, bar) for bar in bars]
     while plans[0].rows > most:
@@ -80,7 +80,9 @@ def _cut(tree: ExpectedTree, mask_worths: Sequence[float], bar: float) -> Plan:
     part = tree.first(sum(worth >= bar for worth in tree.worths))
     ends = part.ends()
     masks = [_masks_after(end, mask_worths, bar) for end in ends]
-    gain = sum(part.gains) + sum(end * sum(mask_worths[:count]) for end, count in zip(ends, masks, strict=True) if count)
+    gain = sum(part.gains) + sum(
+        end * sum(mask_worths[:count]) for end, count in zip(ends, masks, strict=True) if count
+    )
     return Plan(part, masks, bar, gain)
 
 
