@@ -52,8 +52,8 @@ class Context:
     ) -> Self:
         """The context of a text that this target decodes in these sequences."""
         vocabulary, masks = (target.embedding, target.lm_head), (target.mask_tokens, target.mask_pairs)
-        own = target.runtime, len(sequences), row_costs, sequences.draft_caches
-        return cls(sampler, *vocabulary, recall, identity, cursor, *masks, *own)
+        own, runtime = sequences.draft_caches, target.runtime
+        return cls(sampler, *vocabulary, recall, identity, cursor, *masks, runtime, len(sequences), row_costs, own)
 
 
 class HeadPass(Protocol):

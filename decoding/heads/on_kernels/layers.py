@@ -1,7 +1,8 @@
 """The decoder layers of a head over one sequence: keys and values in pages, to which rows are added and overwritten."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -61,6 +62,17 @@ class KeptRows:
         return KeptRows(self.pages.prefix(count), count)
 
 
+def taken_rows(caches: DraftCaches, head: object, new_pages: Callable[[], Pages]) -> KeptRows:
+    """The rows of a head among those of a text's sequence, for the text to add to: new ones where there are none, or where
+    another drafter of the text has them.
+    """
+    kept = caches.get(head)
+    if not isinstance(kept, KeptRows) or kept.is_taken:
+        kept = KeptRows(new_pages())
+    caches[head], kept.is_taken = kept, True
+    return kept
+
+
 class HeadLayers:
     """A sequence's keys and values. norms: in front of each layer's queries, keys and values; None: there is none.
 
@@ -72,16 +84,11 @@ class HeadLayers:
     ) -> None:
         self._space, self._weights = space, weights
         self._layers = [weights.layer(index, norm) for index, norm in enumerate(norms)]
-        self.kept = self._known(caches if caches is not None else {})
+        first = self._layers[0].record
+        new_pages = partial(Pages, len(norms) * first.kv_heads, first.dim)
+        self.kept = taken_rows({} if caches is None else caches, weights, new_pages)
         self.pages = self.kept.pages
         self._run, self._context = compiled("head_layer:layer_rows"), compiled("head_layer:context_rows")
-
-    def _known(self, caches: DraftCaches) -> KeptRows:
-        kept, first = caches.get(self._weights), self._layers[0].record
-        if not isinstance(kept, KeptRows) or kept.is_taken:
-            kept = KeptRows(Pages(len(self._layers) * first.kv_heads, first.dim))
-        caches[self._weights], kept.is_taken = kept, True
-        return kept
 
     def context(self, inputs: Floats, fed: Sequence["Fed"], norm: str) -> None:
         """Add rows that are only seen, at positions like their slots. inputs [rows, width], which get `norm`."""

@@ -148,7 +148,8 @@ class Reader(Protocol):
     kept: tokens of the text that were read.
     """
 
-    kept: int
+    @property
+    def kept(self) -> int: ...
 
     @property
     def vocab_size(self) -> int: ...

@@ -175,7 +175,8 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         if sequence not in self._live:
             return
         self._live.remove(sequence)
-        if sequence.cached and not self._prefixes.covers(sequence.tokens, sequence.taps, sequence.draft_caches):
+        caches = {head: each.first(sequence.cached) for head, each in sequence.draft_caches.items()}
+        if sequence.cached and not self._prefixes.covers(sequence.tokens, sequence.taps, caches):
             kept, size_bytes = self._kept(sequence.cache, sequence.cached)
             states = sequence.states.data  # nobody writes to it any more
             entry = Entry(
@@ -183,7 +184,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
                 sequence.taps,
                 (kept, states[:, : sequence.cached]),
                 size_bytes + states.nbytes,
-                sequence.draft_caches,
+                caches,
             )
             self._prefixes.add(entry)
         self._released(sequence.cache)

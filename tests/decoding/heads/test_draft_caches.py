@@ -4,6 +4,7 @@ Guards against rows that are read twice, against those of tokens that only an ea
 write into the same pages.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -18,6 +19,7 @@ from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget
 from decoding.heads.on_kernels.layers import HeadLayers, KeptRows
+from decoding.heads.on_kernels.small_lm import KernelReader
 from decoding.methods.cascade import Cascade
 from decoding.serving.load import load_text_decoder
 from decoding.targets.cache.prefix_cache import Entry, PrefixCache
@@ -30,7 +32,7 @@ pytestmark = [
     pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better"),
     pytest.mark.usefixtures("one_thread"),
 ]
-KEEPING = pytest.mark.parametrize("name", ["dflash", "jetspec", "domino", "path_tree", "adaptive"])
+KEEPING = pytest.mark.parametrize("name", ["dflash", "jetspec", "domino", "path_tree", "adaptive", "draft_model"])
 PROMPT = tuple(Random(3).choices(range(3, 300), k=150))
 ENDS = [tuple(Random(n).choices(range(3, 300), k=20)) for n in range(2)]
 
@@ -54,9 +56,15 @@ def drafts(rounds: list[Round]) -> list[Any]:
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of states that heads take in, for each pass."""
-    counts, original = list[int](), HeadLayers.context
+    """Of states or tokens of a text that heads take in, for each pass."""
+    counts, original, read = list[int](), HeadLayers.context, KernelReader.read
+
+    def counted(self: KernelReader, tokens: Sequence[int], keep: bool) -> Any:
+        counts.extend([len(tokens)] if keep else [])
+        return read(self, tokens, keep)
+
     monkeypatch.setattr(HeadLayers, "context", lambda *given: (counts.append(len(given[1])), original(*given))[1])
+    monkeypatch.setattr(KernelReader, "read", counted)
     return counts
 
 
