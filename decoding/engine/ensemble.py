@@ -15,7 +15,7 @@ import numpy as np
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget, Array, Scores, TargetSequence, TokenSet, Work
+from decoding.engine.target import AnyTarget, Array, DraftCaches, Scores, TargetSequence, TokenSet, Work
 
 PROMPT_ROWS = 256  # of newcomers' prompts in a forward that texts under way wait for
 
@@ -43,7 +43,7 @@ def parts_of_prompts(unread: Sequence[int], most: int = PROMPT_ROWS) -> list[int
 class Ensemble:
     """The target's sequences of one text, one behind each prompt. Closing `opened` closes them.
 
-    What a method sees beside the pooled logits (cached tokens, hidden states) is that of the first.
+    What a method sees beside the pooled logits (cached tokens, hidden states, draft caches) is that of the first.
     """
 
     def __init__(
@@ -73,6 +73,10 @@ class Ensemble:
     @property
     def hidden(self) -> Array | None:
         return self._sequences[0].hidden
+
+    @property
+    def draft_caches(self) -> DraftCaches:
+        return self._sequences[0].draft_caches
 
     @property
     def unread(self) -> int:

@@ -12,8 +12,6 @@ from itertools import islice
 from time import perf_counter
 from typing import Any, TypeVar
 
-import numpy as np
-
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintCursor, ConstraintError
 from decoding.engine.draft import ROOT, Draft
@@ -126,7 +124,7 @@ class Decoding:
         self._rounds = 0
         self._draft_ms = 0.0
         self._context = Context.beside(
-            target, request.sampler, request.recall, request.identity, self._cursor, self.prompts, request.row_costs
+            target, request.sampler, request.recall, request.identity, self._cursor, self._sequences, request.row_costs
         )
 
     @property
@@ -220,9 +218,7 @@ class Decoding:
         mask = cursor.allowed()
         if not mask.any():
             raise ConstraintError("the constraint allows no token here")
-        (logits,) = scores.after([node])
-        allowed = np.where(mask, logits, np.float32(-np.inf))
-        return self._request.sampler.pick(allowed, self._position(draft, node))
+        return self._request.sampler.pick(scores.masked(node, mask), self._position(draft, node))
 
     def _position(self, draft: Draft, node: int) -> int:
         """Of the token after a node, in the text with its first prompt."""

@@ -2,15 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
+from decoding.engine.ensemble import Ensemble
 from decoding.engine.recall import Recall
 from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget, Array, PairScores, Scores
+from decoding.engine.target import AnyTarget, Array, DraftCaches, PairScores, Scores
 from decoding.engine.verify import Verdict
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Context:
     runtime: str = "cpu"  # what computes the target, see `Target.runtime`; heads run on the same
     prompts: int = 1  # behind which each node of a draft is scored, see `Ensemble`
     row_costs: RowCosts | None = None  # what this machine takes for a forward; None: not measured
+    draft_caches: DraftCaches = field(default_factory=dict)  # of the text's sequence, see `TargetSequence`
 
     @classmethod
     def beside(
@@ -45,12 +47,13 @@ class Context:
         recall: Recall,
         identity: "Callable[[], TargetIdentity] | None",
         cursor: Callable[[], ConstraintCursor | None],
-        prompts: int,
+        sequences: Ensemble,
         row_costs: RowCosts | None,
     ) -> Self:
-        """The context of a text that this target decodes."""
+        """The context of a text that this target decodes in these sequences."""
         vocabulary, masks = (target.embedding, target.lm_head), (target.mask_tokens, target.mask_pairs)
-        return cls(sampler, *vocabulary, recall, identity, cursor, *masks, target.runtime, prompts, row_costs)
+        own, runtime = sequences.draft_caches, target.runtime
+        return cls(sampler, *vocabulary, recall, identity, cursor, *masks, runtime, len(sequences), row_costs, own)
 
 
 class HeadPass(Protocol):

@@ -16,6 +16,9 @@ from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
 
+FEW_TOKENS = 1024
+"""So many of a vocabulary are sooner looked up in the LM head than all of its logits are computed."""
+
 
 class Array(Protocol):
     """What targets, methods and heads hand to each other: numpy arrays on our own kernels, tensors on torch's operators.
@@ -88,6 +91,12 @@ class Scores:
             return self.after(nodes)
         return self.some(nodes, tokens) if self.some else self.after(nodes)[:, tokens.ids]
 
+    def masked(self, node: int, mask: npt.NDArray[np.bool_]) -> Floats:
+        """Logits [vocab] after a node, -inf where `mask` [vocab] forbids a token. Those of a few tokens are computed alone."""
+        ids, row = np.flatnonzero(mask), np.full(len(mask), -np.inf, np.float32)
+        row[ids] = self.among([node], TokenSet(ids))[0] if len(ids) <= FEW_TOKENS else self.after([node])[0][ids]
+        return row
+
     def log_probs(self, tokens: Mapping[int, int]) -> tuple[float, ...]:
         """Natural log-probability of a token after each of some nodes: node -> token."""
         known = {node: self._known(node, token) for node, token in tokens.items()}
@@ -110,6 +119,23 @@ def _log_prob(logits: Floats, token: int) -> float:
     return float(above[token]) - math.log(np.exp(above).sum())
 
 
+class DraftCache(Protocol):
+    """What a draft head has computed from the first `count` tokens of a sequence, and from nothing else."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def first(self, count: int) -> Self:
+        """What of it belongs to the first `count` tokens, for another sequence that begins with them."""
+        ...
+
+
+DraftCaches = dict[object, DraftCache]
+"""By head."""
+
 Opened = TypeVar("Opened", bound="TargetSequence")
 
 
@@ -124,6 +150,11 @@ class TargetSequence(Protocol):
     @property
     def hidden(self) -> Array | None:
         """Tapped hidden states of the cached tokens [cached, taps, hidden]; None when nothing is tapped."""
+        ...
+
+    @property
+    def draft_caches(self) -> DraftCaches:
+        """What heads have computed from cached tokens; they add to it. Our own targets hand it on with a cached prefix."""
         ...
 
 

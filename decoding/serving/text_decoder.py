@@ -175,12 +175,12 @@ class TextDecoder:
         )
 
     def _prefill(self, request: Request) -> None:
-        """Put the shared prompt into the prefix cache, so that each sample finds it there."""
+        """Put the shared prompt into the prefix cache, so that each sample finds it there, with the states that it needs."""
         prompt, *others = (each[:-1] for each in request.prompts)
-        shared = replace(
-            request, prompt=prompt, other_prompts=tuple(others), max_new_tokens=1, method=load_method("plain")
-        )
-        if all(shared.prompts) and not request.method.taps:
+        method = load_method("plain")
+        method.taps = request.method.taps
+        shared = replace(request, prompt=prompt, other_prompts=tuple(others), max_new_tokens=1, method=method)
+        if all(shared.prompts):
             for _ in self.batcher.decode([shared]):
                 pass
 

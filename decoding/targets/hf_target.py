@@ -5,7 +5,7 @@ what it must compute, and serves architectures that the fast one does not know.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.sampling.tensor_scores import dtype_name, tensor_scores
-from decoding.engine.target import Scores, Work
+from decoding.engine.target import DraftCaches, Scores, Work
 
 _PREFIXES = 4
 
@@ -30,6 +30,7 @@ class HfSequence:
     cache: Any
     hidden: Tensor | None = None
     staged: tuple[list[int], Draft, Tensor | None] | None = None
+    draft_caches: DraftCaches = field(default_factory=dict)
 
     @property
     def cached(self) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kernels.cpu.emit import get, get_byte, get_long, kernel, put, put_byte, put_int
+from kernels.cpu.emit import get, get_byte, get_int, get_long, kernel, put, put_byte, put_int
 from kernels.cpu.int8_products import products, products_reference
 from kernels.cpu.job import BLOCK, GROUP_ROWS, LINE
 from kernels.cpu.quantize import hadamard, hadamard_reference, quantize, quantize_reference, rescale
@@ -16,6 +16,7 @@ from kernels.cpu.row_phases import copy, norm, norm_reference
 
 _EIGHTH, _ONE = np.float32(0.125), np.float32(1.0)
 _STEP, _LANES = 4, 16  # inputs and outputs of 64 packed bytes
+_SIGNS = np.int32(-0x7F7F7F80)  # the highest bit of each of four bytes
 
 
 class Matrix(NamedTuple):
@@ -121,17 +122,19 @@ def pack_rows(matrix, columns, ids, count, packed, scales, offsets, scratch):  #
     """
     for place in range(count):
         token = get_long(ids, place)
-        group, lane = packed + place // _LANES * _LANES * columns, place % _LANES
-        total = np.int64(0)
+        lane = packed + place // _LANES * _LANES * columns + _STEP * (place % _LANES)
         if token >= 0:
             put(scales, place, quantize(matrix + 4 * token * columns, columns, scratch))
         else:
             put(scales, place, _ONE)
+            for i in range(columns):
+                put_byte(scratch, i, np.uint8(128))
+        total = np.int32(0)
         for i in range(columns):
-            value = np.int64(get_byte(scratch, i)) - 128 if token >= 0 else np.int64(0)
-            total += value
-            put_byte(group, i // _STEP * _LANES * _STEP + lane * _STEP + i % _STEP, np.uint8(value & 255))
-        put_int(offsets, place, np.int32(128 * total))
+            total += np.int32(get_byte(scratch, i))
+        put_int(offsets, place, np.int32(128 * (total - 128 * columns)))
+        for step in range(columns // _STEP):  # four bytes at a time, each minus 128
+            put_int(lane, _LANES * step, np.int32(get_int(scratch, step) ^ _SIGNS))
 
 
 Floats = npt.NDArray[np.float32]

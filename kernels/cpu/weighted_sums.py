@@ -120,3 +120,14 @@ def weighted_sums(  # type: ignore[no-untyped-def]
 def rows_times(x, rows, matrix, count, columns, out):  # type: ignore[no-untyped-def]
     """out[rows, columns] = x[rows, count] times matrix[count, columns], in one piece each; columns: a multiple of 64."""
     weighted_sums(x, 4 * count, rows, matrix, 4 * columns, count, out, 4 * columns, columns, False, matrix)
+
+
+@kernel
+def parts_times(x, stride, rows, matrices, parts, count, columns, out):  # type: ignore[no-untyped-def]
+    """out[rows, parts, columns] = each part [count] of the rows x times its own of the matrices [parts, count, columns].
+
+    stride: of x, in bytes; columns: a multiple of 64.
+    """
+    for part in range(parts):
+        one, matrix, to = x + 4 * part * count, matrices + 4 * part * count * columns, out + 4 * part * columns
+        weighted_sums(one, stride, rows, matrix, 4 * columns, count, to, 4 * parts * columns, columns, False, matrix)

@@ -1,5 +1,6 @@
 """What the rows of a forward cost, in plain steps: a small table, measured once for a machine and a model, or a default."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,8 +39,8 @@ class RowCosts:
 
     def at(self, rows: int) -> float:
         """Plain steps in the time of a forward of so many rows, 1 or more."""
-        spans = list(zip(pairwise(self.rows), pairwise(self.steps), strict=True))
-        (left, right), (low, high) = next((span for span in spans if rows <= span[0][1]), spans[-1])
+        end = min(max(bisect_left(self.rows, rows), 1), len(self.rows) - 1)
+        (left, right), (low, high) = self.rows[end - 1 : end + 1], self.steps[end - 1 : end + 1]
         return low + (high - low) * (rows - left) / (right - left)
 
     def prices(self, most: int) -> list[float]:

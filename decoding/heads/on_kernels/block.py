@@ -1,6 +1,7 @@
 """Block heads on our kernels: the context's keys and values, one pass per round, and Domino's corrections along paths."""
 
 from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,21 +23,26 @@ class KernelBlock:
     def __init__(self, weights: HeadWeights, context: Context, frequent: Sequence[int], prompt: Sequence[int]) -> None:
         self.head = self._weights = weights
         self._space, sizes = Workspace(), weights.sizes
-        self._embedding, self.count = np.asarray(context.embedding), 0
+        self._embedding = np.asarray(context.embedding)
         self._vocabulary = KernelVocabulary.for_prompt(context, frequent, prompt, self._space)
         norms = [f"layers.{index}.input_norm" for index in range(sizes["layers"])]
-        self._layers = HeadLayers(weights, self._space, norms)
+        self._layers = HeadLayers(weights, self._space, norms, context.draft_caches)
         token, self._mask = sizes["mask_token"], weights.arrays.get("mask")
         if token is not None:
             self._mask = padded_rows(self._embedding[token])
         self._unread: Floats | None = None  # the newest states [new, taps, width], which the next pass takes in
+        self._times = compiled("weighted_sums:parts_times")
         self._carried = np.zeros(weights.width, np.float32)  # what the last token's features add to every position
         self._last = np.zeros(weights.width, np.float32)  # its last tapped state
 
+    @property
+    def count(self) -> int:
+        return self._layers.kept.count + (0 if self._unread is None else len(self._unread))
+
     def append(self, hidden: Array) -> None:
-        if new := len(hidden):
+        if len(hidden):
             parts = [*([] if self._unread is None else [self._unread]), padded_rows(hidden)]
-            self._unread, self.count = np.concatenate(parts), self.count + new
+            self._unread = np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def states(self, known: Sequence[int], masks: int) -> Floats:
         return self.together([(self, known, masks)])[0]
@@ -69,13 +75,14 @@ class KernelBlock:
             carried = self._space.linear(matrix("carry", "hidden_norm"), newest) if carries else np.zeros_like(newest)
             for text, (states, _), adds in zip(new, parts, carried, strict=True):
                 text._last, text._carried = states[-1, -1].copy(), adds
+                text._layers.kept.count += len(states)
 
     def _next(self) -> tuple[Floats, Fed]:
         """The next states that are taken in, and where they go."""
         assert self._unread is not None
         some, rest = self._unread[:ROWS], self._unread[ROWS:]
         self._unread = rest if len(rest) else None
-        return some, Fed(self._layers, len(some), self.count - len(rest) - len(some), Seen.chain(len(some)))
+        return some, Fed(self._layers, len(some), self._layers.kept.count, Seen.chain(len(some)))
 
     def _block(self, known: Sequence[int], masks: int) -> Floats:
         """The rows [known + masks, width] before the layers."""
@@ -94,12 +101,41 @@ class KernelBlock:
         arrays, places = self._weights.arrays, self._weights.sizes["skip_places"]
         lasts, up = np.stack([text._last for text in texts]), arrays["skip_up"]
         inner = silu(self._space.linear(self._weights.matrix("skip_down"), lasts))
-        inner = inner[:, : places * up.shape[2]].reshape(len(texts), places, -1)
+        corrections, (_, rank, width) = np.empty((len(texts), *up.shape[::2]), np.float32), up.shape
         # Not by numpy's BLAS, whose threads keep a processor busy for 100 ms after each product.
-        corrections = np.einsum("pwr,tpr->tpw", up, inner)
+        self._times(
+            address(inner), inner.strides[0], len(texts), address(up), places, rank, width, address(corrections)
+        )
         for rows, last, correction, first in zip(states, lasts, corrections, firsts, strict=True):
-            wanted, hidden = np.minimum(np.arange(first, first + len(rows)), places - 1), self._weights.hidden
-            rows[:, :hidden] += arrays["skip_gain"][wanted] * last[:hidden] + correction[wanted]
+            wanted = np.minimum(np.arange(first, first + len(rows)), places - 1)
+            rows += (arrays["skip_gain"] * last + correction)[wanted]
+
+
+class _FactorRows:
+    """Domino's right factor for the rows of an LM head, each computed when a text's vocabulary has it first."""
+
+    def __init__(self, weights: HeadWeights, lm_head: Array) -> None:
+        self._matrix, self.lm_head = weights.matrix("to_factor"), lm_head
+        self._rows = np.empty((len(lm_head), self._matrix.record.outputs), np.float32)
+        self._known = np.zeros(len(lm_head), np.bool_)
+
+    def of(self, ids: Longs, space: Workspace) -> Floats:
+        """[vocab, rank], where the rows of `ids` are computed."""
+        if len(new := ids[~self._known[ids]]):
+            self._rows[new] = space.linear(self._matrix, padded_rows(np.asarray(self.lm_head)[new]))
+            self._known[new] = True
+        return self._rows
+
+
+_FACTORS: WeakKeyDictionary[HeadWeights, _FactorRows] = WeakKeyDictionary()
+
+
+def _factor_rows(weights: HeadWeights, lm_head: Array) -> _FactorRows:
+    """Those of the LM head that was used last."""
+    known = _FACTORS.get(weights)
+    if known is None or known.lm_head is not lm_head:
+        known = _FACTORS[weights] = _FactorRows(weights, lm_head)
+    return known
 
 
 class KernelPaths(KernelBlock):
@@ -109,8 +145,7 @@ class KernelPaths(KernelBlock):
         super().__init__(weights, context, frequent, prompt)
         factors, ids = weights.arrays.get("right_factor"), self._vocabulary.ids
         if factors is None:
-            rows = padded_rows(np.asarray(context.lm_head)[ids])
-            factors, ids = self._space.linear(weights.matrix("to_factor"), rows), np.arange(len(ids))
+            factors = _factor_rows(weights, context.lm_head).of(ids, self._space)
         self._factors = PackedRows(factors, ids)
         record = Corrector(
             inputs=weights.matrix("gru_inputs").record,

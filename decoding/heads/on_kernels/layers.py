@@ -1,13 +1,15 @@
 """The decoder layers of a head over one sequence: keys and values in pages, to which rows are added and overwritten."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
 from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.target import DraftCaches
 from decoding.heads.on_kernels.weights import HeadWeights, Workspace
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
@@ -40,14 +42,52 @@ class Seen:
         return cls(np.tile(np.arange(count, dtype=np.int32), (count, 1)), np.full(count, count, np.int32))
 
 
-class HeadLayers:
-    """A sequence's keys and values. norms: in front of each layer's queries, keys and values; None: there is none."""
+@dataclass(slots=True, eq=False)
+class KeptRows:
+    """A head's keys and values of a text's first tokens: a `decoding.engine.target.DraftCache`.
 
-    def __init__(self, weights: HeadWeights, space: Workspace, norms: Sequence[str | None]) -> None:
+    count: rows that are final. is_taken: whether a text adds to them already.
+    """
+
+    pages: Pages
+    count: int = 0
+    is_taken: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return self.pages.size_bytes
+
+    def first(self, count: int) -> "KeptRows":
+        count = min(count, self.count)
+        return KeptRows(self.pages.prefix(count), count)
+
+
+def taken_rows(caches: DraftCaches, head: object, new_pages: Callable[[], Pages]) -> KeptRows:
+    """The rows of a head among those of a text's sequence, for the text to add to: new ones where there are none, or where
+    another drafter of the text has them.
+    """
+    kept = caches.get(head)
+    if not isinstance(kept, KeptRows) or kept.is_taken:
+        kept = KeptRows(new_pages())
+    caches[head], kept.is_taken = kept, True
+    return kept
+
+
+class HeadLayers:
+    """A sequence's keys and values. norms: in front of each layer's queries, keys and values; None: there is none.
+
+    caches: of the sequence, among which the layers' rows are kept, and from which they begin where they are known.
+    """
+
+    def __init__(
+        self, weights: HeadWeights, space: Workspace, norms: Sequence[str | None], caches: DraftCaches | None = None
+    ) -> None:
         self._space, self._weights = space, weights
         self._layers = [weights.layer(index, norm) for index, norm in enumerate(norms)]
         first = self._layers[0].record
-        self.pages = Pages(len(norms) * first.kv_heads, first.dim)
+        new_pages = partial(Pages, len(norms) * first.kv_heads, first.dim)
+        self.kept = taken_rows({} if caches is None else caches, weights, new_pages)
+        self.pages = self.kept.pages
         self._run, self._context = compiled("head_layer:layer_rows"), compiled("head_layer:context_rows")
 
     def context(self, inputs: Floats, fed: Sequence["Fed"], norm: str) -> None:

@@ -124,8 +124,8 @@ def _block(packer: _Packer, head: BlockHead) -> None:
     if head.skip is not None:
         places, rank = head.size("skip_places"), head.size("skip_rank")
         packer.matrix("skip_down", head.skip.down, turns=True)
-        up = head.skip.up.float().view(places, -1, rank)
-        packer.arrays["skip_up"] = torch.stack([padded_to(each, packer.hidden) for each in up]).numpy()
+        up = head.skip.up.float().view(places, -1, rank)  # stored as [places, rank, width]
+        packer.vector("skip_up", up.transpose(1, 2))
         packer.arrays["skip_gain"] = head.skip.gain.float().numpy()
 
 

@@ -14,6 +14,7 @@ from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.target import Array
 from decoding.heads.draft_tokens import draft_ids
 from decoding.heads.modules.small_lm import SmallLm
+from decoding.heads.on_kernels.layers import taken_rows
 from decoding.heads.on_kernels.vocabulary import KernelVocabulary, PackedRows
 from decoding.heads.on_kernels.weights import Workspace, padded_rows
 from decoding.targets.int8.buffers import Keys, Longs, Part
@@ -37,9 +38,12 @@ class KernelReader:
         else:
             self._model, rows = _other_model(source)
             self._vocabulary = KernelVocabulary(context, draft_ids(context, (), prompt), space, rows)
-        self._pages = self._model.new_pages()
-        self.kept = 0  # tokens of the text that were read
-        self._rows = 0
+        self._kept = taken_rows(context.draft_caches, source, self._model.new_pages)
+        self._pages, self._rows = self._kept.pages, self._kept.count
+
+    @property
+    def kept(self) -> int:
+        return self._kept.count
 
     @property
     def vocab_size(self) -> int:
@@ -49,11 +53,12 @@ class KernelReader:
         """The normed state [1, width] after `tokens`; keep: whether they are text."""
         start, layers = self.kept if keep else self._rows, self._model.config.layers
         self._rows = start + len(tokens)
-        self.kept = self._rows if keep else self.kept
         self._pages.reserve(self._rows)
         for first in range(0, len(tokens), _ROWS):
             part = Part(self._pages, start + first, tokens[first : first + _ROWS], None, ())
             *_, hidden = self._model.forward([part], _NOTHING, (layers,))
+        if keep:
+            self._kept.count = self._rows
         assert hidden is not None
         return padded_rows(hidden[0, -1:])
 

@@ -27,7 +27,7 @@ class Placed(Generic[Record]):
         self.at = address(self._table)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class HeadWeights:
     """The arrays of a head with the sizes of its kind. Matrices are called as in `packing`; the rest is fp32."""
 

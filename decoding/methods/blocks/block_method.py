@@ -46,7 +46,7 @@ class BlockMethod(Method):
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._drafter, self._cursor, self._pass = self.runtime(context, prompt), context.cursor, None
         if hidden is not None:
-            self._drafter.append(hidden)
+            self._drafter.append(hidden[self._drafter.count :])
 
     def runtime(self, context: Context, prompt: Sequence[int]) -> BlockRuntime:
         """What computes the head for one text."""

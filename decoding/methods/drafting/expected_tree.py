@@ -70,6 +70,10 @@ class ExpectedTree:
         tokens, parents, *others = ([values[node] for node in order] for values in self._columns())
         return ExpectedTree(tokens, [place[parent] for parent in parents], *others)
 
+    def first(self, count: int) -> "ExpectedTree":
+        """The first nodes: the best ones of a sorted tree."""
+        return ExpectedTree(*(values[:count] for values in self._columns()))
+
     def _columns(self) -> Sequence[list[Any]]:
         return self.tokens, self.parents, self.chances, self.worths, self.gains
 

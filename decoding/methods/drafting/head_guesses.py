@@ -104,7 +104,9 @@ class HeadGuesses:
 
     def _ready(self) -> PathRuntime:
         """The runtime, with all states of the text."""
-        self._drafter = self._drafter or path_runtime(self.head, self._context, self._prompt)
+        if self._drafter is None:
+            self._drafter = path_runtime(self.head, self._context, self._prompt)
+            self._unread[:1] = [states[self._drafter.count :] for states in self._unread[:1]]
         for hidden in self._unread:
             self._drafter.append(hidden)
         self._unread = []

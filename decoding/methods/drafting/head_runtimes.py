@@ -25,7 +25,9 @@ States = Any
 
 
 class BlockRuntime(Protocol):
-    """A block head over one text. head: the same object for all texts; count: tokens whose hidden states it has."""
+    """A block head over one text. head: the same object for all texts; count: tokens whose hidden states it has, or what it
+    computes of them: at first those that another text with the same beginning has left in `Context.draft_caches`.
+    """
 
     @property
     def head(self) -> object: ...
@@ -146,7 +148,8 @@ class Reader(Protocol):
     kept: tokens of the text that were read.
     """
 
-    kept: int
+    @property
+    def kept(self) -> int: ...
 
     @property
     def vocab_size(self) -> int: ...

@@ -44,11 +44,14 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Nodes and, after each of them and the root (which comes last), a number of masks. bar: what each row commits at least."""
+    """Nodes and, after each of them and the root (which comes last), a number of masks. bar: what each row commits at least.
+    gain: what all of them are expected to commit.
+    """
 
     tree: ExpectedTree
     masks: Sequence[int]
     bar: float
+    gain: float
 
     @property
     def rows(self) -> int:
@@ -62,28 +65,30 @@ class Plan:
 def planned(tree: ExpectedTree, mask_worths: Sequence[float], prices: Prices, bars: Sequence[float], most: int) -> Plan:
     """The plan of at most `most` rows that is expected to commit most beyond what its time would bring without it.
 
-    mask_worths: tokens that the masks after a node are worth, by depth, if the text leaves the tree there. A bar cuts off what
-    commits less; the best of `bars`, descending, is taken, because where rows come in tiles a lower one may cost no more.
-    Where all of them leave too many rows, the bar is raised.
+    tree: sorted, as from `expected_tree`. mask_worths: tokens that the masks after a node are worth, by depth, if the text
+    leaves the tree there. A bar cuts off what commits less; the best of `bars`, descending, is taken, because where rows come
+    in tiles a lower one may cost no more. Where all of them leave too many rows, the bar is raised.
     """
-
-    def surplus(plan: Plan) -> float:
-        ends = zip(plan.tree.ends(), plan.masks, strict=True)
-        masks = sum(end * sum(mask_worths[:count]) for end, count in ends)
-        return sum(plan.tree.gains) + masks - prices.rate * prices.steps(plan.rows)
-
     plans = [_cut(tree, mask_worths, bar) for bar in bars]
     while plans[0].rows > most:
         plans.insert(0, _cut(tree, mask_worths, STEP * plans[0].bar))
-    return max((plan for plan in plans if plan.rows <= most), key=surplus)
+    fitting = (plan for plan in plans if plan.rows <= most)
+    return max(fitting, key=lambda plan: plan.gain - prices.rate * prices.steps(plan.rows))
 
 
 def _cut(tree: ExpectedTree, mask_worths: Sequence[float], bar: float) -> Plan:
-    part = tree.best(sum(worth >= bar for worth in tree.worths))
-    return Plan(part, [_masks_after(end, mask_worths, bar) for end in part.ends()], bar)
+    part = tree.first(sum(worth >= bar for worth in tree.worths))
+    ends = part.ends()
+    masks = [_masks_after(end, mask_worths, bar) for end in ends]
+    gain = sum(part.gains) + sum(
+        end * sum(mask_worths[:count]) for end, count in zip(ends, masks, strict=True) if count
+    )
+    return Plan(part, masks, bar, gain)
 
 
 def _masks_after(end: float, mask_worths: Sequence[float], bar: float) -> int:
     """How many masks a node deserves at which the text leaves the tree with this probability."""
-    dear = (depth for depth, worth in enumerate(mask_worths) if end * worth < bar)
-    return next(dear, len(mask_worths))
+    for depth, worth in enumerate(mask_worths):
+        if end * worth < bar:
+            return depth
+    return len(mask_worths)

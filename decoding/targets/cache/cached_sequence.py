@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Array
+from decoding.engine.target import Array, DraftCaches
 from decoding.targets.cache.kv_cache import TokenTable
 
 _EMPTY = Draft()
@@ -37,6 +37,7 @@ class CachedSequence(Generic[Cache]):
     states: TokenTable[Any]  # hidden states, a plane per tap
     tokens: list[int] = field(default_factory=list)
     staged: tuple[list[int], Draft] | None = None
+    draft_caches: DraftCaches = field(default_factory=dict)
 
     @property
     def cached(self) -> int:

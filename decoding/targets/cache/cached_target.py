@@ -175,7 +175,8 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         if sequence not in self._live:
             return
         self._live.remove(sequence)
-        if sequence.cached and not self._prefixes.covers(sequence.tokens, sequence.taps):
+        caches = {head: each.first(sequence.cached) for head, each in sequence.draft_caches.items()}
+        if sequence.cached and not self._prefixes.covers(sequence.tokens, sequence.taps, caches):
             kept, size_bytes = self._kept(sequence.cache, sequence.cached)
             states = sequence.states.data  # nobody writes to it any more
             entry = Entry(
@@ -183,6 +184,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
                 sequence.taps,
                 (kept, states[:, : sequence.cached]),
                 size_bytes + states.nbytes,
+                caches,
             )
             self._prefixes.add(entry)
         self._released(sequence.cache)
@@ -204,6 +206,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
             states.copy_from(same[:, :count])
             cache = self._new_cache(kept, count)
             sequence = CachedSequence(sampler, taps, cache, states, list(source.tokens[:count]))
+            sequence.draft_caches |= {head: each.first(count) for head, each in source.draft_caches.items()}
         self._live.add(sequence)
         return sequence
 

@@ -4,8 +4,10 @@ A policy only: what an entry holds (keys, values, hidden states) is the target's
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
+
+from decoding.engine.target import DraftCaches
 
 Kept = TypeVar("Kept")
 
@@ -25,12 +27,17 @@ P = TypeVar("P", bound=Prefix)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry(Generic[Kept]):
-    """Tokens whose keys and values, and hidden states at `taps`, are in `kept`."""
+    """Tokens whose keys and values, and hidden states at `taps`, are in `kept`, and what heads have computed from those."""
 
     tokens: tuple[int, ...]
     taps: tuple[int, ...]
     kept: Kept
-    size_bytes: int
+    kept_bytes: int
+    draft_caches: DraftCaches = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.kept_bytes + sum(cache.size_bytes for cache in self.draft_caches.values())
 
 
 class PrefixCache(Generic[Kept]):
@@ -54,12 +61,20 @@ class PrefixCache(Generic[Kept]):
             return
         self._entries = [old for old in self._entries if not _covers(entry, old.tokens, old.taps)]
         self._entries.append(entry)
+        self._fit()
+
+    def _fit(self) -> None:
         while self.size_bytes > self._limit_bytes:
             self._entries.pop(0)
 
-    def covers(self, tokens: Sequence[int], taps: tuple[int, ...]) -> bool:
-        """Whether an entry already holds all of `tokens` with `taps`: it counts as used then."""
-        return any(_covers(entry, tokens, taps) and self.used(entry) for entry in list(self._entries))
+    def covers(self, tokens: Sequence[int], taps: tuple[int, ...], draft_caches: DraftCaches) -> bool:
+        """Whether an entry already holds all of `tokens` with `taps`: it counts as used then, and gets the draft caches."""
+        covering = [entry for entry in self._entries if _covers(entry, tokens, taps)]
+        for entry in covering:
+            _add_longer(entry.draft_caches, draft_caches)
+            self.used(entry)
+        self._fit()
+        return bool(covering)
 
     def used(self, entry: Entry[Kept]) -> bool:
         """Note that `entry` was of use. True if it is here."""
@@ -96,6 +111,13 @@ def common_length(a: Sequence[int], b: Sequence[int]) -> int:
         else:
             high = middle
     return low
+
+
+def _add_longer(known: DraftCaches, more: DraftCaches) -> None:
+    """Add those that are computed from more tokens than what is known."""
+    for head, cache in more.items():
+        if head not in known or known[head].count < cache.count:
+            known[head] = cache
 
 
 def _covers(entry: Entry[Kept], tokens: Sequence[int], taps: tuple[int, ...]) -> bool:

@@ -1,6 +1,7 @@
 """What a forward reads and writes beside the weights: tables of its rows, and buffers whose addresses make up a `Job`."""
 
 from collections.abc import Sequence
+from ctypes import addressof, c_char
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,4 +188,8 @@ class Angles:
 
 def address(array: npt.NDArray[Any]) -> int:
     """Address of an array's numbers, which must outlive its use."""
-    return int(array.__array_interface__["data"][0])
+    buffer: Any = array
+    try:  # ctypes takes a quarter of the time of numpy's own ways, and a round asks a hundred times
+        return addressof(c_char.from_buffer(buffer))
+    except (TypeError, ValueError):  # read-only, empty, or not in one piece
+        return int(array.__array_interface__["data"][0])

@@ -3,8 +3,8 @@
 For each checkpoint, the agent answers each question with plain decoding, and its SQL is scored. Then every text that it asked
 for is decoded with every method, including plain. The methods take turns, so that drifts of the machine's speed affect all
 equally. They have the same prompt, grammar and recall, and find the prompt in the prefix cache, so that times do not include
-prefill (the agent's own prefill time is recorded separately). A method must produce plain decoding's text, so the accuracy is
-the checkpoint's; whether it does is recorded.
+prefill, neither the target's nor a head's (the agent's own prefill time is recorded separately). A method must produce plain
+decoding's text, so the accuracy is the checkpoint's; whether it does is recorded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +30,10 @@ from eval.scoring.rules import Rules
 from eval.speed.agent_calls import Call, CallRecorder, agent_calls, plain_model
 from eval.speed.replay.near_ties import parting_gap
 from eval.speed.trajectory.jacobi_counts import count
+
+# Decoded before a method's clock runs. A head needs hidden states of the prompt, which methods before it did not leave in the
+# cache, and reads them when it drafts first: in a text's second round, which leaves room for a draft.
+_WARM_TOKENS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +198,7 @@ def replay(decoder: CallRecorder, call: Call, methods: Sequence[MethodSpec]) -> 
 def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
     recall = call.settings.recall.copy()
     settings = replace(call.settings, decoder=method.decoder, options=method.options, recall=recall)
-    # Methods with a head need hidden states of the prompt, which those before them did not leave in the cache.
-    decoder.generate(call.prompt, replace(settings, max_new_tokens=1, recall=recall.copy()))
+    decoder.generate(call.prompt, replace(settings, max_new_tokens=_WARM_TOKENS, recall=recall.copy()))
     start = perf_counter()
     again = decoder.generate(call.prompt, settings)
     wall_ms = 1e3 * (perf_counter() - start)

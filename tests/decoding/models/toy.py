@@ -10,7 +10,7 @@ from torch import Tensor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.sampling.tensor_scores import tensor_scores
-from decoding.engine.target import Scores
+from decoding.engine.target import DraftCaches, Scores
 
 VOCAB = 12
 
@@ -35,6 +35,7 @@ class ToySequence:
     staged: tuple[list[int], Draft] | None = None
     closed: bool = False
     reused: int = field(init=False)
+    draft_caches: DraftCaches = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.reused = len(self.tokens)

@@ -51,9 +51,12 @@ def test_a_stop_string_ends_the_text_before_it_and_is_never_shown(decoder: TextD
     assert len(last.rounds) < 60
 
 
-def test_samples_differ_by_seed_and_each_equals_its_own_decode(decoder: TextDecoder) -> None:
-    many = [settings(seed=seed) for seed in range(4)]
-    together = decoder.samples(PROMPT, many)
+@pytest.mark.parametrize("name", ["plain", "jetspec"])
+def test_samples_differ_by_seed_and_each_equals_its_own_decode(decoder: TextDecoder, name: str) -> None:
+    options = head_options(name, decoder.target)
+    many = [settings(decoder=name, options=options, seed=seed) for seed in range(4)]
+    fresh = TextDecoder(HfTarget(decoder.target.model), decoder.tokenizer, "fresh")  # type: ignore[attr-defined]
+    together = fresh.samples(PROMPT, many)
     assert [g.text for g in together] == [decoder.generate(PROMPT, each).text for each in many]
     assert len({g.text for g in together}) == 4
     assert all(g.rounds[0].pending == 1 for g in together), "the prompt was computed once for all"

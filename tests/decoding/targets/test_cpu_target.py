@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -70,6 +71,28 @@ def fed(
     sequence = target.open(tokens, Sampler(), **kw)
     (scores,) = target.score([Work(sequence, tokens[sequence.cached :], draft)])
     return sequence, scores
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_under_a_mask_are_those_of_the_whole_row(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, of few tokens, which alone are computed, and of many."""
+    target = fresh(family)
+    _, scores = fed(target, PROMPT, TREE)
+    whole, computed = scores.logits, list[int]()
+    original = CpuModel.logits
+    monkeypatch.setattr(
+        CpuModel, "logits", lambda *given: (computed.append(original(*given).shape[1]), original(*given))[1]
+    )
+    for few, seed in ((1, 0), (8, 1), (100, 2), (2000, 3)):
+        mask = np.zeros(target.vocab_size, np.bool_)
+        mask[random.Random(seed).choices(range(target.vocab_size), k=few)] = True
+        for node in (-1, 3, 6):
+            want = np.where(mask, whole[1 + node], np.float32(-np.inf))
+            np.testing.assert_array_equal(scores.masked(node, mask), want)
+            assert computed.pop() == mask.sum()
+    monkeypatch.setattr("decoding.engine.target.FEW_TOKENS", 5)
+    np.testing.assert_array_equal(scores.masked(6, mask), want)
+    assert computed.pop() == target.vocab_size, "all of them at once are sooner computed than many one by one"
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)

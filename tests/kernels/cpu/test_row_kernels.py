@@ -7,7 +7,7 @@ import pytest
 from kernels.cpu import quantize, row_phases, swiglu
 from kernels.cpu.emit import add_floats, kernel, largest
 from kernels.cpu.processor import variant
-from kernels.cpu.weighted_sums import rows_times, weighted_sums, weighted_sums_reference
+from kernels.cpu.weighted_sums import parts_times, rows_times, weighted_sums, weighted_sums_reference
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 Floats = npt.NDArray[np.float32]
@@ -113,3 +113,12 @@ def test_what_a_mask_token_gets_is_a_low_rank_layer_behind_a_norm() -> None:
     for row in x:
         swiglu.adapt(row.ctypes.data, 576, 570, 1e-5, 32, down.ctypes.data, up.ctypes.data, inner.ctypes.data)
     np.testing.assert_allclose(x, want, rtol=1e-4, atol=1e-5)
+
+
+def test_parts_of_rows_times_their_own_matrices() -> None:
+    x, matrices = random(3, 200), random(4, 40, 128)  # the last 40 of each row are nobody's
+    found = np.full((3, 4, 128), np.nan, np.float32)
+    parts_times(x.ctypes.data, 800, 3, matrices.ctypes.data, 4, 40, 128, found.ctypes.data)
+    for part in range(4):
+        want = weighted_sums_reference(x[:, 40 * part :][:, :40], matrices[part], np.zeros((3, 128), np.float32))
+        np.testing.assert_array_equal(found[:, part], want)

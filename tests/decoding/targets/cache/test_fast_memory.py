@@ -92,8 +92,8 @@ def test_an_entry_replaces_those_that_it_covers() -> None:
         cache.add(each)
     cache.add(entry(1, 2, 4))
     assert [e.tokens for e in cache.entries] == [(1, 2), (1, 5), (1, 2, 4)], "the one with a tap stays: it has more"
-    assert cache.covers([1, 2], (3,))
-    assert not cache.covers([1, 2, 4], (3,))
+    assert cache.covers([1, 2], (3,), {})
+    assert not cache.covers([1, 2, 4], (3,), {})
     cache.add(entry(1, 2, 4, 4, taps=(3, 4)))
     assert [e.tokens for e in cache.entries] == [(1, 5), (1, 2, 4, 4)]
 
