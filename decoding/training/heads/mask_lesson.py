@@ -136,7 +136,7 @@ def new_mask_adapter(how: MaskConfig, base: Base, like: Tensor, frequent: Sequen
     down = chance.uniform(-1.0, 1.0, shape).astype(np.float32) * config.hidden_size**-0.5
     embeddings = np.tile(like.float().numpy(), (how.depths, 1))
     ids = np.array(frequent[: how.pair_tokens], np.int64)
-    before = chance.standard_normal((len(ids), how.pair_rank), np.float32) * np.float32(how.pair_rank**-0.5)
+    before = chance.standard_normal((len(ids), how.pair_rank), np.float32) * np.float32(max(how.pair_rank, 1) ** -0.5)
     pairs = TokenPairs(ids, before, np.zeros_like(before)) if before.size else None
     return MaskAdapter(embeddings, down, np.zeros(shape, np.float32), pairs)
 

@@ -17,7 +17,7 @@ from decoding.targets.fast_target import FastTarget
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.data.packing import Pack
 from decoding.training.heads.features import packs_of
-from decoding.training.heads.mask_lesson import MaskConfig, MaskLesson, frequent_tokens
+from decoding.training.heads.mask_lesson import MaskConfig, MaskLesson, frequent_tokens, new_mask_adapter
 from decoding.training.heads.mask_model import MaskModel, mask_rows
 from decoding.training.heads.responses import Response
 from decoding.training.loop import train
@@ -116,6 +116,13 @@ def test_pairs_score_in_training_what_they_score_in_decoding(base: Base) -> None
     for row, token in enumerate(previous.tolist()):
         added = adapter.pairs.scores(token, np.arange(base.config.vocab_size))
         np.testing.assert_allclose(found[row], logits[row].numpy() + added, atol=1e-5)
+
+
+def test_rank_0_trains_no_pairs(base: Base) -> None:
+    like = torch.zeros(base.config.hidden_size)
+    for rank in (0, 4):
+        made = new_mask_adapter(MaskConfig(rank=8, pair_rank=rank), base, like, [7, 9], seed=1)
+        assert (made.pairs is None) == (rank == 0) and made.rank == 8
 
 
 def test_responses_of_another_target_are_refused(base: Base) -> None:
