@@ -173,9 +173,8 @@ class Toolbox:
     estimate_plain: PlainTime | None = None
     calibration: Calibration | None = None  # of the model's adapter
     verifier: Verifier | None = None  # of the model's adapter
-    watch: Callable[[Sequence[Any]], None] | None = (
-        None  # gets the readings of every answer, which are then always sampled
-    )
+    # Gets the readings of every answer, which are then always sampled.
+    watch: Callable[[Sequence[Any]], None] | None = None
     stop: StopSignal = field(default_factory=StopSignal)  # set by the asker, checked while the answer is made
     calls: dict[str, Call] = field(default_factory=dict)  # the newest call of each step
     result: Result | None = None  # of the accepted SQL; written by the execute node

@@ -15,10 +15,11 @@ STEPS: tuple[ModelStep, ModelStep] = ("plan", "generate")
 
 
 def query_summary(state: State, toolbox: Toolbox, tap: int) -> Vector:
-    """The summary of the plan and the SQL that the model wrote, behind the prompt of the plan. One forward."""
+    """The summary of the plan and the SQL that the model wrote, behind the prompt of the plan. One forward, and another one
+    where the prompt is cached without states."""
     model = cast("FastChatModel", toolbox.model)
-    untried = State(**{**state, "attempts": []})
-    prompt, after_plan = (model.prompt(messages_of(toolbox, step, slots(untried, toolbox))) for step in STEPS)
+    untried = slots(State(**{**state, "attempts": []}), toolbox)
+    prompt, after_plan = (model.prompt(messages_of(toolbox, step, untried)) for step in STEPS)
     sql = f" {state['candidate']}"
     states = text_states(model.decoder, prompt, after_plan + sql, (tap,))
     return summary(states[:, 0], len(model.decoder.tokenizer.encode(sql)))

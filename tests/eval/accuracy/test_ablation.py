@@ -9,7 +9,6 @@ import pytest
 
 from agent.assemble import ModelChoice, load_model
 from agent.graph.toolbox import AgentOptions
-from decoding.serving.text_decoder import TextDecoder
 from eval.accuracy import ablation
 from eval.accuracy.ablation import Questions, Row, ablate, markdown
 from eval.accuracy.ablation_rows import Stage, stages
@@ -89,16 +88,8 @@ def _measured(root: Path, model: str, out: Path) -> tuple[list[Row], list[dict[s
 
 
 def test_rows_share_replies_and_get_the_same_records(
-    invented: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invented: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[int]
 ) -> None:
-    texts: list[int] = []
-    decoded = TextDecoder._decoded
-
-    def counting(self: TextDecoder, prompt: str, settings: Any, cancelled: Any) -> Any:
-        texts.append(len(settings))
-        return decoded(self, prompt, settings, cancelled)
-
-    monkeypatch.setattr(TextDecoder, "_decoded", counting)
     model = str(ending_checkpoint(tmp_path / "tiny", 8, seed=3, max_position_embeddings=4096))
     rows, shared = _measured(invented, model, tmp_path / "shared")
     fewer = sum(texts)

@@ -24,20 +24,6 @@ def inner(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
     return load_text_decoder(str(path), dtype="fp32")
 
 
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many texts each call decoded."""
-    counts: list[int] = []
-    decoded = TextDecoder._decoded
-
-    def counting(self: TextDecoder, prompt: str, settings: Any, cancelled: Any) -> Any:
-        counts.append(len(settings))
-        return decoded(self, prompt, settings, cancelled)
-
-    monkeypatch.setattr(TextDecoder, "_decoded", counting)
-    return counts
-
-
 def _draws(seeds: range) -> list[Settings]:
     return [replace(DRAWN, seed=seed) for seed in seeds]
 
