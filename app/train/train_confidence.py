@@ -8,7 +8,7 @@ sqlagent train verifier --pools POOLS --held-out MEASURED --adapter FOLDER
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -57,7 +57,8 @@ def verifier(
     pools: Annotated[list[Path] | None, Pools] = None,
     held_out: Annotated[
         Path | None,
-        typer.Option("--held-out", help="Pools to measure on.", exists=True, file_okay=False),
+        typer.Option("--held-out", help="Pools to measure on, and to fit how sure the chosen answers are.",
+                     exists=True, file_okay=False),
     ] = None,
     adapter: Annotated[
         Path | None,
@@ -79,7 +80,7 @@ def verifier(
     with exit_codes.plain_errors():
         from decoding.checkpoints.model_config import read_json
         from eval.confidence.candidates import Pool
-        from eval.confidence.fit_verifier import figures, fit
+        from eval.confidence.fit_verifier import calibrated, figures, fit
         from eval.datasets.official import DatasetError
         from eval.predict.record import read_records
 
@@ -96,8 +97,12 @@ def verifier(
             raise DatasetError(f"--held-out has databases of --pools ({', '.join(sorted(shared))}): choose others")
         about = {"questions": [each["questions"] for each in settings[: len(pools)]], "adapter": settings[0]["adapter"]}
         made = fit(read, settings[0]["tap"], look_below, margin, about)
+        found: dict[str, Any] = {}
+        if measured:
+            made, trusted = calibrated(made, measured)
+            found = figures(measured, made) | {"confidence": trusted}
         output.report(f"wrote {made.write(adapter)}")
-        output.print_json(figures(measured, made) if measured else {})
+        output.print_json(found)
 
 
 @app.command("collect")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,17 @@ Vector = npt.NDArray[np.float64]
 PENALTY = 16.0  # of the squared weights; with a quarter of it the AUROC is less than 0.01 lower
 MOST_RIGHT = 0.3  # of the answers that are headed "Probably wrong"
 STEPS = 50
+
+
+class Marked(Protocol):
+    """An answer whose features are known, and whether it was right."""
+
+    @property
+    def db_id(self) -> str: ...
+    @property
+    def features(self) -> Mapping[str, float]: ...
+    @property
+    def correct(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +50,7 @@ def fit(records: Sequence[Record], about: Mapping[str, Any]) -> Fitted:
     return Fitted(logistic(known, below, about), figures)
 
 
-def held_out(records: Sequence[Record], databases: Sequence[str]) -> Judged:
+def held_out(records: Sequence[Marked], databases: Sequence[str]) -> Judged:
     """The confidence of each answer by a fit without the records of its database, and whether it was right."""
     judged: list[tuple[float, bool]] = []
     for database in databases:
@@ -57,7 +68,7 @@ def threshold(judged: Judged) -> float:
     return min(0.5, round(ordered[allowed[-1]][0], 4)) if allowed else 0.0
 
 
-def logistic(records: Sequence[Record], below: float = 0.0, about: Mapping[str, Any] | None = None) -> Calibration:
+def logistic(records: Sequence[Marked], below: float = 0.0, about: Mapping[str, Any] | None = None) -> Calibration:
     """Logistic regression with a penalty on the squared weights, by Newton's method; every feature is standardised first."""
     names = sorted({name for record in records for name in record.features})
     values = np.array([[record.features.get(name, np.nan) for name in names] for record in records])

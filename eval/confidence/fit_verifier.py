@@ -1,7 +1,7 @@
 """Fits the verifier of readings on pools of candidates, and says what choosing by it is worth on others."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from agent.graph.doubt.doubt_node import SURER
 from agent.graph.doubt.verifier import Vector, Verifier
 from eval.accuracy.summary import paired_difference
 from eval.confidence.candidates import Candidate, Pool
-from eval.confidence.fit_confidence import newton
-from eval.confidence.trust import auroc
+from eval.confidence.fit_confidence import held_out, logistic, newton, threshold
+from eval.confidence.trust import auroc, trust
 from eval.datasets.official import DatasetError
 
 Matrix = npt.NDArray[np.float64]
@@ -41,7 +41,41 @@ def fit(pools: Sequence[Pool], tap: int, look_below: float, margin: float, about
     scales[scales == 0] = 1.0
     bias, *weights = newton((rows - means) / scales, right, PENALTY)
     scaled = np.array(weights) / scales
-    return Verifier(tap, scaled.astype(np.float32), float(bias - scaled @ means), look_below, margin, about)
+    return Verifier(tap, scaled.astype(np.float32), float(bias - scaled @ means), look_below, margin, about=about)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An answer that was chosen after a second look, with its worth as its only feature."""
+
+    db_id: str
+    features: Mapping[str, float]
+    correct: bool
+
+
+def calibrated(verifier: Verifier, pools: Sequence[Pool]) -> tuple[Verifier, Mapping[str, Any]]:
+    """The verifier with the calibration of the answers that it chooses from pools which it was not fitted on (Platt 1999); and
+    how far the confidences of all answers can be trusted then, those of chosen ones cross-validated by database.
+
+    Raises DatasetError if the pools have too few answers that are looked at again.
+    """
+    known = [pool for pool in pools if pool.candidates]
+    sure = [pool.candidates[0] for pool in known if not _is_doubtful(pool.candidates[0], verifier.look_below)]
+    looked = [pool for pool in known if _is_doubtful(pool.candidates[0], verifier.look_below)]
+    chosen = [_chosen(pool, verifier) for pool in looked]
+    databases = sorted({each.db_id for each in chosen})
+    if len(databases) < 2 or len({each.correct for each in chosen}) < 2:
+        raise DatasetError("a calibration needs right and wrong answers that are doubtful, on two databases at least")
+    doubtful = held_out(chosen, databases)
+    below = threshold(doubtful)
+    judged = [*doubtful, *((_confidence(each), each.right) for each in sure)]
+    figures = trust(judged, [place < len(doubtful) and known < below for place, (known, _) in enumerate(judged)]) or {}
+    return replace(verifier, calibration=logistic(chosen, below)), figures
+
+
+def _chosen(pool: Pool, verifier: Verifier) -> Chosen:
+    best = _by_verifier(pool.candidates, verifier, verifier.look_below)
+    return Chosen(pool.db_id, {"worth": _worth(best, verifier)}, best.right)
 
 
 def figures(pools: Sequence[Pool], verifier: Verifier) -> dict[str, Any]:

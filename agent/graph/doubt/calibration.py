@@ -66,6 +66,11 @@ def forget_calibration(folder: Path) -> bool:
 _CALIBRATION = TypeAdapter(Calibration)
 
 
+def calibration_of(values: Mapping[str, Any]) -> Calibration:
+    """The calibration in JSON values. Raises ValidationError, a ValueError."""
+    return _CALIBRATION.validate_python(values)
+
+
 def read_calibration(folder: Path) -> Calibration | None:
     """The calibration in an adapter's folder; None if it has none. Raises ModelUnavailable for a damaged file."""
     path = folder / FILE

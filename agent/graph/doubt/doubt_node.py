@@ -11,6 +11,7 @@ from langgraph.types import Command
 from agent.graph.ask_model import Reply, ask_model
 from agent.graph.doubt.judge import Judgement, OtherReading, judge
 from agent.graph.doubt.query_states import query_summary
+from agent.graph.doubt.verifier import Verifier
 from agent.graph.nodes.candidates import candidates_of, preview_of, written
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots
 from agent.graph.toolbox import Toolbox
@@ -27,12 +28,14 @@ SURER = 0.1  # by how much another reading's confidence must be higher to be the
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A query that the question may mean, as if it were the answer. votes: how many of the samples give its rows."""
+    """A query that the question may mean, as if it were the answer. votes: how many of the samples give its rows; worth: what
+    readings are compared by, once they are."""
 
     state: State
     result: Result
     judgement: Judgement
     votes: int
+    worth: float = 0.0
 
     @property
     def confidence(self) -> float:
@@ -56,8 +59,8 @@ def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
     readings, steps = _readings(state, judgement, toolbox)
     if toolbox.watch:
         toolbox.watch(readings)
-    worths, comparing = _compared(readings, toolbox)
-    update = _best(readings, worths, toolbox) | recorded(state, runtime, *steps, *comparing)
+    compared, comparing = _compared(readings, toolbox)
+    update = _best(compared, toolbox) | recorded(state, runtime, *steps, *comparing)
     return Command(update=update, goto="answer")
 
 
@@ -68,22 +71,31 @@ def _is_doubtful(judgement: Judgement, toolbox: Toolbox) -> bool:
     return toolbox.options.second_look and (low or judgement["probably_wrong"])
 
 
-def _compared(readings: Sequence[Reading], toolbox: Toolbox) -> tuple[list[float], list[Step]]:
-    """What each reading is worth, by the verifier or, without one, by the confidence; and the step that found it out."""
+def _compared(readings: Sequence[Reading], toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
+    """The readings with their worth, by the verifier or, without one, by the confidence; and the step that found it out."""
     verifier = toolbox.verifier
-    if verifier is None or len(readings) == 1:
-        return [one.confidence for one in readings], []
+    if verifier is None:
+        return [replace(one, worth=one.confidence) for one in readings], []
     start = perf_counter()
-    worths = [verifier.worth(query_summary(one.state, toolbox, verifier.tap), one.confidence) for one in readings]
-    return worths, [tool_step("verify", since(start), f"{len(readings)} readings")]
+    summaries = [query_summary(one.state, toolbox, verifier.tap) for one in readings]
+    worths = [verifier.worth(found, one.confidence) for found, one in zip(summaries, readings, strict=True)]
+    made = [_judged_by(worth, one, verifier, toolbox) for worth, one in zip(worths, readings, strict=True)]
+    return made, [tool_step("verify", since(start), f"{len(readings)} reading" + "s" * (len(readings) > 1))]
 
 
-def _best(readings: Sequence[Reading], worths: Sequence[float], toolbox: Toolbox) -> dict[str, Any]:
+def _judged_by(worth: float, reading: Reading, verifier: Verifier, toolbox: Toolbox) -> Reading:
+    """The reading with its worth and, where it is known how often readings of that worth are right, a confidence by it."""
+    calibration, schema = verifier.calibration, toolbox.database.schema()
+    judgement = judge(reading.state, schema, calibration, {"worth": worth}) if calibration else reading.judgement
+    return replace(reading, worth=worth, judgement=judgement)
+
+
+def _best(readings: Sequence[Reading], toolbox: Toolbox) -> dict[str, Any]:
     """The update that makes the best of the readings the answer, and offers others. The first is the present answer."""
-    own, ranked = readings[0], sorted(zip(worths, readings, strict=True), key=lambda one: -one[0])
+    own, ranked = readings[0], sorted(readings, key=lambda one: -one.worth)
     margin = toolbox.verifier.margin if toolbox.verifier else SURER
-    best = ranked[0][1] if ranked[0][0] > worths[0] + margin else own
-    left = [own] * (best is not own) + [one for _, one in ranked if one is not own and one is not best]
+    best = ranked[0] if ranked[0].worth > own.worth + margin else own
+    left = [own] * (best is not own) + [one for one in ranked if one is not own and one is not best]
     offered = [one.offered(toolbox.database.dialect) for one in left[:OFFERED]]
     judgement = best.judgement | {"alternatives": offered, "votes": best.votes}
     if best is own:

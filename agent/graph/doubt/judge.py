@@ -36,10 +36,10 @@ class Judgement(TypedDict):
     votes: NotRequired[int]
 
 
-def judge(state: State, schema: Schema, calibration: Calibration | None) -> Judgement:
-    """The judgement on the SQL that ran."""
+def judge(state: State, schema: Schema, calibration: Calibration | None, compared: Features | None = None) -> Judgement:
+    """The judgement on the SQL that ran. compared: what is known besides, where several readings were compared."""
     seen = signs(state, schema)
-    features = features_of(state, schema, seen)
+    features = features_of(state, schema, seen) | (compared or {})
     confidence = calibration.confidence(features) if calibration else None
     doubtful = calibration is not None and confidence is not None and confidence < calibration.doubtful_below
     doubts = [sign.sentence for sign in seen] + (_more_doubts(state, features) if doubtful else [])

@@ -9,7 +9,7 @@ and a verifier trained on a model's own samples chooses among them better than t
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from agent.graph.doubt.calibration import Calibration, calibration_of
 from decoding.engine.target import Array
 from decoding.errors import ModelUnavailable
 
@@ -32,7 +33,8 @@ class Verifier:
 
     tap: whose states it reads, as in `decoding.engine.target.Target`. weights: [3 * hidden], float32. look_below: readings are
     sampled where an answer's confidence is lower. margin: by how much another reading's worth must be higher to be the
-    answer. about: how it was fitted, as JSON values.
+    answer. calibration: how often answers that were chosen by their worth, its only feature, are right; None if that was not
+    fitted. about: how the verifier was fitted, as JSON values.
     """
 
     tap: int
@@ -40,6 +42,7 @@ class Verifier:
     bias: float
     look_below: float
     margin: float
+    calibration: Calibration | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def log_odds(self, found: Vector) -> float:
@@ -54,9 +57,10 @@ class Verifier:
     def write(self, folder: Path) -> Path:
         """Write the file into the adapter's folder; returns its path."""
         numbers = {"tap": self.tap, "bias": self.bias, "look_below": self.look_below, "margin": self.margin}
-        said = {"verifier": json.dumps(numbers), "about": json.dumps(dict(self.about))}
+        trust = asdict(self.calibration) if self.calibration else None
+        said = {"verifier": numbers, "calibration": trust, "about": dict(self.about)}
         path = folder / FILE
-        path.write_bytes(save({"weights": self.weights}, said))
+        path.write_bytes(save({"weights": self.weights}, {name: json.dumps(value) for name, value in said.items()}))
         return path
 
 
@@ -82,9 +86,13 @@ def read_verifier(folder: Path) -> Verifier | None:
         return None
     try:
         with safe_open(path, "np") as file:
-            said = file.metadata() or {}
+            said = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
+            trust = said.get("calibration")
             return Verifier(
-                weights=file.get_tensor("weights"), about=json.loads(said["about"]), **json.loads(said["verifier"])
+                weights=file.get_tensor("weights"),
+                calibration=calibration_of(trust) if trust else None,
+                about=said["about"],
+                **said["verifier"],
             )
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ModelUnavailable(f"{path} is damaged ({error}): delete it, or fit it again") from error

@@ -1,5 +1,7 @@
 """The choice among readings by a verifier, with scripted models and summaries made for the test."""
 
+from dataclasses import replace
+from math import exp
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from agent.conversation.conversation import Conversation
 from agent.graph.doubt import doubt_node
-from agent.graph.doubt.calibration import Calibration
+from agent.graph.doubt.calibration import Calibration, Weight
 from agent.graph.doubt.verifier import FILE, Vector, Verifier, forget_verifier, read_verifier, summary
 from agent.graph.toolbox import Toolbox
 from agent.state import State
@@ -66,6 +68,26 @@ def test_a_reading_that_is_hardly_better_is_offered_only(talk: Talk, worths: dic
     assert [other["sql"] for other in answer.alternatives] == [OLD, FRANCE]
 
 
+def test_what_was_compared_has_the_confidence_of_its_worth(talk: Talk, worths: dict[str, float]) -> None:
+    """Guards against the confidence of a first answer, 0.62 for all, and against the worth of another reading."""
+    worths |= {SPAIN: 0.5, FRANCE: 0.7, OLD: 0.9}
+    by_worth = Calibration(0.25, {"worth": Weight(0.5, 1.0, 2.0)}, 0.6)  # 0.5 are the log odds of 0.62
+    answer = looked(talk, replace(verifier(), calibration=by_worth)).ask(QUESTION)
+    assert (answer.sql, answer.confidence) == (OLD, pytest.approx(1 / (1 + exp(-(0.25 + 2 * 0.9)))))
+    odds = {SPAIN: 0.25 + 2 * 0.5, FRANCE: 0.25 + 2 * 0.7}
+    assert {other["sql"]: other["confidence"] for other in answer.alternatives} == {
+        sql: pytest.approx(1 / (1 + exp(-each))) for sql, each in odds.items()
+    }
+    assert not answer.probably_wrong
+
+
+def test_an_answer_that_comparing_makes_doubtful_is_headed(talk: Talk, worths: dict[str, float]) -> None:
+    worths |= {SPAIN: -0.5, FRANCE: -0.6, OLD: -0.7}
+    by_worth = Calibration(0.0, {"worth": Weight(0.5, 1.0, 2.0)}, 0.5)
+    answer = looked(talk, replace(verifier(), calibration=by_worth)).ask(QUESTION)
+    assert (answer.sql, answer.probably_wrong) == (SPAIN, True)
+
+
 def test_an_answer_with_enough_confidence_is_not_looked_at_again(talk: Talk, worths: dict[str, float]) -> None:
     answer = looked(talk, verifier(look_below=0.6)).ask(QUESTION)
     assert (answer.sql, answer.alternatives) == (SPAIN, [])
@@ -92,16 +114,23 @@ def test_a_summary_tells_plan_and_sql_apart() -> None:
 
 def test_a_verifier_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_verifier(tmp_path) is None
-    made = Verifier(24, np.array([0.5, -1, 2], np.float32), 0.25, 0.7, 0.1, {"questions": ["635:abc"]})
+    by_worth = Calibration(0.25, {"worth": Weight(0.5, 1.0, 2.0)}, 0.6)
+    made = Verifier(24, np.array([0.5, -1, 2], np.float32), 0.25, 0.7, 0.1, by_worth, {"questions": ["635:abc"]})
     made.write(tmp_path)
     found = read_verifier(tmp_path)
     assert found is not None
     assert (found.tap, found.bias, found.look_below, found.margin) == (24, 0.25, 0.7, 0.1)
-    assert found.about == made.about
+    assert (found.about, found.calibration) == (made.about, by_worth)
     assert found.log_odds(np.array([2, 1, 1], np.float32)) == pytest.approx(2.25)
     assert found.worth(np.array([2, 1, 1], np.float32), confidence=0.8) == pytest.approx(2.25 + 1.3863, abs=1e-4)
     assert found.worth(np.array([2, 1, 1], np.float32), confidence=0.0) == pytest.approx(2.25 - 6.9068, abs=1e-4)
     assert forget_verifier(tmp_path) and not forget_verifier(tmp_path)
+
+
+def test_a_verifier_without_calibration_keeps_its_file_readable(tmp_path: Path) -> None:
+    Verifier(24, np.array([0.5, -1, 2], np.float32), 0.25, 0.7, 0.1).write(tmp_path)
+    found = read_verifier(tmp_path)
+    assert found is not None and found.calibration is None
 
 
 def test_a_damaged_verifier_is_named(tmp_path: Path) -> None:

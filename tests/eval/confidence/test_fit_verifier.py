@@ -1,7 +1,7 @@
 """The verifier of readings: its fit, its figures, and what the command refuses."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from agent.graph.doubt.verifier import read_verifier
 from app.cli import app
 from eval.confidence.candidates import Candidate, Pool
-from eval.confidence.fit_verifier import figures, fit
+from eval.confidence.fit_verifier import calibrated, figures, fit
 from eval.datasets.official import DatasetError
 
 
@@ -60,6 +60,33 @@ def test_a_large_margin_keeps_the_own_answer() -> None:
     assert found["by_verifier"]["right"] == found["own_answer_right"]
 
 
+def test_the_calibration_says_how_often_the_chosen_answers_are_right() -> None:
+    """Guards against the odds of all candidates: two thirds of the chosen ones are right here, one third of all."""
+    made = fit(pools(3000, "ab"), 7, 0.7, 0.1, {})
+    found, figures_of_trust = calibrated(made, pools(600, "cd", seed=2))
+    assert found.calibration is not None and found.weights is made.weights
+    worth = found.worth(np.array([2, 0, 0], np.float32), 0.6)
+    assert found.calibration.confidence({"worth": worth}) > 0.8
+    assert found.calibration.confidence({"worth": worth - 6}) < 0.2
+    assert figures_of_trust["n"] == 600
+    assert figures_of_trust["expected_calibration_error"] < 0.15  # 0.33 if a third were said of each
+    assert figures_of_trust["auroc"] > 0.95
+    assert figures_of_trust["wrong"] == 600 - figures(pools(600, "cd", seed=2), made)["by_verifier"]["right"]
+
+
+def test_sure_answers_keep_their_confidence_among_the_figures() -> None:
+    made = fit(pools(3000, "ab"), 7, 0.7, 0.1, {})
+    sure = [replace(pool, id=f"sure {pool.id}") for pool in pools(300, "cd", seed=3, confidence=0.9999)]
+    _, found = calibrated(made, [*pools(300, "cd", seed=2), *sure])
+    assert found["n"] == 600
+    assert found["right_of_answered"]["0.25"] < 0.6  # the surest are the sure ones, of which a third is right
+
+
+def test_a_calibration_needs_two_databases() -> None:
+    with pytest.raises(DatasetError, match="two databases"):
+        calibrated(fit(pools(3000, "ab"), 7, 0.7, 0.1, {}), pools(60, "c", seed=2))
+
+
 def test_candidates_of_one_kind_are_refused() -> None:
     wrong = [Pool("0", "a", [Candidate("SELECT 1", False, 1, 0.5, [1.0])])]
     with pytest.raises(DatasetError, match="right and wrong candidates"):
@@ -82,7 +109,8 @@ def test_the_command_writes_what_the_agent_reads(tmp_path: Path) -> None:
     found = read_verifier(tmp_path)
     assert found is not None
     assert (found.tap, found.about["adapter"], found.about["questions"]) == (7, "abc", ["300:xyz"])
-    assert json.loads(done.stdout)["questions"] == 30
+    assert json.loads(done.stdout)["questions"] == json.loads(done.stdout)["confidence"]["n"] == 30
+    assert found.calibration is not None and set(found.calibration.weights) == {"worth"}
 
 
 @pytest.mark.parametrize(
