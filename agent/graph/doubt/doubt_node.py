@@ -10,7 +10,7 @@ from langgraph.types import Command
 
 from agent.graph.ask_model import Reply, ask_model
 from agent.graph.doubt.judge import Judgement, OtherReading, judge
-from agent.graph.doubt.query_states import query_summary
+from agent.graph.doubt.query_states import query_summaries
 from agent.graph.nodes.candidates import candidates_of, preview_of, written
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots
 from agent.graph.toolbox import Toolbox
@@ -74,7 +74,8 @@ def _compared(readings: Sequence[Reading], toolbox: Toolbox) -> tuple[list[float
     if verifier is None or len(readings) == 1:
         return [one.confidence for one in readings], []
     start = perf_counter()
-    worths = [verifier.worth(query_summary(one.state, toolbox, verifier.tap), one.confidence) for one in readings]
+    summaries = query_summaries([one.state for one in readings], toolbox, verifier.tap)
+    worths = [verifier.worth(each, one.confidence) for each, one in zip(summaries, readings, strict=True)]
     return worths, [tool_step("verify", since(start), f"{len(readings)} readings")]
 
 
