@@ -72,7 +72,9 @@ class Scores:
     """What one forward says about one sequence's pending tokens and draft."""
 
     after: Callable[[Sequence[int]], Floats]  # nodes (or ROOT) -> logits [nodes, vocab], which may be computed only now
-    hidden: Array | None  # [pending + nodes, taps, hidden] in the order fed; None when nothing is tapped
+    hidden: (
+        Array | None
+    )  # [pending + nodes, taps, hidden] in the order fed; None without taps of the sequence or its work
     choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
     nodes: int  # of the draft
     some: Callable[[Sequence[int], TokenSet], Floats] | None = None  # `among`, where that is cheaper than all logits
@@ -159,11 +161,24 @@ class TargetSequence(Protocol):
 
 
 class Work(NamedTuple, Generic[Opened]):
-    """One sequence's part in the next forward: every committed token that is not yet cached, and a draft after them."""
+    """One sequence's part in the next forward: every committed token that is not yet cached, and a draft after them.
+
+    taps: whose hidden states of the rows fed this forward gives in `Scores.hidden`, and nobody keeps; for a sequence opened
+    without taps, which may begin with a cached prefix that has no states.
+    """
 
     sequence: Opened
     pending: Sequence[int]
     draft: Draft
+    taps: tuple[int, ...] = ()
+
+    def tapped(self, opened_with: tuple[int, ...]) -> tuple[int, ...]:
+        """The taps of `Scores.hidden`: those with which the sequence was opened, or the work's. Raises ValueError for both."""
+        if opened_with and self.taps:
+            raise ValueError(
+                "a sequence opened with taps has their states: name taps in open() or in Work, not in both"
+            )
+        return opened_with or self.taps
 
 
 class Target(Protocol[Opened]):
@@ -223,7 +238,10 @@ class Target(Protocol[Opened]):
         ...
 
     def score(self, work: Sequence[Work[Opened]]) -> list[Scores]:
-        """One forward over the work of several sequences. Stages keys and values; commits nothing."""
+        """One forward over the work of several sequences. Stages keys and values; commits nothing.
+
+        Raises ValueError for taps of a work whose sequence was opened with taps.
+        """
         ...
 
     def commit(self, sequence: Opened, path: Sequence[int]) -> None:

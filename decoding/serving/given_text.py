@@ -1,18 +1,18 @@
 """What a model makes of a text that is given, in one forward: log-probabilities of its tokens, or its hidden states."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from decoding.engine.draft import ROOT, Draft
+from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget, Array, Scores, Work
+from decoding.engine.target import AnyTarget, Array, Scores, TargetSequence, Work
 from decoding.methods.drafting.likely import log_probabilities
 from decoding.serving.text_decoder import TextDecoder
-
-Found = TypeVar("Found")
+from decoding.targets.cache.prefix_cache import common_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,7 @@ def token_scores(decoder: TextDecoder, prompt: str, tokens: Sequence[int], alter
     """The scores of `tokens` after `prompt`, with `alternatives` of the likeliest tokens at each place, best first."""
     if not tokens:
         return []
-    rows = [ROOT, *range(len(tokens) - 1)]
-    logits = _read(decoder, decoder.tokenizer.encode(prompt), tokens[:-1], lambda scores: scores.after(rows))
+    logits = _logits(decoder, decoder.tokenizer.encode(prompt), tokens)
     found = []
     for row, token in zip(log_probabilities(logits.astype(np.float64)), tokens, strict=True):
         best = np.argsort(-row, kind="stable")[:alternatives]
@@ -38,41 +37,60 @@ def token_scores(decoder: TextDecoder, prompt: str, tokens: Sequence[int], alter
     return found
 
 
-def text_states(decoder: TextDecoder, prompt: str, text: str, taps: tuple[int, ...]) -> Array:
-    """The hidden states [tokens, taps, hidden], float32, at each token of `text` after those that it begins with like `prompt`.
+def _logits(decoder: TextDecoder, prompt: Sequence[int], tokens: Sequence[int]) -> Floats:
+    """[tokens, vocab] by which each of `tokens` is predicted after `prompt`."""
 
-    Taps are those of `decoding.engine.target.Target`. A prompt that is in the cache without them is read again, once.
-    """
-    before, whole = decoder.tokenizer.encode(prompt), decoder.tokenizer.encode(text)
-    same = [one == other for one, other in zip(before, whole, strict=False)]
-    shared = same.index(False) if False in same else len(same)
-    tokens = whole[shared:]
-
-    def states(scores: Scores) -> Array:
-        if scores.hidden is None:
-            raise ValueError("a forward with taps gave no hidden states")
-        return np.array(scores.hidden[-len(tokens) :].tolist(), np.float32)  # a tensor's too, without torch
-
-    return _read(decoder, whole[:shared], tokens, states, taps)
-
-
-def _read(
-    decoder: TextDecoder,
-    before: Sequence[int],
-    tokens: Sequence[int],
-    read: Callable[[Scores], Found],
-    taps: tuple[int, ...] = (),
-) -> Found:
-    """What `read` takes from the target's scores after `before` and after each of `tokens`."""
-
-    def alone(target: AnyTarget) -> Found:
-        sequence = target.open(before, Sampler(), taps)
-        try:
-            return read(target.score([Work(sequence, before[sequence.cached :], Draft.chain(tokens))])[0])
-        finally:
-            target.close(sequence)
+    def alone(target: AnyTarget) -> Floats:
+        with ExitStack() as opened:
+            sequence = target.open(prompt, Sampler())
+            opened.callback(target.close, sequence)
+            work = Work(sequence, prompt[sequence.cached :], Draft.chain(tokens[:-1]))
+            return target.score([work])[0].after([ROOT, *range(len(tokens) - 1)])
 
     return decoder.alone(alone)
+
+
+def text_states(decoder: TextDecoder, prompt: str, texts: Sequence[str], taps: tuple[int, ...]) -> list[Array]:
+    """For each of some texts the hidden states [tokens, taps, hidden], float32, at its tokens after those that it begins with
+    like `prompt`. Taps are those of `decoding.engine.target.Target`.
+
+    One forward reads all texts. What they have in common with the prompt comes out of the prefix cache, with or without states;
+    what is not there is read before, once, and stays there.
+    """
+    before, wholes = decoder.tokenizer.encode(prompt), [decoder.tokenizer.encode(text) for text in texts]
+    own = [common_length(before, whole) for whole in wholes]
+
+    def alone(target: AnyTarget) -> list[Array]:
+        with ExitStack() as opened:
+            sequences = _begun(target, before[: min(own)], len(texts), opened)
+            parts = [
+                Work(each, whole[each.cached :], Draft(), taps) for each, whole in zip(sequences, wholes, strict=True)
+            ]
+            counts = [len(whole) - first for whole, first in zip(wholes, own, strict=True)]
+            return [_last_states(*each) for each in zip(target.score(parts), counts, strict=True)]
+
+    return decoder.alone(alone)
+
+
+def _begun(target: AnyTarget, tokens: Sequence[int], count: int, opened: ExitStack) -> list[TargetSequence]:
+    """So many sequences that have all of `tokens` but the last. Closing `opened` closes them."""
+    first = target.open(tokens, Sampler())
+    opened.callback(target.close, first)
+    if unread := tokens[first.cached : -1]:
+        target.score([Work(first, unread, Draft())])
+        target.commit(first, ())
+    sequences = [first]
+    for _ in range(count - 1):
+        sequences.append(target.fork(first, Sampler()))
+        opened.callback(target.close, sequences[-1])
+    return sequences
+
+
+def _last_states(scores: Scores, count: int) -> Array:
+    if scores.hidden is None:
+        raise ValueError("a forward with taps gave no hidden states")
+    rows = scores.hidden[len(scores.hidden) - count :]
+    return np.array(rows.tolist(), np.float32).reshape(rows.shape)  # a tensor's too, without torch
 
 
 def _text(decoder: TextDecoder, token: int) -> str:

@@ -103,11 +103,12 @@ class HfTarget:
         return HfSequence(sampler, taps, best.tokens[:count], _copy_cache(best.cache, count), hidden)
 
     def score(self, work: Sequence[Work[HfSequence]]) -> list[Scores]:
-        return [self._score(*item) for item in work]
+        return [self._score(item) for item in work]
 
     @torch.inference_mode()
-    def _score(self, sequence: HfSequence, pending: Sequence[int], draft: Draft) -> Scores:
-        device = self.model.device
+    def _score(self, work: Work[HfSequence]) -> Scores:
+        sequence, pending, draft, _ = work
+        taps, device = work.tapped(sequence.taps), self.model.device
         past, fed = sequence.cached, [*pending, *draft.tokens]
         offsets = [*range(len(pending)), *(len(pending) - 1 + depth for depth in draft.depths)]
         out = self.model(
@@ -116,11 +117,11 @@ class HfTarget:
             attention_mask=tree_mask(past, len(pending), draft, self.model.dtype).to(device),
             past_key_values=sequence.cache,
             use_cache=True,
-            output_hidden_states=bool(sequence.taps),
+            output_hidden_states=bool(taps),
             logits_to_keep=1 + len(draft),
         )
         logits = out.logits[0]
-        hidden = torch.stack([out.hidden_states[tap][0] for tap in sequence.taps], 1) if sequence.taps else None
+        hidden = torch.stack([out.hidden_states[tap][0] for tap in taps], 1) if taps else None
         sequence.staged = (list(pending), draft, hidden)
         root = past + len(pending)
         return tensor_scores(sequence.sampler, logits, hidden, lambda row: root + draft.depth(row - 1))

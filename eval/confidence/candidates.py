@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from agent.assemble import LoadedModel
 from agent.graph.doubt.doubt_node import Reading
-from agent.graph.doubt.query_states import query_summary
+from agent.graph.doubt.query_states import query_summaries
 from agent.graph.doubt.verifier import Vector
 from agent.graph.toolbox import AgentOptions, Toolbox
 from eval.accuracy.accuracy_bar import AccuracyBar
@@ -89,7 +89,8 @@ def collect(
     done, seen = {pool.id for pool in log.records}, dict[str, list[Seen]]()
 
     def watch(example: Example, toolbox: Toolbox, readings: Sequence[Reading]) -> None:
-        seen[example.id] = [(one, query_summary(one.state, toolbox, tap)) for one in readings]
+        summaries = query_summaries([one.state for one in readings], toolbox, tap)
+        seen[example.id] = list(zip(readings, summaries, strict=True))
 
     ask = AgentPredict(lambda: model, "sqlite", AgentOptions(), Limits(deadline_s=timeout_s), watch=watch)
     try:

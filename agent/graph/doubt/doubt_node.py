@@ -10,7 +10,7 @@ from langgraph.types import Command
 
 from agent.graph.ask_model import Reply, ask_model
 from agent.graph.doubt.judge import Judgement, OtherReading, judge
-from agent.graph.doubt.query_states import query_summary
+from agent.graph.doubt.query_states import query_summaries
 from agent.graph.doubt.verifier import Verifier
 from agent.graph.nodes.candidates import candidates_of, preview_of, written
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots
@@ -77,8 +77,8 @@ def _compared(readings: Sequence[Reading], toolbox: Toolbox) -> tuple[list[Readi
     if verifier is None:
         return [replace(one, worth=one.confidence) for one in readings], []
     start = perf_counter()
-    summaries = [query_summary(one.state, toolbox, verifier.tap) for one in readings]
-    worths = [verifier.worth(found, one.confidence) for found, one in zip(summaries, readings, strict=True)]
+    summaries = query_summaries([one.state for one in readings], toolbox, verifier.tap)
+    worths = [verifier.worth(each, one.confidence) for each, one in zip(summaries, readings, strict=True)]
     made = [_judged_by(worth, one, verifier, toolbox) for worth, one in zip(worths, readings, strict=True)]
     return made, [tool_step("verify", since(start), f"{len(readings)} reading" + "s" * (len(readings) > 1))]
 

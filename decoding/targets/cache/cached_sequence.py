@@ -49,10 +49,29 @@ class CachedSequence(Generic[Cache]):
 
 
 @dataclass(frozen=True, slots=True)
+class TappedRows:
+    """Where a forward writes a sequence's hidden states: `table`, a plane per tap, from the sequence's row `start` on."""
+
+    taps: tuple[int, ...]
+    table: TokenTable[Any]
+    start: int = 0
+
+    def write(self, plane: int, row: int, states: Array) -> None:
+        """Those of one tap [rows, hidden], from a row of the sequence on."""
+        first = row - self.start
+        self.table.data[plane, first : first + len(states)] = states
+
+    def copied(self, first: int, end: int) -> Array | None:
+        """[rows, taps, hidden] of some rows of the sequence; None without taps."""
+        return self.table.copied(first - self.start, end - self.start).swapaxes(0, 1) if self.taps else None
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk(Generic[Cache]):
     """Rows of one sequence in one forward: pending tokens, and in the last chunk the draft below the last of them."""
 
     sequence: CachedSequence[Cache]
+    tapped: TappedRows
     before: int  # rows of the sequence that go before
     pending: Sequence[int]
     draft: Draft = _EMPTY
@@ -77,8 +96,7 @@ class Chunk(Generic[Cache]):
 
     def staged_states(self) -> Array | None:
         """[pending + nodes, taps, hidden] of all that the sequence fed, once its last chunk is through."""
-        sequence, end = self.sequence, self.before + len(self)
-        return sequence.states.copied(sequence.cached, end).swapaxes(0, 1) if sequence.taps else None
+        return self.tapped.copied(self.sequence.cached, self.before + len(self))
 
 
 def in_batches(chunks: Iterable[Chunk[Cache]], most: int) -> Iterator[list[Chunk[Cache]]]:

@@ -16,7 +16,7 @@ from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Array, PairScores, Scores, Work
-from decoding.targets.cache.cached_sequence import Cache, CachedSequence, Chunk, in_batches
+from decoding.targets.cache.cached_sequence import Cache, CachedSequence, Chunk, TappedRows, in_batches
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.cache.prefix_cache import Entry, PrefixCache, longest_prefix
 
@@ -142,8 +142,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
 
     @_computing
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> CachedSequence[Cache]:
-        if not all(0 <= tap <= self.model.config.layers for tap in taps):
-            raise ValueError(f"taps must lie between 0 and {self.model.config.layers}, not {taps}")
+        self._check_taps(taps)
         found = self._longest(prompt[:-1], taps)
         if found and isinstance(found[0], Entry):
             self._prefixes.used(found[0])
@@ -222,14 +221,29 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
 
     def _staged(self, work: Work[CachedSequence[Cache]]) -> list[Chunk[Cache]]:
         """Make room for what a sequence feeds, and cut it into chunks."""
-        sequence, pending, draft = work
+        sequence, pending, draft, _ = work
         cached, fed, most = sequence.cached, len(pending), self._chunk_rows
         self._check(sequence, cached + fed + max(draft.depths, default=0), fed)
+        tapped = self._tapped(work)
         for rows in (sequence.cache, sequence.states):
             rows.reserve(cached + fed + len(draft), cached)
         sequence.staged = list(pending), draft
-        *first, last = [Chunk(sequence, cached + i, pending[i : i + most]) for i in range(0, fed, most)]
+        *first, last = [Chunk(sequence, tapped, cached + i, pending[i : i + most]) for i in range(0, fed, most)]
         return [*first, replace(last, draft=draft, is_last=True)]
+
+    def _tapped(self, work: Work[CachedSequence[Cache]]) -> TappedRows:
+        """Where states go: behind those that the sequence has or, for taps of the work, to a table of this forward's own."""
+        taps = work.tapped(work.sequence.taps)
+        if not work.taps:
+            return TappedRows(taps, work.sequence.states)
+        self._check_taps(taps)
+        table = self.model.new_states(len(taps))
+        table.reserve(len(work.pending) + len(work.draft), 0)
+        return TappedRows(taps, table, work.sequence.cached)
+
+    def _check_taps(self, taps: tuple[int, ...]) -> None:
+        if not all(0 <= tap <= self.model.config.layers for tap in taps):
+            raise ValueError(f"taps must lie between 0 and {self.model.config.layers}, not {taps}")
 
     def _check(self, sequence: CachedSequence[Cache], length: int, pending: int) -> None:
         if sequence not in self._live:
@@ -241,13 +255,12 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
 
     def _forward(self, chunks: Sequence[Chunk[Cache]]) -> list[Scores]:
         """Scores of the sequences whose last chunks these are; hidden states are staged after what is there."""
-        taps = sorted({tap for chunk in chunks for tap in chunk.sequence.taps})
+        taps = sorted({tap for chunk in chunks for tap in chunk.tapped.taps})
         scored, hidden = self._run(chunks, taps)
         if hidden is not None:
             for chunk, ends in zip(chunks, pairwise(accumulate(map(len, chunks), initial=0)), strict=True):
-                new = slice(chunk.before, chunk.before + len(chunk))
-                for plane, tap in enumerate(chunk.sequence.taps):
-                    chunk.sequence.states.data[plane, new] = hidden[taps.index(tap), slice(*ends)]
+                for plane, tap in enumerate(chunk.tapped.taps):
+                    chunk.tapped.write(plane, chunk.before, hidden[taps.index(tap), slice(*ends)])
         last = [chunk for chunk in chunks if chunk.is_last]
         return [each(chunk.staged_states()) for chunk, each in zip(last, scored, strict=True)]
 

@@ -1,5 +1,6 @@
 """The choice among readings by a verifier, with scripted models and summaries made for the test."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import exp
 from pathlib import Path
@@ -37,11 +38,11 @@ def worths(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The first number of each query's summary, by its SQL; to be filled by the test."""
     known: dict[str, float] = {}
 
-    def query_summary(state: State, toolbox: Toolbox, tap: int) -> Vector:
+    def query_summaries(states: Sequence[State], toolbox: Toolbox, tap: int) -> list[Vector]:
         assert tap == 2
-        return np.array([known[state["sql"]], 9, 9], np.float32)
+        return [np.array([known[state["sql"]], 9, 9], np.float32) for state in states]
 
-    monkeypatch.setattr(doubt_node, "query_summary", query_summary)
+    monkeypatch.setattr(doubt_node, "query_summaries", query_summaries)
     monkeypatch.setattr(doubt_node, "SAMPLES", len(PLANS))
     return known
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.sampling.tensor_scores import tensor_scores
-from decoding.engine.target import DraftCaches, Scores
+from decoding.engine.target import DraftCaches, Scores, Work
 
 VOCAB = 12
 
@@ -68,11 +68,12 @@ class ToyTarget:
         known = [s.tokens for s in self.closed if set(taps) <= set(s.taps)]
         return ToySequence(sampler, taps, list(prompt[: max((_common(prompt[:-1], k) for k in known), default=0)]))
 
-    def score(self, work: Sequence[tuple[ToySequence, Sequence[int], Draft]]) -> list[Scores]:
+    def score(self, work: Sequence[Work[ToySequence]]) -> list[Scores]:
         self.forwards += 1
-        return [self._score(*item) for item in work]
+        return [self._score(item) for item in work]
 
-    def _score(self, sequence: ToySequence, pending: Sequence[int], draft: Draft) -> Scores:
+    def _score(self, work: Work[ToySequence]) -> Scores:
+        sequence, pending, draft, _ = work
         assert not sequence.closed and sequence.staged is None, "score() twice without commit()"
         assert pending, "nothing to score"
         sequence.staged = (list(pending), draft)
@@ -80,7 +81,8 @@ class ToyTarget:
         texts = [text, *([*text, *(draft.tokens[j] for j in draft.path(i))] for i in range(len(draft)))]
         logits = torch.stack([self.logits(t) for t in texts])
         fed = [*pending, *draft.tokens]
-        hidden = toy_hidden(fed, len(sequence.taps)) if sequence.taps else None
+        taps = work.tapped(sequence.taps)
+        hidden = toy_hidden(fed, len(taps)) if taps else None
         return tensor_scores(sequence.sampler, logits, hidden, lambda row: len(text) + draft.depth(row - 1))
 
     def commit(self, sequence: ToySequence, path: Sequence[int]) -> None:

@@ -1,5 +1,7 @@
 """What a model makes of a given text, against transformers' own forward."""
 
+from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +9,26 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from decoding.engine.target import Array
+from decoding.engine.target import AnyTarget, Array
 from decoding.serving.given_text import text_states, token_scores
 from decoding.serving.text_decoder import TextDecoder
 from decoding.targets.fast_target import FastTarget
+from decoding.targets.int8.cpu_target import CpuTarget
 from decoding.tokenizer.tokenizer import Tokenizer
+from kernels.cpu.processor import variant
+from tests.decoding.models.reading import read, rows_fed
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
-PROMPT, TEXT = "How many singers do we have?", "How many singers do we know of, and where do they live?"
+PROMPT = "How many singers do we have?"
+TEXTS = (
+    "How many singers do we know of, and where do they live?",
+    "How many singers do we have? Nine.",
+    "How many singers do we have? Count them, and then say it.",
+)
+LOAD: dict[str, Callable[[Path], AnyTarget]] = {"fp32": FastTarget.load, "int8": CpuTarget.load}
+INT8 = pytest.param(
+    "int8", marks=pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +50,41 @@ def expected_states(checkpoint: Path, decoder: TextDecoder, text: str, tap: int)
 
 @pytest.mark.parametrize("tap", [1, 2])
 def test_states_are_those_of_the_whole_text(checkpoint: Path, decoder: TextDecoder, tap: int) -> None:
-    """Guards against states of other tokens, of the prompt's, and of a cached prompt that has none."""
-    token_scores(decoder, PROMPT, decoder.tokenizer.encode(" Nine"))  # leaves the prompt in the cache, without states
-    found = text_states(decoder, PROMPT, TEXT, (tap,))
-    tokens, prompt = decoder.tokenizer.encode(TEXT), decoder.tokenizer.encode(PROMPT)
-    own = len(tokens) - next(i for i, pair in enumerate(zip(tokens, prompt, strict=False)) if pair[0] != pair[1])
-    assert found.shape[:2] == (own, 1)
-    assert np.allclose(found[:, 0], expected_states(checkpoint, decoder, TEXT, tap)[-own:], atol=1e-4)
+    """Guards against states of other tokens, of the prompt's, and of another text."""
+    found = text_states(decoder, PROMPT, TEXTS, (tap,))
+    for states, text in zip(found, TEXTS, strict=True):
+        own = len(decoder.tokenizer.encode(text)) - shared(decoder, text)
+        assert states.shape[:2] == (own, 1)
+        assert np.allclose(states[:, 0], expected_states(checkpoint, decoder, text, tap)[-own:], atol=1e-4)
+
+
+def shared(decoder: TextDecoder, text: str) -> int:
+    """How many tokens a text begins with like the prompt."""
+    pairs = zip(decoder.tokenizer.encode(PROMPT), decoder.tokenizer.encode(text), strict=False)
+    return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
+
+
+@pytest.mark.parametrize("kind", ["fp32", INT8])
+@pytest.mark.parametrize("cached", [None, (), (1,), (0, 1, 2)])
+def test_a_prompt_that_is_cached_is_not_read_again(
+    checkpoint: Path, kind: str, cached: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States are those of whole texts, whether nothing is cached, or the prompt with some taps. In int8 to the bit; in fp32 to
+    1e-4, where rows of the text differ by more than 0.1."""
+    decoder, cold = (TextDecoder(LOAD[kind](checkpoint), Tokenizer(checkpoint), "tiny") for _ in range(2))
+    if cached is not None:
+        read(decoder.target, decoder.tokenizer.encode(PROMPT), cached)
+    fed = rows_fed(decoder.target, monkeypatch)
+    found = text_states(decoder, PROMPT, TEXTS, (2, 1))
+    for states, text in zip(found, TEXTS, strict=True):
+        want = read(cold.target, decoder.tokenizer.encode(text), (2, 1))[shared(decoder, text) :]
+        assert abs(want[1:] - want[:-1]).max(-1).min() > 0.1
+        np.testing.assert_allclose(states, want, rtol=0, atol=0 if kind == "int8" else 1e-4)
+    common = min(shared(decoder, text) for text in TEXTS)
+    behind = [1 + len(decoder.tokenizer.encode(text)) - common for text in TEXTS]
+    assert fed == ([] if cached is not None else [[common - 1]]) + [behind]
+    text_states(decoder, PROMPT, TEXTS, (1,))
+    assert fed[-1] == behind and len(fed) == (2 if cached is not None else 3), "what was read once stays in the cache"
 
 
 def test_scores_are_the_log_probabilities_of_the_tokens(checkpoint: Path, decoder: TextDecoder) -> None:

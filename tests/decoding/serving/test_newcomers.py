@@ -17,7 +17,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.loop import Decoding, Request, advance, decode
 from decoding.engine.records.rounds import Round
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import AnyTarget, Scores
+from decoding.engine.target import AnyTarget, Scores, Work
 from decoding.methods.registry import load_method
 from decoding.serving.batcher import Batcher
 from decoding.serving.load import load_text_decoder
@@ -38,8 +38,8 @@ class Wide(ToyTarget):
         super().__init__()
         self.rows: list[list[int]] = []
 
-    def score(self, work: Sequence[tuple[ToySequence, Sequence[int], Draft]]) -> list[Scores]:
-        self.rows.append([len(pending) + len(draft) for _, pending, draft in work])
+    def score(self, work: Sequence[Work[ToySequence]]) -> list[Scores]:
+        self.rows.append([len(one.pending) + len(one.draft) for one in work])
         return super().score(work)
 
 

@@ -152,7 +152,7 @@ def test_a_batch_changes_no_bit_and_a_long_prompt_goes_in_parts() -> None:
     sequences = [target.open(tokens, Sampler()) for tokens in (PROMPT, long, LONG)]
     together = target.score(
         [
-            (one, tokens, draft)
+            Work(one, tokens, draft)
             for one, tokens, draft in zip(sequences, (PROMPT, long, LONG), (TREE, Draft(), TREE), strict=True)
         ]
     )

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.engine.draft import Draft
-from decoding.engine.target import Scores
+from decoding.engine.target import Scores, Work
 from decoding.targets.fast_target import FastSequence, FastTarget
 from decoding.timing.forward_timing import time_forward
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -16,9 +15,9 @@ from tests.decoding.models.tiny_models import tiny_checkpoint
 class Slow(FastTarget):
     """Takes a millisecond for each row and for each 10 cached tokens."""
 
-    def score(self, work: Sequence[tuple[FastSequence, Sequence[int], Draft]]) -> list[Scores]:
+    def score(self, work: Sequence[Work[FastSequence]]) -> list[Scores]:
         scores = super().score(work)
-        time.sleep(sum(len(pending) + len(draft) + sequence.cached / 10 for sequence, pending, draft in work) / 1e3)
+        time.sleep(sum(len(one.pending) + len(one.draft) + one.sequence.cached / 10 for one in work) / 1e3)
         return scores
 
     def close(self, sequence: FastSequence) -> None:
@@ -41,11 +40,11 @@ class Fickle(FastTarget):
 
     last = -1
 
-    def score(self, work: Sequence[tuple[FastSequence, Sequence[int], Draft]]) -> list[Scores]:
-        ((_, _, draft),) = work
-        if len(draft) != self.last:
+    def score(self, work: Sequence[Work[FastSequence]]) -> list[Scores]:
+        (nodes,) = (len(one.draft) for one in work)
+        if nodes != self.last:
             time.sleep(0.3)
-        self.last = len(draft)
+        self.last = nodes
         return super().score(work)
 
 

@@ -1,5 +1,6 @@
 """Pools of candidates: what is recorded of a question's readings, and which questions are drawn."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,10 @@ def test_readings_are_judged_and_a_run_is_continued(
 ) -> None:
     """Guards against verdicts of other readings, and against asking twice."""
 
-    def query_summary(state: State, toolbox: Toolbox, tap: int) -> Vector:
-        return np.array([len(state["sql"]), tap], np.float32)
+    def query_summaries(states: Sequence[State], toolbox: Toolbox, tap: int) -> list[Vector]:
+        return [np.array([len(state["sql"]), tap], np.float32) for state in states]
 
-    monkeypatch.setattr(candidates, "query_summary", query_summary)
+    monkeypatch.setattr(candidates, "query_summaries", query_summaries)
     monkeypatch.setattr(doubt_node, "SAMPLES", 2)
     database = invented / "database" / "library" / "library.sqlite"
     examples = [Example(str(i), "library", f"question {i}", GOLD, database=database) for i in range(3)]
