@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langgraph.config import get_stream_writer
 
-from agent.graph.call_options import call_of
+from agent.graph.call_options import begun_with, call_of
 from agent.graph.toolbox import WITHOUT_FORM, Call, Toolbox
 from agent.observe.events import Started, Waiting, Wrote
 from agent.observe.step_record import PlainTime, Step, model_step
@@ -47,12 +47,14 @@ def ask_model(
     samples: int = 1,
     orders: int = 1,
     beside: Sequence[Slots] = (),
+    beginnings: Sequence[Sequence[int]] = (),
     attempt: int = 0,
     temperature: float | None = None,
     bound: bool = True,
 ) -> Reply:
     """Ask the model for `samples` texts of one prompt or, with `beside`, for one text of each prompt (over the same schema),
-    decoded together. orders: of the schema, behind which a local model predicts; their mean decides.
+    decoded together, or with `beginnings`, for which a local model and a grammar are needed, for one text that begins with each
+    of these tokens. orders: of the schema, behind which a local model predicts; their mean decides.
 
     Emits `Waiting` while others use the model, then `Started`, then `Wrote` as a single sample is written; remembers the
     tokens for later drafts. If the grammar comes to a dead end, the step starts again, bound by less (`_replied`), and so it
@@ -62,7 +64,8 @@ def ask_model(
 
     def calls_bound(bound: bool) -> list[Call]:
         asked = partial(call_of, toolbox, name, attempt=attempt, temperature=temperature, bound=bound, orders=orders)
-        return list(map(asked, (slots, *beside)))
+        begun = (begun_with(asked(slots), tokens) for tokens in beginnings)
+        return list(begun) or list(map(asked, (slots, *beside)))
 
     calls = calls_bound(bound)
     toolbox.calls[name] = calls[0]
@@ -137,7 +140,7 @@ def _replies(
     toolbox: Toolbox, model: BaseChatModel, name: ModelStep, calls: Sequence[Call], samples: int
 ) -> list[AIMessage]:
     get_stream_writer()(Started(name))
-    if len(calls) > 1:
+    if len(calls) > 1 or calls[0].aside:
         return _each(model, calls)
     if samples == 1:
         return [_stream(toolbox, model, calls[0], name)]

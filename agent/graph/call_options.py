@@ -14,7 +14,7 @@ from agent.prompts.predicted_text import predicted_texts
 from agent.prompts.profiles import ModelStep
 from agent.prompts.schema_orders import in_order
 from agent.prompts.slots import Slots
-from decoding.engine.constraint import Constraint, OneOf
+from decoding.engine.constraint import Begun, Constraint, OneOf
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
 from decoding.serving.chat_model import FastChatModel
@@ -36,6 +36,12 @@ def call_of(
         return _endpoint_call(toolbox, name, slots, temperature)
     options = _call_options(toolbox, toolbox.model, name, slots, attempt, temperature, bound)
     return Call(messages_of(toolbox, name, slots), options | _in_orders(toolbox, toolbox.model, name, slots, orders))
+
+
+def begun_with(call: Call, tokens: Sequence[int]) -> Call:
+    """The call of a local model for a text that begins with these tokens, which its constraint must allow."""
+    inner: Constraint[Any] = call.options["constraint"]
+    return replace(call, options={**call.options, "constraint": Begun(tokens, inner)}, aside=True)
 
 
 def _endpoint_call(toolbox: Toolbox, name: ModelStep, slots: Slots, temperature: float | None) -> Call:

@@ -121,10 +121,11 @@ class StopSignal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the model in a step, stored so that it can be repeated."""
+    """One call of the model in a step, stored so that it can be repeated. aside: its text is shown to nobody as it comes."""
 
     messages: tuple[BaseMessage, ...]
     options: Mapping[str, Any]
+    aside: bool = False
 
     @property
     def prompts(self) -> int:

@@ -1,6 +1,6 @@
 """Mends a plan by rules before SQL is written after it. Pure: a plan's mend depends on its text and the schema alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -31,6 +31,11 @@ def mend_plan(text: str, schema: Schema, *, columns: bool = True, bridges: bool 
     mended = _with_owners(plan, schema) if columns else plan
     mended = _with_bridges(mended, schema) if bridges else mended
     return text if mended == plan else mended.text()
+
+
+def mended_plan(text: str, schema: Schema, mends: Collection[str]) -> str:
+    """The plan after those of its two mends that are among the names."""
+    return mend_plan(text, schema, columns="columns" in mends, bridges="bridges" in mends)
 
 
 def owner_of(

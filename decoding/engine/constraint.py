@@ -99,6 +99,41 @@ class ConstraintCursor:
         return ConstraintCursor(self._constraint, self._stop, state, run)
 
 
+class Begun:
+    """A constraint under which a text begins with given tokens, which `inner` must allow in this order. A state is how many of
+    them are written, and the inner state.
+    """
+
+    def __init__(self, tokens: Sequence[int], inner: Constraint[Any]) -> None:
+        self._tokens, self._inner = tuple(tokens), inner
+        self.key: Hashable = (self._tokens, getattr(inner, "key", inner))
+
+    def start(self) -> tuple[int, Any]:
+        return 0, self._inner.start()
+
+    def allowed(self, state: tuple[int, Any]) -> Mask:
+        mask, begun = self._inner.allowed(state[1]), self._left(state)
+        if not begun:
+            return mask
+        only = np.zeros_like(mask)
+        only[begun[0]] = True
+        return only
+
+    def admits(self, state: tuple[int, Any], token: int) -> bool:
+        begun = self._left(state)
+        return token == begun[0] if begun else self._inner.admits(state[1], token)
+
+    def step(self, state: tuple[int, Any], token: int) -> tuple[int, Any]:
+        return state[0] + 1, self._inner.step(state[1], token)
+
+    def forced(self, state: tuple[int, Any]) -> tuple[int, ...]:
+        return self._left(state) or self._inner.forced(state[1])
+
+    def _left(self, state: tuple[int, Any]) -> tuple[int, ...]:
+        """The given tokens that are still to come."""
+        return self._tokens[state[0] :]
+
+
 class OneOf:
     """The constraint that allows one of several texts, each as tokens, and then a stop token. A state is what was written.
 

@@ -1,11 +1,17 @@
-"""What a model makes of a text that is given, in one forward: log-probabilities of its tokens, or its hidden states."""
+"""What a model makes of a text that is given, in one forward: log-probabilities of its tokens, what else it might have
+written, or its hidden states.
+"""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from heapq import nlargest
+from itertools import takewhile
+from typing import Any
 
 import numpy as np
 
+from decoding.engine.constraint import Constraint, ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
@@ -35,6 +41,32 @@ def token_scores(decoder: TextDecoder, prompt: str, tokens: Sequence[int], alter
         likeliest = tuple((_text(decoder, int(each)), float(row[each])) for each in best)
         found.append(TokenScore(_text(decoder, token), float(row[token]), likeliest))
     return found
+
+
+def other_beginnings(
+    decoder: TextDecoder, prompt: str, tokens: Sequence[int], constraint: Constraint[Any], count: int
+) -> list[tuple[int, ...]]:
+    """The `count` likeliest ways to leave a text, best first: some of its first tokens, and then another token than its own.
+
+    A way is as likely as all its tokens among those that the constraint allows. Stop tokens are left out, at the text's end and
+    as other tokens, and so is what follows a token that the constraint does not allow.
+    """
+    stop = decoder.tokenizer.stop_ids
+    cursor, so_far = ConstraintCursor.start(constraint, stop), 0.0
+    found: list[tuple[float, tuple[int, ...]]] = []
+    written = list(takewhile(lambda token: token not in stop, tokens))
+    logits = _logits(decoder, decoder.tokenizer.encode(prompt), written) if written else ()
+    for place, (token, row) in enumerate(zip(written, logits, strict=True)):
+        if not cursor.admits(token):
+            break
+        if not cursor.run:
+            ids = np.flatnonzero(cursor.allowed())
+            known = dict(zip(ids.tolist(), log_probabilities(row[ids].astype(np.float64)).tolist(), strict=True))
+            others = nlargest(count, (each for each in known if each != token and each not in stop), known.__getitem__)
+            found += [(so_far + known[each], (*written[:place], each)) for each in others]
+            so_far += known[token]
+        cursor = cursor.after(token)
+    return [way for _, way in nlargest(count, found)]
 
 
 def _logits(decoder: TextDecoder, prompt: Sequence[int], tokens: Sequence[int]) -> Floats:

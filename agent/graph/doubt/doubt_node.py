@@ -1,5 +1,5 @@
-"""The node that says how sure an answer is and, where it is doubtful and the asker wants it, takes a second look: it samples
-other readings, compares them by the model's hidden states, offers them, and answers with one that is clearly better."""
+"""The node that says how sure an answer is and, where it is doubtful and the asker wants it, takes a second look: it has
+other plans written, compares them by the model's hidden states, offers them, and answers with one that is clearly better."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,27 +8,27 @@ from typing import Any, Literal, cast
 
 from langgraph.types import Command
 
-from agent.graph.ask_model import Reply, ask_model
+from agent.graph.ask_model import ask_model
 from agent.graph.doubt.judge import Judgement, OtherReading, judge
+from agent.graph.doubt.other_plans import other_plans
 from agent.graph.doubt.query_states import query_summaries
 from agent.graph.doubt.verifier import Verifier
 from agent.graph.nodes.candidates import candidates_of, preview_of, written
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots
 from agent.graph.toolbox import Toolbox
-from agent.graph.vote import Candidate, drawn_plans, fingerprint
+from agent.graph.vote import Candidate, fingerprint
 from agent.observe.step_record import Step, tool_step
-from agent.state import Attempt, DrawnPlan, State
+from agent.state import Attempt, State
 from tools.result import Result
 from tools.sql.in_words import in_words
 
-SAMPLES, TEMPERATURE = 8, 1.0
 OFFERED = 2
 SURER = 0.1  # by how much another reading's confidence must be higher to be the answer, where there is no verifier
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A query that the question may mean, as if it were the answer. votes: how many of the samples give its rows; worth: what
+    """A query that the question may mean, as if it were the answer. votes: how many of the plans give its rows; worth: what
     readings are compared by, once they are."""
 
     state: State
@@ -106,13 +106,13 @@ def _best(readings: Sequence[Reading], toolbox: Toolbox) -> dict[str, Any]:
 
 
 def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
-    """The present answer, then readings from sampled plans, each with other rows; and what that cost."""
+    """The present answer, then readings from other plans, each with other rows; and what that cost."""
     calls = dict(toolbox.calls)  # what the page shows and races stays the answer's own
-    plans, drawn = _sampled(state, toolbox)
+    drawn, steps = other_plans(state, toolbox)
     own_votes = sum(plan["drawn"] for plan in drawn if plan["text"] == state["plan"])
     own = Reading(state, cast("Result", toolbox.result), judgement, own_votes)
     readings: dict[object, Reading] = {fingerprint(own.result, ordered=False): own}
-    steps, new = [plans.step], [plan for plan in drawn if plan["text"] != state["plan"]]
+    new = [plan for plan in drawn if plan["text"] != state["plan"]]
     if new:
         first, *more = (slots(state | {"plan": plan["text"]}, toolbox) for plan in new)
         sqls = ask_model(toolbox, "generate", first, beside=more, attempt=1)
@@ -125,12 +125,6 @@ def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[lis
                 readings[known] = replace(found, votes=found.votes + candidate.drawn)
     toolbox.calls.update(calls)
     return list(readings.values()), steps
-
-
-def _sampled(state: State, toolbox: Toolbox) -> tuple[Reply, list[DrawnPlan]]:
-    prompt = slots(state | {"plan": ""}, toolbox)
-    reply = ask_model(toolbox, "plan", prompt, samples=SAMPLES, temperature=TEMPERATURE, attempt=1)
-    return reply, drawn_plans(map(toolbox.profile.read_plan, reply.texts), reply.log_likelihoods, state["reading"])
 
 
 def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: Toolbox) -> Reading:

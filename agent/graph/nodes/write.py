@@ -16,10 +16,9 @@ from agent.graph.toolbox import Toolbox
 from agent.graph.vote import drawn_plans, elect, same_sql
 from agent.observe.events import Wrote
 from agent.observe.step_record import tool_step
-from agent.prompts.mend_plan import mend_plan
+from agent.prompts.mend_plan import mended_plan
 from agent.state import Attempt, DrawnPlan, State
 from tools.result import QueryError
-from tools.schema import Schema
 
 _REPEATED = asdict(QueryError("other", REPEATED))
 
@@ -35,7 +34,8 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     if not others and is_doubtful(toolbox, first, reply):
         reply = rewritten(toolbox, first)
         update |= recorded(state | update, runtime, reply.step)
-    texts = (_mended(toolbox, toolbox.profile.read_plan(text), first.schema) for text in reply.texts)
+    mends = toolbox.options.mends
+    texts = (mended_plan(toolbox.profile.read_plan(text), first.schema, mends) for text in reply.texts)
     if others:
         drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
         plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
@@ -51,11 +51,6 @@ def _first(state: State, toolbox: Toolbox, reply: Reply) -> dict[str, Any]:
     return {
         "first_plans": dict(zip(state["readings"], plans, strict=False)), "log_probs": state["log_probs"] | known
     }  # fmt: skip
-
-
-def _mended(toolbox: Toolbox, plan: str, schema: Schema) -> str:
-    mends = toolbox.options.mends
-    return mend_plan(plan, schema, columns="columns" in mends, bridges="bridges" in mends)
 
 
 def _voting(toolbox: Toolbox) -> dict[str, Any]:

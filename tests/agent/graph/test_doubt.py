@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.conversation.conversation import Again, Conversation
-from agent.graph.doubt import doubt_node
+from agent.graph.doubt import other_plans
 from agent.graph.doubt.calibration import FILE, Calibration, Weight, read_calibration
 from agent.graph.doubt.features import features_of, signs
 from agent.observe.event_json import from_json, to_json
@@ -30,7 +30,7 @@ QUESTION = "Which singers are from Sweden?"
 
 @pytest.fixture(autouse=True)
 def four_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubt_node, "SAMPLES", len(PLANS))
+    monkeypatch.setattr(other_plans, "COUNT", len(PLANS))
 
 
 def doubtful(talk: Talk, *lines: str, calibration: Calibration = ALL_WRONG, **options: Any) -> Conversation:

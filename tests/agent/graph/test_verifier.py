@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agent.conversation.conversation import Conversation
-from agent.graph.doubt import doubt_node
+from agent.graph.doubt import doubt_node, other_plans
 from agent.graph.doubt.calibration import Calibration, Weight
 from agent.graph.doubt.verifier import FILE, Vector, Verifier, forget_verifier, read_verifier, summary
 from agent.graph.toolbox import Toolbox
@@ -43,7 +43,7 @@ def worths(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         return [np.array([known[state["sql"]], 9, 9], np.float32) for state in states]
 
     monkeypatch.setattr(doubt_node, "query_summaries", query_summaries)
-    monkeypatch.setattr(doubt_node, "SAMPLES", len(PLANS))
+    monkeypatch.setattr(other_plans, "COUNT", len(PLANS))
     return known
 
 

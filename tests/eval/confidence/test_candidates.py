@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.graph.doubt import doubt_node
+from agent.graph.doubt import other_plans
 from agent.graph.doubt.verifier import Vector
 from agent.graph.toolbox import Toolbox
 from agent.state import State
@@ -28,7 +28,7 @@ def test_readings_are_judged_and_a_run_is_continued(
         return [np.array([len(state["sql"]), tap], np.float32) for state in states]
 
     monkeypatch.setattr(candidates, "query_summaries", query_summaries)
-    monkeypatch.setattr(doubt_node, "SAMPLES", 2)
+    monkeypatch.setattr(other_plans, "COUNT", 2)
     database = invented / "database" / "library" / "library.sqlite"
     examples = [Example(str(i), "library", f"question {i}", GOLD, database=database) for i in range(3)]
     model = AnsweringModel(lambda question: OTHER if question == "question 1" else GOLD)
