@@ -163,6 +163,14 @@ class EndpointForms:
             self.tell(f"the endpoint takes no response_format: plans and choices are asked for without it ({error})")
 
 
+@dataclass(frozen=True, slots=True)
+class ReadingWatch:
+    """Gets the readings of every answer that has no confidence or less than `below`, before they are compared."""
+
+    tell: Callable[[Sequence[Any]], None]
+    below: float = 1.0
+
+
 @dataclass(slots=True)
 class Toolbox:
     database: Database
@@ -174,8 +182,7 @@ class Toolbox:
     estimate_plain: PlainTime | None = None
     calibration: Calibration | None = None  # of the model's adapter
     verifier: Verifier | None = None  # of the model's adapter
-    # Gets the readings of every answer, which are then always sampled.
-    watch: Callable[[Sequence[Any]], None] | None = None
+    watch: ReadingWatch | None = None
     stop: StopSignal = field(default_factory=StopSignal)  # set by the asker, checked while the answer is made
     calls: dict[str, Call] = field(default_factory=dict)  # the newest call of each step
     result: Result | None = None  # of the accepted SQL; written by the execute node

@@ -66,7 +66,7 @@ def verifier(
                      exists=True, file_okay=False),
     ] = None,
     look_below: Annotated[
-        float, typer.Option("--look-below", min=0.0, max=1.0, help="Sample readings where the confidence is lower.")
+        float, typer.Option("--look-below", min=0.0, max=1.0, help="Look for other readings where the confidence is lower.")
     ] = 0.7,
     margin: Annotated[
         float, typer.Option("--margin", min=0.0, help="By how much another reading's worth must be higher.")
@@ -90,6 +90,11 @@ def verifier(
                 raise DatasetError(
                     f"the pools have different {name}s, {' and '.join(sorted(found))}: collect them again"
                 )
+        if any(look_below > each["look_below"] for each in settings):
+            lowest = min(each["look_below"] for each in settings)
+            raise DatasetError(
+                f"the pools have other readings below {lowest:g} alone: give --look-below {lowest:g} or less"
+            )
         read = [pool for folder in pools for pool in read_records(folder / "records.jsonl", Pool)]
         measured = read_records(held_out / "records.jsonl", Pool) if held_out else []
         shared = {pool.db_id for pool in read} & {pool.db_id for pool in measured}
@@ -120,12 +125,18 @@ def collect(
     tap: Annotated[
         int, typer.Option("--tap", min=0, help="Layer whose states are read, of 30 in the embedded model.")
     ] = 24,
+    look_below: Annotated[
+        float, typer.Option("--look-below", min=0.0, max=1.0, help="Read other plans where the confidence is lower.")
+    ] = 0.85,
     at_once: Annotated[int, typer.Option("--at-once", min=1, help="Questions that share the model's forwards.")] = 4,
     model: options.Model = "embedded",
     adapter: options.Adapter = "auto",
     seed: options.Seed = 0,
 ) -> None:
-    """Sample readings of questions and record which are right. The last line on stdout has their number as JSON."""
+    """Have other plans written for questions and record which readings are right.
+
+    The last line on stdout has their number as JSON.
+    """
     with exit_codes.plain_errors():
         from agent.assemble import ModelChoice, load_model
         from decoding.checkpoints.target_identity import adapter_sha256
@@ -136,5 +147,5 @@ def collect(
         loaded = load_model(ModelChoice(model=model, adapter=adapter))
         known = loaded.decoder.adapter
         settings = {"adapter": adapter_sha256(known) if known else "none", "held_back": held_back, "seed": seed}
-        made = collect(examples, loaded, tap, out, settings, at_once=at_once)
+        made = collect(examples, loaded, tap, out, settings, look_below=look_below, at_once=at_once)
         output.print_json({"questions": len(made), "candidates": sum(len(pool.candidates) for pool in made)})

@@ -28,7 +28,9 @@ Seen = tuple[Reading, Vector]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A reading of a question. summary: `agent.graph.doubt.verifier.summary` of its states; votes: of the samples."""
+    """A reading of a question. summary: `agent.graph.doubt.verifier.summary` of its states, nothing if it was not read; votes:
+    how many of the other plans give its rows.
+    """
 
     sql: str
     right: bool
@@ -39,7 +41,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One line of records.jsonl: the readings of a question with different rows, the agent's own answer first."""
+    """One line of records.jsonl: the readings of a question with different rows, the agent's own answer first. An answer that
+    was not doubtful is the only one.
+    """
 
     id: str
     db_id: str
@@ -75,16 +79,18 @@ def collect(
     out: Path,
     settings: Mapping[str, Any],
     *,
+    look_below: float = 1.0,
     at_once: int = 1,
     timeout_s: float = 30.0,
     progress: bool = True,
 ) -> list[Pool]:
-    """Ask every example that has no record in `out` and record its pool; returns all of them.
+    """Ask every example that has no record in `out` and record its pool; returns all of them. look_below: other plans are
+    written where the confidence is lower.
 
     A question to which there is no answer, or one that a rule gave, has an empty pool. Raises ResumeError if `out` holds
     another run.
     """
-    log = RecordLog(out, {**settings, "tap": tap, "questions": fingerprint(examples)}, Pool)
+    log = RecordLog(out, {**settings, "tap": tap, "look_below": look_below, "questions": fingerprint(examples)}, Pool)
     scorer = Scorer(SPIDER, "sqlite", None, timeout_s, 0)
     done, seen = {pool.id for pool in log.records}, dict[str, list[Seen]]()
 
@@ -92,11 +98,15 @@ def collect(
         summaries = query_summaries([one.state for one in readings], toolbox, tap)
         seen[example.id] = list(zip(readings, summaries, strict=True))
 
-    ask = AgentPredict(lambda: model, "sqlite", AgentOptions(), Limits(deadline_s=timeout_s), watch=watch)
+    limits = Limits(deadline_s=timeout_s)
+    ask = AgentPredict(lambda: model, "sqlite", AgentOptions(), limits, watch=watch, watch_below=look_below)
     try:
         with AccuracyBar(len(examples), progress) as bar:
-            for example, _ in answered([[one] for one in examples if one.id not in done], ask, at_once):
+            for example, prediction in answered([[one] for one in examples if one.id not in done], ask, at_once):
                 judged = [_judged(one, found, example, scorer) for one, found in seen.pop(example.id, [])]
+                if not judged and prediction and prediction.confidence is not None:
+                    right = scorer.verdict(example, prediction.sql).correct
+                    judged = [Candidate(prediction.sql, right, 0, prediction.confidence, [])]
                 log.append(Pool(example.id, example.db_id, judged))
                 bar.show(len(log.records), [pool.candidates[0].right for pool in log.records if pool.candidates])
     finally:

@@ -32,7 +32,7 @@ class Choice:
 
 def fit(pools: Sequence[Pool], tap: int, look_below: float, margin: float, about: Mapping[str, Any]) -> Verifier:
     """Logistic regression on all candidates of the pools. Raises DatasetError if they are too few."""
-    candidates = [each for pool in pools for each in pool.candidates]
+    candidates = [each for pool in pools for each in pool.candidates if each.summary]
     right = np.array([each.right for each in candidates], np.float64)
     if len(set(right)) < 2:
         raise DatasetError("a verifier needs right and wrong candidates")
@@ -74,32 +74,30 @@ def calibrated(verifier: Verifier, pools: Sequence[Pool]) -> tuple[Verifier, Map
 
 
 def _chosen(pool: Pool, verifier: Verifier) -> Chosen:
-    best = _by_verifier(pool.candidates, verifier, verifier.look_below)
+    best = _by_verifier(pool.candidates, verifier)
     return Chosen(pool.db_id, {"worth": _worth(best, verifier)}, best.right)
 
 
 def figures(pools: Sequence[Pool], verifier: Verifier) -> dict[str, Any]:
-    """What the verifier is worth on pools: on all questions, by margin alone, and as the agent uses it; and by votes."""
+    """What the verifier is worth on pools, as the agent uses it, and what the confidence alone is worth there."""
     known = [pool.candidates for pool in pools if pool.candidates]
     every = [each for own in known for each in own]
-    as_used = [_by_verifier(own, verifier, verifier.look_below) for own in known]
+    read = [each for each in every if each.summary]
     return {
         "questions": len(known),
         "candidates": len(every),
         "own_answer_right": sum(own[0].right for own in known),
         "some_candidate_right": sum(any(each.right for each in own) for own in known),
-        "auroc": auroc([(verifier.log_odds(_summary(each)), each.right) for each in every]),
+        "auroc": auroc([(verifier.log_odds(_summary(each)), each.right) for each in read]),
         "looked_at": sum(_is_doubtful(own[0], verifier.look_below) for own in known),
-        "by_votes": asdict(_choice(known, [max(own, key=lambda each: each.votes) for own in known])),
         "by_confidence": asdict(_choice(known, [_surest(own, verifier.look_below) for own in known])),
-        "by_verifier_always": asdict(_choice(known, [_by_verifier(own, verifier, 1.0) for own in known])),
-        "by_verifier": asdict(_choice(known, as_used)),
+        "by_verifier": asdict(_choice(known, [_by_verifier(own, verifier) for own in known])),
     }
 
 
-def _by_verifier(own: Sequence[Candidate], verifier: Verifier, look_below: float) -> Candidate:
+def _by_verifier(own: Sequence[Candidate], verifier: Verifier) -> Candidate:
     """The candidate that the agent answers with."""
-    if not _is_doubtful(own[0], look_below):
+    if not _is_doubtful(own[0], verifier.look_below):
         return own[0]
     best = max(own, key=lambda each: _worth(each, verifier))
     return best if _worth(best, verifier) > _worth(own[0], verifier) + verifier.margin else own[0]

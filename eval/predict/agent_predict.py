@@ -11,7 +11,7 @@ from typing import Literal
 from agent.assemble import LoadedModel
 from agent.conversation.conversation import Answer, Conversation
 from agent.graph.doubt.doubt_node import Reading
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.graph.toolbox import AgentOptions, ReadingWatch, Toolbox
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import PromptTooLong
 from eval.datasets.official import Example
@@ -31,7 +31,7 @@ class AgentPredict:
 
     `first_turn`: with "own", the agent itself answers the questions before the example's, rightly or wrongly; with "gold",
     their gold SQL is put into its memory. Time and tokens are those of the example's question only. `watch`: gets each
-    example's toolbox and readings, which are then sampled for every answer.
+    example's toolbox and readings where the answer has less confidence than `watch_below`.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class AgentPredict:
         limits: Limits,
         first_turn: FirstTurn = "own",
         watch: Watch | None = None,
+        watch_below: float = 1.0,
     ) -> None:
         self._model, self._engine, self._options, self._limits = LoadedOnce(load), engine, options, limits
-        self._first_turn, self._watch = first_turn, watch
+        self._first_turn, self._watch, self._watch_below = first_turn, watch, watch_below
         self._lock = Lock()
         self._free: list[tuple[Path, Database]] = []  # open, but not in use
 
@@ -72,7 +73,7 @@ class AgentPredict:
             else:
                 conversation.remember(question, _in_dialect(gold, database))
         if self._watch:
-            toolbox.watch = partial(self._watch, example, toolbox)
+            toolbox.watch = ReadingWatch(partial(self._watch, example, toolbox), self._watch_below)
         return conversation
 
     @contextmanager

@@ -53,12 +53,12 @@ def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
     if state["preview"] is None or not by_the_model or not toolbox.options.confidence:
         return Command(goto="answer")
     judgement = judge(state, toolbox.database.schema(), toolbox.calibration)
-    if not (toolbox.watch or _is_doubtful(judgement, toolbox)):
+    if not _is_doubtful(judgement, toolbox):
         return Command(update={"judgement": judgement}, goto="answer")
     begin(runtime, "doubt")
     readings, steps = _readings(state, judgement, toolbox)
     if toolbox.watch:
-        toolbox.watch(readings)
+        toolbox.watch.tell(readings)
     compared, comparing = _compared(readings, toolbox)
     update = _best(compared, toolbox) | recorded(state, runtime, *steps, *comparing)
     return Command(update=update, goto="answer")
@@ -67,6 +67,8 @@ def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
 def _is_doubtful(judgement: Judgement, toolbox: Toolbox) -> bool:
     """Whether other readings are looked for."""
     confidence, verifier = judgement["confidence"], toolbox.verifier
+    if toolbox.watch:
+        return confidence is None or confidence < toolbox.watch.below
     low = confidence is not None and verifier is not None and confidence < verifier.look_below
     return toolbox.options.second_look and (low or judgement["probably_wrong"])
 

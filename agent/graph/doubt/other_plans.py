@@ -15,7 +15,7 @@ from agent.state import DrawnPlan, State
 from decoding.serving.chat_model import FastChatModel
 from decoding.serving.given_text import other_beginnings
 
-COUNT = 8
+COUNT = 4
 TEMPERATURE = 1.0  # of the samples that are drawn instead where no grammar tells what else a plan may say
 
 

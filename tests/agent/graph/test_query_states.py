@@ -12,7 +12,7 @@ from agent.conversation.conversation import Conversation
 from agent.graph.doubt import query_states
 from agent.graph.doubt.query_states import query_summaries
 from agent.graph.doubt.verifier import Vector
-from agent.graph.toolbox import Toolbox
+from agent.graph.toolbox import ReadingWatch, Toolbox
 from agent.state import State
 from decoding.engine.target import AnyTarget, Array
 from decoding.serving.chat_model import FastChatModel
@@ -42,7 +42,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 def asked(database: Database) -> tuple[Toolbox, list[State]]:
     """The shipped model after a question, and the readings that it had."""
     toolbox, seen = load_model(ModelChoice()).toolbox(database), list[State]()
-    toolbox.watch = lambda readings: seen.extend(one.state for one in readings)
+    toolbox.watch = ReadingWatch(lambda readings: seen.extend(one.state for one in readings))
     Conversation(toolbox).ask(QUESTION)
     assert len(seen) > 1
     return toolbox, seen

@@ -12,7 +12,7 @@ from agent.conversation.conversation import Conversation
 from agent.graph.doubt import doubt_node, other_plans
 from agent.graph.doubt.calibration import Calibration, Weight
 from agent.graph.doubt.verifier import FILE, Vector, Verifier, forget_verifier, read_verifier, summary
-from agent.graph.toolbox import Toolbox
+from agent.graph.toolbox import ReadingWatch, Toolbox
 from agent.state import State
 from decoding.errors import ModelUnavailable
 from tests.agent.conftest import Talk
@@ -102,9 +102,15 @@ def test_without_a_verifier_only_headed_answers_are_looked_at_again(talk: Talk, 
 def test_whoever_watches_gets_the_readings_of_every_answer(talk: Talk, worths: dict[str, float]) -> None:
     seen: list[str] = []
     conversation = looked(talk, None)
-    conversation.toolbox.watch = lambda readings: seen.extend(one.state["sql"] for one in readings)
+    conversation.toolbox.watch = ReadingWatch(lambda readings: seen.extend(one.state["sql"] for one in readings))
     conversation.ask(QUESTION)
     assert seen == [SPAIN, FRANCE, OLD]
+
+
+def test_whoever_watches_doubtful_answers_is_not_told_of_others(talk: Talk, worths: dict[str, float]) -> None:
+    conversation, seen = looked(talk, None), list[str]()
+    conversation.toolbox.watch = ReadingWatch(lambda readings: seen.append("told"), below=0.62)
+    assert conversation.ask(QUESTION).alternatives == [] == seen
 
 
 def test_a_summary_tells_plan_and_sql_apart() -> None:

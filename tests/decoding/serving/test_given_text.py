@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from decoding.engine.constraint import OneOf
 from decoding.engine.target import AnyTarget, Array
-from decoding.serving.given_text import text_states, token_scores
+from decoding.serving.given_text import other_beginnings, text_states, token_scores
 from decoding.serving.text_decoder import TextDecoder
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8.cpu_target import CpuTarget
@@ -96,3 +97,38 @@ def test_scores_are_the_log_probabilities_of_the_tokens(checkpoint: Path, decode
     found = token_scores(decoder, PROMPT, tokens, alternatives=1)
     assert [each.log_prob for each in found] == pytest.approx(expected, abs=1e-3)
     assert [each.alternatives[0][1] for each in found] == pytest.approx(rows.max(-1).values.tolist(), abs=1e-3)
+
+
+def test_other_beginnings_are_ranked_by_the_whole_way(checkpoint: Path, decoder: TextDecoder) -> None:
+    """Guards against the other token's own probability as the rank, against probabilities among all tokens, and against leaving
+    the text where it is forced."""
+    one, two, three, four, five = (decoder.tokenizer.encode(word)[0] for word in (" a", " b", " c", " d", " e"))
+    stop = decoder.tokenizer.stop_ids
+    texts = [(one, two, three), (one, two, four), (one, five), (four, five)]
+    choice = OneOf(texts, stop, decoder.target.vocab_size)
+    scores = transformers_scores(checkpoint, decoder, PROMPT, texts[0])
+
+    def chance(place: int, token: int, allowed: tuple[int, ...]) -> float:
+        return float(scores[place, token] - np.logaddexp.reduce(scores[place, list(allowed)]))
+
+    so_far = chance(0, one, (one, four))
+    further = so_far + chance(1, two, (two, five))
+    expected = {
+        (four,): chance(0, four, (one, four)),
+        (one, five): so_far + chance(1, five, (two, five)),
+        (one, two, four): further + chance(2, four, (three, four)),
+    }
+    found = other_beginnings(decoder, PROMPT, [*texts[0], min(stop)], choice, count=5)
+    assert found == sorted(expected, key=expected.__getitem__, reverse=True)
+    assert other_beginnings(decoder, PROMPT, texts[0], choice, count=2) == found[:2]
+    assert other_beginnings(decoder, PROMPT, [two], choice, count=5) == []  # not a text that is allowed
+    assert other_beginnings(decoder, PROMPT, [], choice, count=5) == []
+
+
+def transformers_scores(checkpoint: Path, decoder: TextDecoder, prompt: str, tokens: tuple[int, ...]) -> Array:
+    """Log-probabilities [tokens, vocab] by which transformers predicts each token."""
+    before = decoder.tokenizer.encode(prompt)
+    with torch.no_grad():
+        logits = AutoModelForCausalLM.from_pretrained(checkpoint)(torch.tensor([[*before, *tokens]])).logits[0]
+    found: Array = torch.log_softmax(logits[len(before) - 1 : -1].double(), -1).numpy()
+    return found

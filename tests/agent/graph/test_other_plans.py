@@ -1,0 +1,79 @@
+"""Other plans of the shipped model: likely ones that leave its own, greedy after that, and samples where no grammar helps."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from agent.assemble import ModelChoice, load_model
+from agent.conversation.conversation import Conversation
+from agent.graph.doubt import doubt_node
+from agent.graph.doubt.calibration import Calibration
+from agent.graph.doubt.other_plans import COUNT, other_plans
+from agent.graph.toolbox import AgentOptions, ReadingWatch, Toolbox
+from agent.observe.step_record import Step
+from agent.state import DrawnPlan, State
+from tests.agent.conftest import Talk
+from tools.databases.database import Database
+from tools.databases.open_database import open_database
+from tools.example.build import example_database
+
+QUESTION = "Which customers spent most on jazz?"
+Found = tuple[list[DrawnPlan], list[Step]]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    opened = open_database(example_database(tmp_path_factory.mktemp("example")))
+    yield opened
+    opened.close()
+
+
+def asked(
+    database: Database, monkeypatch: pytest.MonkeyPatch, question: str = QUESTION, options: AgentOptions | None = None
+) -> tuple[State, Found]:
+    """The state of the answer when others are looked for, and the plans that were found."""
+    seen: list[tuple[State, Found]] = []
+
+    def watched(state: State, toolbox: Toolbox) -> Found:
+        plans, steps = other_plans(state, toolbox)
+        seen.append((state, ([*plans], [*steps])))
+        return plans, steps
+
+    monkeypatch.setattr(doubt_node, "other_plans", watched)
+    toolbox = load_model(ModelChoice()).toolbox(database, options or AgentOptions())
+    toolbox.watch = ReadingWatch(lambda readings: None)
+    Conversation(toolbox).ask(question)
+    return seen[0]
+
+
+def test_each_plan_leaves_the_models_own_at_one_place(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against samples, which repeat a plan, and against plans that a grammar would not allow."""
+    state, (plans, steps) = asked(database, monkeypatch)
+    texts = [plan["text"] for plan in plans]
+    assert texts[0] == state["first_plans"][state["reading"]]
+    assert COUNT / 2 < len(texts) == len(set(texts)) <= COUNT + 1
+    assert sum(plan["drawn"] for plan in plans) == COUNT + 1
+    known = {table.name.lower() for table in database.schema().tables}
+    assert all(part.split(":")[0].strip().lower() in known for text in texts for part in text.split("|")[0].split(";"))
+    assert [(step.name, step.detail) for step in steps] == [("plan", ""), ("plan", "")]
+
+
+def test_they_are_always_the_same(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(database, monkeypatch)[1][0] == asked(database, monkeypatch)[1][0]
+
+
+def test_without_a_grammar_they_are_samples(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (plans, steps) = asked(database, monkeypatch, "How many customers are there?", AgentOptions(constrain=False))
+    assert sum(plan["drawn"] for plan in plans) == COUNT
+    assert len(steps) == 1
+
+
+def test_a_remote_model_is_sampled(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation = talk(
+        "singer: name | SELECT _ FROM _", "SELECT name FROM singer", *["a: b | c"] * COUNT, "SELECT 1", second_look=True
+    )
+    conversation.toolbox.calibration = Calibration(0.5, {}, 0.5)
+    drawn: list[int] = []
+    conversation.toolbox.watch = ReadingWatch(lambda readings: drawn.extend(one.votes for one in readings))
+    conversation.ask("Which singers are from Spain?")
+    assert sum(drawn) == COUNT
