@@ -22,14 +22,14 @@ Found = tuple[list[DrawnPlan], list[Step]]
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     opened = open_database(example_database(tmp_path_factory.mktemp("example")))
     yield opened
     opened.close()
 
 
 def asked(
-    database: Database, monkeypatch: pytest.MonkeyPatch, question: str = QUESTION, options: AgentOptions | None = None
+    shops: Database, monkeypatch: pytest.MonkeyPatch, question: str = QUESTION, options: AgentOptions | None = None
 ) -> tuple[State, Found]:
     """The state of the answer when others are looked for, and the plans that were found."""
     seen: list[tuple[State, Found]] = []
@@ -40,30 +40,30 @@ def asked(
         return plans, steps
 
     monkeypatch.setattr(doubt_node, "other_plans", watched)
-    toolbox = load_model(ModelChoice()).toolbox(database, options or AgentOptions())
+    toolbox = load_model(ModelChoice()).toolbox(shops, options or AgentOptions())
     toolbox.watch = ReadingWatch(lambda readings: None)
     Conversation(toolbox).ask(question)
     return seen[0]
 
 
-def test_each_plan_leaves_the_models_own_at_one_place(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_plan_leaves_the_models_own_at_one_place(shops: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against samples, which repeat a plan, and against plans that a grammar would not allow."""
-    state, (plans, steps) = asked(database, monkeypatch)
+    state, (plans, steps) = asked(shops, monkeypatch)
     texts = [plan["text"] for plan in plans]
     assert texts[0] == state["first_plans"][state["reading"]]
     assert COUNT / 2 < len(texts) == len(set(texts)) <= COUNT + 1
     assert sum(plan["drawn"] for plan in plans) == COUNT + 1
-    known = {table.name.lower() for table in database.schema().tables}
+    known = {table.name.lower() for table in shops.schema().tables}
     assert all(part.split(":")[0].strip().lower() in known for text in texts for part in text.split("|")[0].split(";"))
     assert [(step.name, step.detail) for step in steps] == [("plan", ""), ("plan", "")]
 
 
-def test_they_are_always_the_same(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(database, monkeypatch)[1][0] == asked(database, monkeypatch)[1][0]
+def test_they_are_always_the_same(shops: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(shops, monkeypatch)[1][0] == asked(shops, monkeypatch)[1][0]
 
 
-def test_without_a_grammar_they_are_samples(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, (plans, steps) = asked(database, monkeypatch, "How many customers are there?", AgentOptions(constrain=False))
+def test_without_a_grammar_they_are_samples(shops: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (plans, steps) = asked(shops, monkeypatch, "How many customers are there?", AgentOptions(constrain=False))
     assert sum(plan["drawn"] for plan in plans) == COUNT
     assert len(steps) == 1
 
