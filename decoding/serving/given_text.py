@@ -1,4 +1,4 @@
-"""What a model makes of texts that are given, in one forward: log-probabilities of their tokens, or hidden states."""
+"""What a model makes of a text that is given, in one forward: log-probabilities of its tokens, or its hidden states."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
