@@ -72,9 +72,7 @@ class Scores:
     """What one forward says about one sequence's pending tokens and draft."""
 
     after: Callable[[Sequence[int]], Floats]  # nodes (or ROOT) -> logits [nodes, vocab], which may be computed only now
-    hidden: (
-        Array | None
-    )  # [pending + nodes, taps, hidden] in the order fed; None without taps of the sequence or its work
+    hidden: Array | None  # [pending + nodes, taps, hidden] in the order fed; None when nothing is tapped
     choice: Callable[[int], int]  # node (or ROOT) -> the target's own keyed choice after it, before any constraint
     nodes: int  # of the draft
     some: Callable[[Sequence[int], TokenSet], Floats] | None = None  # `among`, where that is cheaper than all logits
@@ -163,8 +161,8 @@ class TargetSequence(Protocol):
 class Work(NamedTuple, Generic[Opened]):
     """One sequence's part in the next forward: every committed token that is not yet cached, and a draft after them.
 
-    taps: whose hidden states of the rows fed this forward gives in `Scores.hidden`, and nobody keeps; for a sequence opened
-    without taps, which may begin with a cached prefix that has no states.
+    taps: the forward gives the hidden states of the rows that it is fed in `Scores.hidden`, and nobody keeps them. Only for a
+    sequence opened without taps, which may begin with a cached prefix that has no states.
     """
 
     sequence: Opened

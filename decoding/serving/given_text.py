@@ -83,11 +83,11 @@ def _logits(decoder: TextDecoder, prompt: Sequence[int], tokens: Sequence[int]) 
 
 
 def text_states(decoder: TextDecoder, prompt: str, texts: Sequence[str], taps: tuple[int, ...]) -> list[Array]:
-    """For each of some texts the hidden states [tokens, taps, hidden], float32, at its tokens after those that it begins with
-    like `prompt`. Taps are those of `decoding.engine.target.Target`.
+    """The hidden states [tokens, taps, hidden], float32, of each text, at its tokens after those that it begins with like
+    `prompt`. Taps are those of `decoding.engine.target.Target`; at least one text is needed.
 
-    One forward reads all texts. What they have in common with the prompt comes out of the prefix cache, with or without states;
-    what is not there is read before, once, and stays there.
+    One forward reads all texts. Its rows are the last token that all of them share with the prompt, and what follows it. What
+    comes before is taken from the prefix cache, which needs no states; if it is not there, another forward reads it once.
     """
     before, wholes = decoder.tokenizer.encode(prompt), [decoder.tokenizer.encode(text) for text in texts]
     own = [common_length(before, whole) for whole in wholes]
@@ -105,7 +105,7 @@ def text_states(decoder: TextDecoder, prompt: str, texts: Sequence[str], taps: t
 
 
 def _begun(target: AnyTarget, tokens: Sequence[int], count: int, opened: ExitStack) -> list[TargetSequence]:
-    """So many sequences that have all of `tokens` but the last. Closing `opened` closes them."""
+    """`count` sequences in which all of `tokens` but the last are cached. Closing `opened` closes them."""
     first = target.open(tokens, Sampler())
     opened.callback(target.close, first)
     if unread := tokens[first.cached : -1]:

@@ -17,7 +17,7 @@ from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8.cpu_target import CpuTarget
 from decoding.tokenizer.tokenizer import Tokenizer
 from kernels.cpu.processor import variant
-from tests.decoding.models.reading import read, rows_fed
+from tests.decoding.engine.reading import read, rows_fed
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = "How many singers do we have?"

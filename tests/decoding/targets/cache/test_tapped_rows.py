@@ -22,7 +22,7 @@ from decoding.targets.fast_target import FastTarget
 from decoding.targets.hf_target import HfTarget
 from decoding.targets.int8.cpu_target import CpuTarget
 from kernels.cpu.processor import variant
-from tests.decoding.models.reading import read
+from tests.decoding.engine.reading import read
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 INT8 = pytest.param(

@@ -19,7 +19,7 @@ from decoding.serving.chat_model import FastChatModel
 from decoding.serving.given_text import text_states
 from decoding.serving.text_decoder import TextDecoder
 from kernels.cpu.processor import variant
-from tests.decoding.models.reading import read, rows_fed
+from tests.decoding.engine.reading import read, rows_fed
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
