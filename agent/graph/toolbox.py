@@ -163,12 +163,19 @@ class EndpointForms:
             self.tell(f"the endpoint takes no response_format: plans and choices are asked for without it ({error})")
 
 
+OTHER_PLANS = 4  # for a doubtful answer: with ten there are hardly more right ones among them
+
+
 @dataclass(frozen=True, slots=True)
 class ReadingWatch:
-    """Gets the readings of every answer that has no confidence or less than `below`, before they are compared."""
+    """Gets the readings of every answer that has no confidence or less than `below`, before they are compared.
+
+    plans: how many other plans they are made from.
+    """
 
     tell: Callable[[Sequence[Any]], None]
     below: float = 1.0
+    plans: int = OTHER_PLANS
 
 
 @dataclass(slots=True)

@@ -128,6 +128,7 @@ def collect(
     look_below: Annotated[
         float, typer.Option("--look-below", min=0.0, max=1.0, help="Read other plans where the confidence is lower.")
     ] = 0.85,
+    plans: Annotated[int, typer.Option("--plans", min=1, help="Other plans for each; the agent has 4.")] = 4,
     at_once: Annotated[int, typer.Option("--at-once", min=1, help="Questions that share the model's forwards.")] = 4,
     model: options.Model = "embedded",
     adapter: options.Adapter = "auto",
@@ -147,5 +148,5 @@ def collect(
         loaded = load_model(ModelChoice(model=model, adapter=adapter))
         known = loaded.decoder.adapter
         settings = {"adapter": adapter_sha256(known) if known else "none", "held_back": held_back, "seed": seed}
-        made = collect(examples, loaded, tap, out, settings, look_below=look_below, at_once=at_once)
+        made = collect(examples, loaded, tap, out, settings, look_below=look_below, plans=plans, at_once=at_once)
         output.print_json({"questions": len(made), "candidates": sum(len(pool.candidates) for pool in made)})

@@ -11,7 +11,7 @@ from agent.assemble import LoadedModel
 from agent.graph.doubt.doubt_node import Reading
 from agent.graph.doubt.query_states import query_summaries
 from agent.graph.doubt.verifier import Vector
-from agent.graph.toolbox import AgentOptions, Toolbox
+from agent.graph.toolbox import OTHER_PLANS, AgentOptions, Toolbox
 from eval.accuracy.accuracy_bar import AccuracyBar
 from eval.accuracy.run import Scorer, fingerprint
 from eval.datasets.golds.sources import HELD_BACK, WITHOUT_ROWS, spider_questions, syn_questions
@@ -80,17 +80,22 @@ def collect(
     settings: Mapping[str, Any],
     *,
     look_below: float = 1.0,
+    plans: int = OTHER_PLANS,
     at_once: int = 1,
     timeout_s: float = 30.0,
     progress: bool = True,
 ) -> list[Pool]:
-    """Ask every example that has no record in `out` and record its pool; returns all of them. look_below: other plans are
-    written where the confidence is lower.
+    """Ask every example that has no record in `out` and record its pool; returns all of them. `plans`
+    other plans are written where the confidence is below `look_below`.
 
     A question to which there is no answer, or one that a rule gave, has an empty pool. Raises ResumeError if `out` holds
     another run.
     """
-    log = RecordLog(out, {**settings, "tap": tap, "look_below": look_below, "questions": fingerprint(examples)}, Pool)
+    log = RecordLog(
+        out,
+        {**settings, "tap": tap, "look_below": look_below, "plans": plans, "questions": fingerprint(examples)},
+        Pool,
+    )
     scorer = Scorer(SPIDER, "sqlite", None, timeout_s, 0)
     done, seen = {pool.id for pool in log.records}, dict[str, list[Seen]]()
 
@@ -98,8 +103,8 @@ def collect(
         summaries = query_summaries([one.state for one in readings], toolbox, tap)
         seen[example.id] = list(zip(readings, summaries, strict=True))
 
-    limits = Limits(deadline_s=timeout_s)
-    ask = AgentPredict(lambda: model, "sqlite", AgentOptions(), limits, watch=watch, watch_below=look_below)
+    watched, limits = {"below": look_below, "plans": plans}, Limits(deadline_s=timeout_s)
+    ask = AgentPredict(lambda: model, "sqlite", AgentOptions(), limits, watch=watch, watched=watched)
     try:
         with AccuracyBar(len(examples), progress) as bar:
             for example, prediction in answered([[one] for one in examples if one.id not in done], ask, at_once):

@@ -1,12 +1,12 @@
 """The agent as a `Predict`: one conversation per question, and at most one open database per thread."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Literal
+from typing import Any, Literal
 
 from agent.assemble import LoadedModel
 from agent.conversation.conversation import Answer, Conversation
@@ -31,7 +31,7 @@ class AgentPredict:
 
     `first_turn`: with "own", the agent itself answers the questions before the example's, rightly or wrongly; with "gold",
     their gold SQL is put into its memory. Time and tokens are those of the example's question only. `watch`: gets each
-    example's toolbox and readings where the answer has less confidence than `watch_below`.
+    example's toolbox and readings; `watched`: of which answers, as `ReadingWatch` has it.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class AgentPredict:
         limits: Limits,
         first_turn: FirstTurn = "own",
         watch: Watch | None = None,
-        watch_below: float = 1.0,
+        watched: Mapping[str, Any] | None = None,
     ) -> None:
         self._model, self._engine, self._options, self._limits = LoadedOnce(load), engine, options, limits
-        self._first_turn, self._watch, self._watch_below = first_turn, watch, watch_below
+        self._first_turn, self._watch, self._watched = first_turn, watch, watched or {}
         self._lock = Lock()
         self._free: list[tuple[Path, Database]] = []  # open, but not in use
 
@@ -73,7 +73,7 @@ class AgentPredict:
             else:
                 conversation.remember(question, _in_dialect(gold, database))
         if self._watch:
-            toolbox.watch = ReadingWatch(partial(self._watch, example, toolbox), self._watch_below)
+            toolbox.watch = ReadingWatch(partial(self._watch, example, toolbox), **self._watched)
         return conversation
 
     @contextmanager

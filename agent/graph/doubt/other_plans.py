@@ -7,7 +7,7 @@ leave its own at one place: what else it might have written there, and how it go
 from agent.graph.ask_model import Reply, ask_model
 from agent.graph.call_options import call_of
 from agent.graph.nodes.node_state import slots
-from agent.graph.toolbox import Toolbox
+from agent.graph.toolbox import OTHER_PLANS, Toolbox
 from agent.graph.vote import drawn_plans
 from agent.observe.step_record import Step
 from agent.prompts.mend_plan import mended_plan
@@ -15,7 +15,6 @@ from agent.state import DrawnPlan, State
 from decoding.serving.chat_model import FastChatModel
 from decoding.serving.given_text import other_beginnings
 
-COUNT = 4
 TEMPERATURE = 1.0  # of the samples that are drawn instead where no grammar tells what else a plan may say
 
 
@@ -39,10 +38,14 @@ def _left(state: State, toolbox: Toolbox) -> list[Reply]:
     own = ask_model(toolbox, "plan", prompt, beginnings=[()])
     tokens = [token for each in own.rounds[0] for token in each.text_tokens]
     text, constraint = model.prompt(call.messages), call.options["constraint"]
-    ways = other_beginnings(model.decoder, text, tokens, constraint, COUNT)
+    ways = other_beginnings(model.decoder, text, tokens, constraint, _count(toolbox))
     return [own, ask_model(toolbox, "plan", prompt, beginnings=ways)] if ways else [own]
+
+
+def _count(toolbox: Toolbox) -> int:
+    return toolbox.watch.plans if toolbox.watch else OTHER_PLANS
 
 
 def _sampled(state: State, toolbox: Toolbox) -> Reply:
     prompt = slots(State(**{**state, "plan": ""}), toolbox)
-    return ask_model(toolbox, "plan", prompt, samples=COUNT, temperature=TEMPERATURE, attempt=1)
+    return ask_model(toolbox, "plan", prompt, samples=_count(toolbox), temperature=TEMPERATURE, attempt=1)

@@ -173,7 +173,7 @@ def test_a_doubtful_answer_is_headed_and_another_reading_can_be_taken(  # type: 
         return toolbox
 
     monkeypatch.setattr(LoadedModel, "toolbox", doubting)
-    monkeypatch.setattr(other_plans, "COUNT", 4)
+    monkeypatch.setattr(other_plans, "OTHER_PLANS", 4)
     result = chat(singer, tiny, QUESTION, "/other 2", "/other 1", "/other", "/other x")
     assert result.exit_code == 0, result.output
     headed, _, rest = result.stdout.partition("Other readings:")

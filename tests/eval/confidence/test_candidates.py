@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.graph.doubt import other_plans
 from agent.graph.doubt.verifier import Vector
 from agent.graph.toolbox import Toolbox
 from agent.state import State
@@ -28,17 +27,16 @@ def test_readings_are_judged_and_a_run_is_continued(
         return [np.array([len(state["sql"]), tap], np.float32) for state in states]
 
     monkeypatch.setattr(candidates, "query_summaries", query_summaries)
-    monkeypatch.setattr(other_plans, "COUNT", 2)
     database = invented / "database" / "library" / "library.sqlite"
     examples = [Example(str(i), "library", f"question {i}", GOLD, database=database) for i in range(3)]
     model = AnsweringModel(lambda question: OTHER if question == "question 1" else GOLD)
-    first = collect(examples[:3], model, 5, tmp_path / "out", {"adapter": "abc"}, progress=False)
+    first = collect(examples[:3], model, 5, tmp_path / "out", {"adapter": "abc"}, plans=2, progress=False)
     assert [(pool.id, [each.right for each in pool.candidates]) for pool in first] == [
         ("0", [True]), ("1", [False]), ("2", [True]),
     ]  # fmt: skip
     assert first[1].candidates[0].summary == [len(OTHER), 5]
     asked = len(model.prompts)
-    assert collect(examples[:3], model, 5, tmp_path / "out", {"adapter": "abc"}, progress=False) == first
+    assert collect(examples[:3], model, 5, tmp_path / "out", {"adapter": "abc"}, plans=2, progress=False) == first
     assert len(model.prompts) == asked
 
 

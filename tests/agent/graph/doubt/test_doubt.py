@@ -30,7 +30,7 @@ QUESTION = "Which singers are from Sweden?"
 
 @pytest.fixture(autouse=True)
 def four_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_plans, "COUNT", len(PLANS))
+    monkeypatch.setattr(other_plans, "OTHER_PLANS", len(PLANS))
 
 
 def doubtful(talk: Talk, *lines: str, calibration: Calibration = ALL_WRONG, **options: Any) -> Conversation:

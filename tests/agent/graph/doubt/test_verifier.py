@@ -43,7 +43,7 @@ def worths(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         return [np.array([known[state["sql"]], 9, 9], np.float32) for state in states]
 
     monkeypatch.setattr(doubt_node, "query_summaries", query_summaries)
-    monkeypatch.setattr(other_plans, "COUNT", len(PLANS))
+    monkeypatch.setattr(other_plans, "OTHER_PLANS", len(PLANS))
     return known
 
 

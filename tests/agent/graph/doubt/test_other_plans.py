@@ -8,8 +8,8 @@ from agent.assemble import ModelChoice, load_model
 from agent.conversation.conversation import Conversation
 from agent.graph.doubt import doubt_node
 from agent.graph.doubt.calibration import Calibration
-from agent.graph.doubt.other_plans import COUNT, other_plans
-from agent.graph.toolbox import AgentOptions, ReadingWatch, Toolbox
+from agent.graph.doubt.other_plans import other_plans
+from agent.graph.toolbox import OTHER_PLANS, AgentOptions, ReadingWatch, Toolbox
 from agent.observe.step_record import Step
 from agent.state import DrawnPlan, State
 from tests.agent.conftest import Talk
@@ -29,7 +29,11 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 def asked(
-    shops: Database, monkeypatch: pytest.MonkeyPatch, question: str = QUESTION, options: AgentOptions | None = None
+    shops: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    question: str = QUESTION,
+    options: AgentOptions | None = None,
+    plans: int = OTHER_PLANS,
 ) -> tuple[State, Found]:
     """The state of the answer when others are looked for, and the plans that were found."""
     seen: list[tuple[State, Found]] = []
@@ -41,7 +45,7 @@ def asked(
 
     monkeypatch.setattr(doubt_node, "other_plans", watched)
     toolbox = load_model(ModelChoice()).toolbox(shops, options or AgentOptions())
-    toolbox.watch = ReadingWatch(lambda readings: None)
+    toolbox.watch = ReadingWatch(lambda readings: None, plans=plans)
     Conversation(toolbox).ask(question)
     return seen[0]
 
@@ -51,11 +55,18 @@ def test_each_plan_leaves_the_models_own_at_one_place(shops: Database, monkeypat
     state, (plans, steps) = asked(shops, monkeypatch)
     texts = [plan["text"] for plan in plans]
     assert texts[0] == state["first_plans"][state["reading"]]
-    assert COUNT / 2 < len(texts) == len(set(texts)) <= COUNT + 1
-    assert sum(plan["drawn"] for plan in plans) == COUNT + 1
+    assert OTHER_PLANS / 2 < len(texts) == len(set(texts)) <= OTHER_PLANS + 1
+    assert sum(plan["drawn"] for plan in plans) == OTHER_PLANS + 1
     known = {table.name.lower() for table in shops.schema().tables}
     assert all(part.split(":")[0].strip().lower() in known for text in texts for part in text.split("|")[0].split(";"))
     assert [(step.name, step.detail) for step in steps] == [("plan", ""), ("plan", "")]
+
+
+def test_whoever_watches_says_how_many(shops: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The likelier ones are the same."""
+    few, more = asked(shops, monkeypatch)[1][0], asked(shops, monkeypatch, plans=6)[1][0]
+    assert sum(plan["drawn"] for plan in more) == 7
+    assert [plan["text"] for plan in more][: len(few)] == [plan["text"] for plan in few]
 
 
 def test_they_are_always_the_same(shops: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,16 +75,20 @@ def test_they_are_always_the_same(shops: Database, monkeypatch: pytest.MonkeyPat
 
 def test_without_a_grammar_they_are_samples(shops: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     _, (plans, steps) = asked(shops, monkeypatch, "How many customers are there?", AgentOptions(constrain=False))
-    assert sum(plan["drawn"] for plan in plans) == COUNT
+    assert sum(plan["drawn"] for plan in plans) == OTHER_PLANS
     assert len(steps) == 1
 
 
 def test_a_remote_model_is_sampled(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     conversation = talk(
-        "singer: name | SELECT _ FROM _", "SELECT name FROM singer", *["a: b | c"] * COUNT, "SELECT 1", second_look=True
+        "singer: name | SELECT _ FROM _",
+        "SELECT name FROM singer",
+        *["a: b | c"] * OTHER_PLANS,
+        "SELECT 1",
+        second_look=True,
     )
     conversation.toolbox.calibration = Calibration(0.5, {}, 0.5)
     drawn: list[int] = []
     conversation.toolbox.watch = ReadingWatch(lambda readings: drawn.extend(one.votes for one in readings))
     conversation.ask("Which singers are from Spain?")
-    assert sum(drawn) == COUNT
+    assert sum(drawn) == OTHER_PLANS
