@@ -60,11 +60,11 @@ def held_out(records: Sequence[Marked], databases: Sequence[str]) -> Judged:
     return judged
 
 
-def threshold(judged: Judged) -> float:
-    """The largest confidence, 0.5 at most, below which at most `MOST_RIGHT` of the answers are right; 0 if there is none."""
+def threshold(judged: Judged, most_right: float = MOST_RIGHT) -> float:
+    """The largest confidence, 0.5 at most, below which at most this share of the answers is right; 0 if there is none."""
     ordered = sorted(judged)
     right = np.cumsum([is_right for _, is_right in ordered])
-    allowed = [place for place in range(9, len(ordered)) if right[place] <= MOST_RIGHT * (place + 1)]
+    allowed = [place for place in range(9, len(ordered)) if right[place] <= most_right * (place + 1)]
     return min(0.5, round(ordered[allowed[-1]][0], 4)) if allowed else 0.0
 
 

@@ -17,6 +17,7 @@ from eval.datasets.official import DatasetError
 
 Matrix = npt.NDArray[np.float64]
 PENALTY = 1000.0  # of the squared weights of standardised summaries
+MOST_RIGHT = 1 / 3  # of the answers that were looked at again and are headed "Probably wrong"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def calibrated(verifier: Verifier, pools: Sequence[Pool]) -> tuple[Verifier, Map
     if len(databases) < 2 or len({each.correct for each in chosen}) < 2:
         raise DatasetError("a calibration needs right and wrong answers that are doubtful, on two databases at least")
     doubtful = held_out(chosen, databases)
-    below = threshold(doubtful)
+    below = threshold(doubtful, MOST_RIGHT)
     judged = [*doubtful, *((_confidence(each), each.right) for each in sure)]
     figures = trust(judged, [place < len(doubtful) and known < below for place, (known, _) in enumerate(judged)]) or {}
     return replace(verifier, calibration=logistic(chosen, below)), figures
