@@ -51,7 +51,7 @@ class Answer:
     alternatives: list[dict[str, Any]] = field(
         default_factory=list
     )  # `agent.graph.doubt.judge.OtherReading`, likeliest first
-    votes: int = 0  # how many of the samples gave these rows, where alternatives were looked for
+    votes: int = 0  # how many of the other plans gave these rows, where some were written
     features: dict[str, float] = field(default_factory=dict)  # what the confidence was computed from
 
     def to_pandas(self, as_shown: bool = False) -> Any:

@@ -161,12 +161,19 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         ),
         Stage(
             "pools",
-            "train verifier collect --data {data} --model {model} --adapter {out}/shipped --at-once 8 --out {out}/pools",
+            "train verifier collect --data {data} --model {model} --adapter {out}/shipped --at-once 8 --plans 10 "
+            "--out {out}/pools",
             "pools/records.jsonl",
         ),
         Stage(
+            "measured pools",
+            "train verifier collect --held-back --data {data} --model {model} --adapter {out}/shipped --at-once 8 "
+            "--out {out}/measured",
+            "measured/records.jsonl",
+        ),
+        Stage(
             "verifier",
-            "train verifier --pools {out}/pools --adapter {out}/shipped",
+            "train verifier --pools {out}/pools --held-out {out}/measured --adapter {out}/shipped",
             "shipped/verifier.safetensors",
         ),
     ),

@@ -2,7 +2,7 @@
 
 sqlagent eval held_back --no-second-look --data DIR --out RECORDS
 sqlagent train confidence --records RECORDS --adapter FOLDER
-sqlagent train verifier collect --data DIR --out POOLS                     questions on the training databases
+sqlagent train verifier collect --data DIR --plans 10 --out POOLS          questions on the training databases
 sqlagent train verifier collect --data DIR --held-back --out MEASURED      those on the held-back databases
 sqlagent train verifier --pools POOLS --held-out MEASURED --adapter FOLDER
 """

@@ -18,14 +18,14 @@ class OtherReading(TypedDict):
     sql: str
     words: str
     confidence: float
-    votes: int  # how many of the samples give these rows
+    votes: int  # how many of the other plans give these rows
 
 
 class Judgement(TypedDict):
     """What is known of an answer's worth. confidence: None where the model was not calibrated. features: its reasons.
 
     probably_wrong: whether the confidence is so low that people are told. alternatives, votes: where others were looked for;
-    votes: how many of the samples give the answer's own rows.
+    votes: how many of the other plans give the answer's own rows.
     """
 
     confidence: float | None

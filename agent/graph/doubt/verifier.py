@@ -31,8 +31,8 @@ Vector = npt.NDArray[np.float32]
 class Verifier:
     """log odds = bias + weights * `summary`.
 
-    tap: whose states it reads, as in `decoding.engine.target.Target`. weights: [3 * hidden], float32. look_below: readings are
-    sampled where an answer's confidence is lower. margin: by how much another reading's worth must be higher to be the
+    tap: whose states it reads, as in `decoding.engine.target.Target`. weights: [3 * hidden], float32. look_below: others are
+    looked for where an answer's confidence is lower. margin: by how much another reading's worth must be higher to be the
     answer. calibration: how often answers that were chosen by their worth, its only feature, are right; None if that was not
     fitted. about: how the verifier was fitted, as JSON values.
     """
