@@ -102,12 +102,12 @@ def verifier(
             raise DatasetError(f"--held-out has databases of --pools ({', '.join(sorted(shared))}): choose others")
         about = {"questions": [each["questions"] for each in settings[: len(pools)]], "adapter": settings[0]["adapter"]}
         made = fit(read, settings[0]["tap"], look_below, margin, about)
-        found: dict[str, Any] = {}
+        figured: dict[str, Any] = {}
         if measured:
             made, trusted = calibrated(made, measured)
-            found = figures(measured, made) | {"confidence": trusted}
+            figured = figures(measured, made) | {"confidence": trusted}
         output.report(f"wrote {made.write(adapter)}")
-        output.print_json(found)
+        output.print_json(figured)
 
 
 @app.command("collect")
