@@ -102,7 +102,7 @@ def test_scores_are_the_log_probabilities_of_the_tokens(checkpoint: Path, decode
 def test_other_beginnings_are_ranked_by_the_whole_way(checkpoint: Path, decoder: TextDecoder) -> None:
     """Guards against the other token's own probability as the rank, against probabilities among all tokens, and against leaving
     the text where it is forced."""
-    one, two, three, four, five = (decoder.tokenizer.encode(word)[0] for word in (" a", " b", " c", " d", " e"))
+    one, two, three, four, five = (decoder.tokenizer.encode(letter)[0] for letter in "abcde")
     stop = decoder.tokenizer.stop_ids
     texts = [(one, two, three), (one, two, four), (one, five), (four, five)]
     choice = OneOf(texts, stop, decoder.target.vocab_size)
