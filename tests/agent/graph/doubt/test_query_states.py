@@ -24,7 +24,7 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
 
-QUESTION = "Which customers spent most on jazz?"
+QUESTION = "Which genre sells best?"
 TAP = 24
 INT8 = pytest.param(
     "int8", marks=pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")

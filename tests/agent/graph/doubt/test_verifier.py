@@ -102,7 +102,9 @@ def test_without_a_verifier_only_headed_answers_are_looked_at_again(talk: Talk, 
 def test_whoever_watches_gets_the_readings_of_every_answer(talk: Talk, worths: dict[str, float]) -> None:
     seen: list[str] = []
     conversation = looked(talk, None)
-    conversation.toolbox.watch = ReadingWatch(lambda readings: seen.extend(one.state["sql"] for one in readings))
+    conversation.toolbox.watch = ReadingWatch(
+        lambda readings: seen.extend(one.state["sql"] for one in readings), plans=len(PLANS)
+    )
     conversation.ask(QUESTION)
     assert seen == [SPAIN, FRANCE, OLD]
 
