@@ -48,6 +48,7 @@ def ask_model(
     orders: int = 1,
     beside: Sequence[Slots] = (),
     beginnings: Sequence[Sequence[int]] = (),
+    aside: bool = False,
     attempt: int = 0,
     temperature: float | None = None,
     bound: bool = True,
@@ -56,16 +57,16 @@ def ask_model(
     decoded together, or with `beginnings`, for which a local model and a grammar are needed, for one text that begins with each
     of these tokens. orders: of the schema, behind which a local model predicts; their mean decides.
 
-    Emits `Waiting` while others use the model, then `Started`, then `Wrote` as a single sample is written; remembers the
-    tokens for later drafts. If the grammar comes to a dead end, the step starts again, bound by less (`_replied`), and so it
-    does without the form of its answer where an endpoint refuses that; its record says so. `bound`: limit the text by what
-    schema and question tell, not by the bare grammar only. Raises Stopped.
+    Emits `Waiting` while others use the model, then `Started`, then `Wrote` as a single sample is written, unless that happens
+    `aside`; remembers the tokens for later drafts. If the grammar comes to a dead end, the step starts again, bound by less
+    (`_replied`), and so it does without the form of its answer where an endpoint refuses that; its record says so. `bound`:
+    limit the text by what schema and question tell, not by the bare grammar only. Raises Stopped.
     """
 
     def calls_bound(bound: bool) -> list[Call]:
         asked = partial(call_of, toolbox, name, attempt=attempt, temperature=temperature, bound=bound, orders=orders)
-        begun = (begun_with(asked(slots), tokens) for tokens in beginnings)
-        return list(begun) or list(map(asked, (slots, *beside)))
+        begun = [begun_with(asked(slots), tokens) for tokens in beginnings]
+        return [replace(call, aside=aside) for call in begun or map(asked, (slots, *beside))]
 
     calls = calls_bound(bound)
     toolbox.calls[name] = calls[0]

@@ -41,7 +41,7 @@ def call_of(
 def begun_with(call: Call, tokens: Sequence[int]) -> Call:
     """The call of a local model for a text that begins with these tokens, which its constraint must allow."""
     inner: Constraint[Any] = call.options["constraint"]
-    return replace(call, options={**call.options, "constraint": Begun(tokens, inner)}, aside=True)
+    return replace(call, options={**call.options, "constraint": Begun(tokens, inner)})
 
 
 def _endpoint_call(toolbox: Toolbox, name: ModelStep, slots: Slots, temperature: float | None) -> Call:

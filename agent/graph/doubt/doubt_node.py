@@ -117,7 +117,7 @@ def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[lis
     new = [plan for plan in drawn if plan["text"] != state["plan"]]
     if new:
         first, *more = (slots(state | {"plan": plan["text"]}, toolbox) for plan in new)
-        sqls = ask_model(toolbox, "generate", first, beside=more, attempt=1)
+        sqls = ask_model(toolbox, "generate", first, beside=more, aside=True, attempt=1)
         steps.append(sqls.step)
         as_if = cast("State", state | written(state, toolbox, sqls))
         for candidate, text in zip(candidates_of(state, toolbox, sqls, new), sqls.texts, strict=True):

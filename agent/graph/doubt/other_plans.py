@@ -35,11 +35,11 @@ def _left(state: State, toolbox: Toolbox) -> list[Reply]:
     call = call_of(toolbox, "plan", prompt, attempt=0, temperature=None, bound=True, orders=1)
     if call.options["constraint"] is None:
         return []
-    own = ask_model(toolbox, "plan", prompt, beginnings=[()])
+    own = ask_model(toolbox, "plan", prompt, beginnings=[()], aside=True)
     tokens = [token for each in own.rounds[0] for token in each.text_tokens]
     text, constraint = model.prompt(call.messages), call.options["constraint"]
     ways = other_beginnings(model.decoder, text, tokens, constraint, _count(toolbox))
-    return [own, ask_model(toolbox, "plan", prompt, beginnings=ways)] if ways else [own]
+    return [own, ask_model(toolbox, "plan", prompt, beginnings=ways, aside=True)] if ways else [own]
 
 
 def _count(toolbox: Toolbox) -> int:

@@ -11,7 +11,7 @@ from agent.graph.doubt import other_plans
 from agent.graph.doubt.calibration import FILE, Calibration, Weight, read_calibration
 from agent.graph.doubt.features import features_of, signs
 from agent.observe.event_json import from_json, to_json
-from agent.observe.events import Answered
+from agent.observe.events import Answered, Wrote
 from agent.state import State, opening
 from decoding.errors import ModelUnavailable
 from tests.agent.conftest import Talk
@@ -61,6 +61,13 @@ def test_a_doubtful_answer_says_why_and_offers_readings_with_other_rows(talk: Ta
     assert [other["votes"] for other in answer.alternatives] == [2, 1]  # Ada and Cy are the young ones, too
     assert answer.alternatives[0]["words"] == "Takes name from singer. Only rows where country = 'France'."
     assert answer.votes == 0
+
+
+def test_other_readings_are_not_shown_as_they_are_written(talk: Talk) -> None:
+    """Guards the text of the answer's own steps on the page: a single other plan has its SQL written like a first one."""
+    conversation = doubtful(talk, NOTHING, *[PLANS[0]] * 4, FRANCE)
+    told = [event for event in conversation.events(QUESTION) if isinstance(event, Wrote)]
+    assert "".join(event.text for event in told if event.step == "generate") == NOTHING
 
 
 def test_a_reading_that_is_clearly_surer_becomes_the_answer_and_the_former_is_offered(talk: Talk) -> None:
