@@ -126,7 +126,7 @@ def collect(
         int, typer.Option("--tap", min=0, help="Layer whose states are read, of 30 in the embedded model.")
     ] = 24,
     look_below: Annotated[
-        float, typer.Option("--look-below", min=0.0, max=1.0, help="Read other plans where the confidence is lower.")
+        float, typer.Option("--look-below", min=0.0, max=1.0, help="Have other plans written below this confidence.")
     ] = 0.85,
     plans: Annotated[int, typer.Option("--plans", min=1, help="Other plans for each; the agent has 4.")] = 4,
     at_once: Annotated[int, typer.Option("--at-once", min=1, help="Questions that share the model's forwards.")] = 4,

@@ -16,7 +16,7 @@ from eval.accuracy.accuracy_bar import AccuracyBar
 from eval.accuracy.run import Scorer, fingerprint
 from eval.datasets.golds.sources import HELD_BACK, WITHOUT_ROWS, spider_questions, syn_questions
 from eval.datasets.official import Example, database_file
-from eval.predict.agent_predict import AgentPredict
+from eval.predict.agent_predict import AgentPredict, Watching
 from eval.predict.asking import answered
 from eval.predict.record import RecordLog, known_fields
 from eval.scoring.spider.spider_rules import SPIDER
@@ -85,8 +85,9 @@ def collect(
     timeout_s: float = 30.0,
     progress: bool = True,
 ) -> list[Pool]:
-    """Ask every example that has no record in `out` and record its pool; returns all of them. `plans`
-    other plans are written where the confidence is below `look_below`.
+    """Ask every example that has no record in `out` and record its pool; returns all of them.
+
+    `plans` other plans are written where the confidence is below `look_below`.
 
     A question to which there is no answer, or one that a rule gave, has an empty pool. Raises ResumeError if `out` holds
     another run.
@@ -103,8 +104,8 @@ def collect(
         summaries = query_summaries([one.state for one in readings], toolbox, tap)
         seen[example.id] = list(zip(readings, summaries, strict=True))
 
-    watched, limits = {"below": look_below, "plans": plans}, Limits(deadline_s=timeout_s)
-    ask = AgentPredict(lambda: model, "sqlite", AgentOptions(), limits, watch=watch, watched=watched)
+    watching, limits = Watching(watch, look_below, plans), Limits(deadline_s=timeout_s)
+    ask = AgentPredict(lambda: model, "sqlite", AgentOptions(), limits, watching=watching)
     try:
         with AccuracyBar(len(examples), progress) as bar:
             for example, prediction in answered([[one] for one in examples if one.id not in done], ask, at_once):

@@ -60,18 +60,20 @@ def calibrated(verifier: Verifier, pools: Sequence[Pool]) -> tuple[Verifier, Map
 
     Raises DatasetError if the pools have too few answers that are looked at again.
     """
-    known = [pool for pool in pools if pool.candidates]
-    sure = [pool.candidates[0] for pool in known if not _is_doubtful(pool.candidates[0], verifier.look_below)]
-    looked = [pool for pool in known if _is_doubtful(pool.candidates[0], verifier.look_below)]
-    chosen = [_chosen(pool, verifier) for pool in looked]
+    sure, chosen = list[Candidate](), list[Chosen]()
+    for pool in filter(lambda pool: pool.candidates, pools):
+        if _is_doubtful(pool.candidates[0], verifier.look_below):
+            chosen.append(_chosen(pool, verifier))
+        else:
+            sure.append(pool.candidates[0])
     databases = sorted({each.db_id for each in chosen})
     if len(databases) < 2 or len({each.correct for each in chosen}) < 2:
         raise DatasetError("a calibration needs right and wrong answers that are doubtful, on two databases at least")
     doubtful = held_out(chosen, databases)
     below = threshold(doubtful, MOST_RIGHT)
     judged = [*doubtful, *((_confidence(each), each.right) for each in sure)]
-    figures = trust(judged, [place < len(doubtful) and known < below for place, (known, _) in enumerate(judged)]) or {}
-    return replace(verifier, calibration=logistic(chosen, below)), figures
+    headed = [confidence < below for confidence, _ in doubtful] + [False] * len(sure)
+    return replace(verifier, calibration=logistic(chosen, below)), trust(judged, headed) or {}
 
 
 def _chosen(pool: Pool, verifier: Verifier) -> Chosen:

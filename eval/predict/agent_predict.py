@@ -1,12 +1,12 @@
 """The agent as a `Predict`: one conversation per question, and at most one open database per thread."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Literal
 
 from agent.assemble import LoadedModel
 from agent.conversation.conversation import Answer, Conversation
@@ -22,7 +22,18 @@ from tools.result import Limits
 from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
 
 FirstTurn = Literal["own", "gold"]
-Watch = Callable[[Example, Toolbox, Sequence[Reading]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Gets each example's toolbox and readings; below, plans: as `ReadingWatch` has them."""
+
+    tell: Callable[[Example, Toolbox, Sequence[Reading]], None]
+    below: float
+    plans: int
+
+    def of(self, example: Example, toolbox: Toolbox) -> ReadingWatch:
+        return ReadingWatch(partial(self.tell, example, toolbox), self.below, self.plans)
 
 
 class AgentPredict:
@@ -30,8 +41,8 @@ class AgentPredict:
     Questions are grouped by database, so that a thread needs one open database at a time.
 
     `first_turn`: with "own", the agent itself answers the questions before the example's, rightly or wrongly; with "gold",
-    their gold SQL is put into its memory. Time and tokens are those of the example's question only. `watch`: gets each
-    example's toolbox and readings; `watched`: of which answers, as `ReadingWatch` has it.
+    their gold SQL is put into its memory. Time and tokens are those of the example's question only. `watching`: who gets
+    the readings of the examples.
     """
 
     def __init__(
@@ -41,11 +52,10 @@ class AgentPredict:
         options: AgentOptions,
         limits: Limits,
         first_turn: FirstTurn = "own",
-        watch: Watch | None = None,
-        watched: Mapping[str, Any] | None = None,
+        watching: Watching | None = None,
     ) -> None:
         self._model, self._engine, self._options, self._limits = LoadedOnce(load), engine, options, limits
-        self._first_turn, self._watch, self._watched = first_turn, watch, watched or {}
+        self._first_turn, self._watching = first_turn, watching
         self._lock = Lock()
         self._free: list[tuple[Path, Database]] = []  # open, but not in use
 
@@ -72,8 +82,8 @@ class AgentPredict:
                 conversation.ask(question)
             else:
                 conversation.remember(question, _in_dialect(gold, database))
-        if self._watch:
-            toolbox.watch = ReadingWatch(partial(self._watch, example, toolbox), **self._watched)
+        if self._watching:
+            toolbox.watch = self._watching.of(example, toolbox)
         return conversation
 
     @contextmanager
