@@ -41,7 +41,7 @@ class Lookahead(Method):
         columns = list(self._columns.values())
         spine = [column[0] for column in columns]
         guesses = self._pool.following(tokens[-1])
-        return Draft.trie([*guesses, *([*spine[:i], *column] for i, column in enumerate(columns))])
+        return Draft.trie([*guesses, *([*spine[:i], *column] for i, column in enumerate(columns))], scored=len(columns))
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         children, spine = draft.children, ROOT
@@ -49,7 +49,7 @@ class Lookahead(Method):
         for position, column in self._columns.items():
             nodes = _walk(children, spine, column)
             if len(nodes) < len(column):
-                break  # cut by the length limit or by a constraint
+                break  # cut by the length limit, or another method's draft
             spine = nodes[0]
             answer = [*column, scores.choice(nodes[-1])]
             if len(answer) == self._ngram:
