@@ -84,6 +84,7 @@ def test_both_drafts_share_what_they_agree_on() -> None:
     cascade = Cascade(_Tapped(1, (4, 5)), _Tapped(2, (4, 6)), together=True)
     assert cascade.propose([1], 5) == Draft((4, 5, 6), (-1, 0, 0))
 
+
 def test_both_drafts_keep_their_context() -> None:
     first, second = Draft.chain((7, 5), context=[0]), Draft.chain((7, 8, 9), context=range(3))
     joined = first.joined(second)
