@@ -242,7 +242,12 @@ BESIDE = {"first": "jacobi:block_size=4", "second": "jacobi:block_size=9,first_g
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("jacobi", {}), ("jacobi_forcing", {"block_size": 16, "candidates": 0}), ("lookahead", {}), ("cascade", BESIDE)],
+    [
+        ("jacobi", {}),
+        ("jacobi_forcing", {"block_size": 16, "candidates": 0}),
+        ("lookahead", {"whole_window": True}),
+        ("cascade", BESIDE),
+    ],
 )
 def test_forbidden_guesses_still_teach(name: str, options: dict[str, Any]) -> None:
     """Guards against pruning that cuts a Jacobi state at its first forbidden guess: nothing behind it would ever be swept."""
