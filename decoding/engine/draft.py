@@ -89,7 +89,7 @@ class Draft:
         return cls(tuple(tokens), tuple(parents), context)
 
     def joined(self, other: "Draft") -> "Draft":
-        """Both trees merged into one, this draft's nodes first. The context of either is the whole tree's.
+        """Both trees merged into one, this draft's nodes first. The context of both is that of the whole tree.
 
         >>> Draft.chain([7, 8]).joined(Draft.chain([7, 9]))
         Draft(tokens=(7, 8, 9), parents=(-1, 0, 0))

@@ -19,8 +19,8 @@ class Lookahead(Method):
 
     window: columns (W of the paper). ngram: length of the collected n-grams (N). guesses: branches verified per round, and
     n-grams kept per first token (G). pool_from_prompt: seed the pool with the prompt's and the recall's own n-grams.
-    whole_window: score the window also where a grammar forbids it; otherwise a column ends at its first forbidden token,
-    which costs few n-grams and saves most of the rows.
+    whole_window: score the window also where a grammar forbids it. Otherwise a column ends at its first forbidden token,
+    which saves most of the rows and, under a grammar, leaves hardly any n-grams of its own.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Lookahead(Method):
         for position, column in self._columns.items():
             nodes = _walk(children, spine, column)
             if len(nodes) < len(column):
-                break  # cut by the length limit, or another method's draft
+                break  # cut by the length limit or a constraint, or another method's draft
             spine = nodes[0]
             answer = [*column, scores.choice(nodes[-1])]
             if len(answer) == self._ngram:
