@@ -1,6 +1,6 @@
 """A draft: the only thing a decoding method may hand to the engine. Plain data, no tensors."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 ROOT = -1  # parent of a depth-1 node: the last committed token
@@ -14,8 +14,9 @@ class Draft:
     the draft is built (their children move to the first of them), so no two children of a node carry the same token;
     node indices always refer to the draft as built. An empty draft means a plain decoding step.
 
-    The first ``context`` nodes, a chain, are scored even where a constraint forbids them. They cannot become text there,
-    but a Jacobi method needs the target's answers below them: it learns from wrong guesses, and most are forbidden.
+    The nodes in ``context`` are scored even where a constraint forbids them, unless one of their ancestors is pruned. They
+    cannot become text there, but a Jacobi method needs the target's answers below them: it learns from wrong guesses, and
+    most are forbidden.
 
     ``masks`` are tokens whose nodes hardly ever become text, or never where their ids lie beyond the vocabulary (see
     ``Target.mask_tokens``): a target need not choose after them before it is asked.
@@ -26,12 +27,12 @@ class Draft:
     >>> draft.path(2), draft.depth(2)
     ([0, 2], 2)
     >>> Draft((7, 7, 9), (ROOT, ROOT, 1))  # the two 7s are merged
-    Draft(tokens=(7, 9), parents=(-1, 0), context=0)
+    Draft(tokens=(7, 9), parents=(-1, 0))
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
-    context: int = field(default=0, compare=False)
+    context: Collection[int] = field(default=(), compare=False, repr=False)
     masks: tuple[int, ...] = field(default=(), compare=False, repr=False)
     depths: tuple[int, ...] = field(init=False, compare=False, repr=False)  # 1 for a child of the root
 
@@ -40,7 +41,8 @@ class Draft:
             raise ValueError(
                 f"a draft needs one parent per token: {len(self.tokens)} tokens, {len(self.parents)} parents"
             )
-        tokens, parents, depths = _merge_siblings(self.tokens, self.parents)
+        tokens, parents, depths, places = _merge_siblings(self.tokens, self.parents)
+        object.__setattr__(self, "context", frozenset(places[node] for node in self.context))
         object.__setattr__(self, "tokens", tokens)
         object.__setattr__(self, "parents", parents)
         object.__setattr__(self, "depths", depths)
@@ -49,28 +51,32 @@ class Draft:
         return len(self.tokens)
 
     @classmethod
-    def chain(cls, tokens: Iterable[int], context: int = 0) -> "Draft":
+    def chain(cls, tokens: Iterable[int], context: Collection[int] = ()) -> "Draft":
         """A single guess, as a chain of tokens.
 
         >>> Draft.chain([7, 8, 9])
-        Draft(tokens=(7, 8, 9), parents=(-1, 0, 1), context=0)
+        Draft(tokens=(7, 8, 9), parents=(-1, 0, 1))
         """
         tokens = tuple(tokens)
         return cls(tokens, tuple(range(-1, len(tokens) - 1)), context)
 
     @classmethod
-    def trie(cls, guesses: Iterable[Sequence[int]], context: int = 0) -> "Draft":
+    def trie(cls, guesses: Iterable[Sequence[int]], scored: int = 0) -> "Draft":
         """Several guesses from the root, merged where they share a prefix. Earlier guesses get the lower indices.
+
+        The nodes of the last `scored` guesses are context.
 
         Two guesses share their first token:
 
         >>> Draft.trie([[7, 8], [7, 9], [5]])  # 8 and 9 hang under the same 7
-        Draft(tokens=(7, 8, 9, 5), parents=(-1, 0, 0, -1), context=0)
+        Draft(tokens=(7, 8, 9, 5), parents=(-1, 0, 0, -1))
         """
         tokens: list[int] = []
         parents: list[int] = []
         child: dict[tuple[int, int], int] = {}
-        for guess in guesses:
+        context: set[int] = set()
+        guesses = list(guesses)
+        for index, guess in enumerate(guesses):
             node = ROOT
             for token in guess:
                 if (node, token) not in child:
@@ -78,18 +84,19 @@ class Draft:
                     tokens.append(token)
                     parents.append(node)
                 node = child[node, token]
+                if index >= len(guesses) - scored:
+                    context.add(node)
         return cls(tuple(tokens), tuple(parents), context)
 
     def joined(self, other: "Draft") -> "Draft":
-        """Both trees merged into one. This draft's nodes come first, unless only the other draft has `context` nodes.
+        """Both trees merged into one, this draft's nodes first. The context of both is that of the whole tree.
 
         >>> Draft.chain([7, 8]).joined(Draft.chain([7, 9]))
-        Draft(tokens=(7, 8, 9), parents=(-1, 0, 0), context=0)
+        Draft(tokens=(7, 8, 9), parents=(-1, 0, 0))
         """
-        first, second = (other, self) if other.context and not self.context else (self, other)
-        moved = tuple(ROOT if parent == ROOT else parent + len(first) for parent in second.parents)
-        masks = first.masks or second.masks
-        return Draft(first.tokens + second.tokens, first.parents + moved, first.context, masks)
+        moved = tuple(ROOT if parent == ROOT else parent + len(self) for parent in other.parents)
+        context = [*self.context, *(node + len(self) for node in other.context)]
+        return Draft(self.tokens + other.tokens, self.parents + moved, context, self.masks or other.masks)
 
     @property
     def is_chain(self) -> bool:
@@ -136,9 +143,10 @@ class Draft:
         """The draft of its first `most` nodes.
 
         >>> Draft.trie([[7, 8], [7, 9], [5]]).first(2)
-        Draft(tokens=(7, 8), parents=(-1, 0), context=0)
+        Draft(tokens=(7, 8), parents=(-1, 0))
         """
-        return Draft(self.tokens[:most], self.parents[:most], min(self.context, most), self.masks)
+        context = [node for node in self.context if node < most]
+        return Draft(self.tokens[:most], self.parents[:most], context, self.masks)
 
     def only(self, nodes: Sequence[int]) -> "Draft":
         """The draft of these nodes alone, renumbered from 0. They must be in ascending order and include their parents.
@@ -147,7 +155,7 @@ class Draft:
 
         >>> draft = Draft.trie([[7, 8], [5, 6]])
         >>> draft.only(draft.kept(lambda node: draft.tokens[node] != 5))
-        Draft(tokens=(7, 8), parents=(-1, 0), context=0)
+        Draft(tokens=(7, 8), parents=(-1, 0))
         """
         if len(nodes) == len(self):
             return self
@@ -158,7 +166,8 @@ class Draft:
 
 def _merge_siblings(
     tokens: Sequence[int], parents: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], dict[int, int]]:
+    """Tokens, parents and depths of the merged tree, and the place in it of every node, and of the root."""
     child: dict[tuple[int, int], int] = {}
     new_index = {ROOT: ROOT}
     depths: list[int] = []
@@ -170,4 +179,4 @@ def _merge_siblings(
             child[key] = len(child)
             depths.append(1 if key[0] == ROOT else depths[key[0]] + 1)
         new_index[node] = child[key]
-    return tuple(token for _, token in child), tuple(parent for parent, _ in child), tuple(depths)
+    return tuple(token for _, token in child), tuple(parent for parent, _ in child), tuple(depths), new_index

@@ -253,7 +253,7 @@ class Decoding:
         if not dead and self._cursor_at(draft, parent).admits(draft.tokens[node]):
             return True
         self._cursors[node] = None  # nothing below it can become text
-        return node < draft.context
+        return node in draft.context
 
     def _cut(self, tokens: list[int]) -> tuple[list[int], FinishReason | None]:
         """Tokens up to the first stop token or the length limit, and why they end there if they do."""

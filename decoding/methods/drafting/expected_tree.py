@@ -101,7 +101,7 @@ class ExpectedTree:
             for place, mask in enumerate(chain[:count]):
                 parents.append(len(tokens) - 1 if place else node)
                 tokens.append(mask)
-        return Draft(tuple(tokens), tuple(parents), context=len(tokens), masks=tuple(chain))
+        return Draft(tuple(tokens), tuple(parents), context=range(len(tokens)), masks=tuple(chain))
 
 
 def expected_tree(

@@ -41,11 +41,11 @@ class Jacobi(Method):
         width = self._width(len(tokens) - self._prompt_length)
         self._guess += self._draws.take(width - len(self._guess))
         guess = self._guess[: min(width, room)]
-        return Draft.chain(guess, context=len(guess))
+        return Draft.chain(guess, context=range(len(guess)))
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        new = len(verdict.path) + 1
-        self._guess = next_state(self._guess[new:], answers(draft, scores, verdict))
+        new, sweep = len(verdict.path) + 1, answers(draft, scores, verdict, self._guess)
+        self._guess = next_state(self._guess[new:], sweep)
         self._start += new
 
     def _width(self, generated: int) -> int:

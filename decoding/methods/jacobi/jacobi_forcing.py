@@ -29,9 +29,10 @@ class JacobiForcing(Method):
         left unchanged by the last sweep; 0 always keeps K blocks in flight. Its first guess is the target's answer to the
         last guess before it, then what followed elsewhere, then draws from the prompt (the released code copies the real
         block's tail).
-    pool_size: rejected guesses that are remembered, one sequence per round; 0 turns candidates off.
-    candidates: branches beside the block's own guess. candidate_tokens: their maximum length. per_matched: their maximum
-        length per matching token before them, so that a chance match costs little.
+    pool_size: rejected guesses that are remembered, one sequence per round; 0: none.
+    candidates: branches beside the block's own guess; 0: none, and the guess itself copies nothing either.
+    candidate_tokens: their maximum length. per_matched: their maximum length per matching token before them, so that a
+        chance match costs little.
     first_guess: the guess where nothing is known; see `Jacobi`. The embedded model is trained on masks, published ones on
         draws from the prompt.
     from_recall, from_prompt: whether to look for candidates in the conversation's earlier texts and identifiers, and in the
@@ -78,11 +79,11 @@ class JacobiForcing(Method):
         width = self._end - generated
         self._guess += self._first_guesses(tokens, width - len(self._guess))
         own = tuple(self._guess[: min(width, room)])
-        return Draft.trie([own, *self._recycled(own, tokens, room)], context=len(own))
+        return Draft.chain(own, range(len(own))).joined(Draft.trie(self._recycled(own, tokens, room)))
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         accepted = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
-        sweep = answers(draft, scores, verdict)
+        sweep = answers(draft, scores, verdict, self._guess)
         old = self._guess[len(accepted) :]
         self._guess = next_state(old, sweep)
         self._start += len(accepted)
@@ -112,7 +113,7 @@ class JacobiForcing(Method):
         return different(self._following(tokens, min(room, self._candidate_tokens)), self._candidates, [own])
 
     def _following(self, tokens: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
-        if not self._pool_size:
+        if not self._candidates:
             return iter(())
         text = tokens if self._from_prompt else tokens[self._prompt_length - 1 :]
         return self._pool.following(text, length, per_agreed=self._per_matched)

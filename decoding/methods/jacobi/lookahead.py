@@ -19,12 +19,22 @@ class Lookahead(Method):
 
     window: columns (W of the paper). ngram: length of the collected n-grams (N). guesses: branches verified per round, and
     n-grams kept per first token (G). pool_from_prompt: seed the pool with the prompt's and the recall's own n-grams.
+    whole_window: score the window also where a grammar forbids it. Otherwise a column ends at its first forbidden token,
+    which saves most of the rows and, under a grammar, leaves hardly any n-grams of its own.
     """
 
-    def __init__(self, window: int = 5, ngram: int = 4, guesses: int = 5, pool_from_prompt: bool = True) -> None:
+    def __init__(
+        self,
+        window: int = 5,
+        ngram: int = 4,
+        guesses: int = 5,
+        pool_from_prompt: bool = True,
+        whole_window: bool = False,
+    ) -> None:
         if window < 1 or ngram < 2 or guesses < 0:
             raise ValueError("need window >= 1, ngram >= 2 and guesses >= 0")
-        self._window, self._ngram, self._guesses, self._from_prompt = window, ngram, guesses, pool_from_prompt
+        self._window, self._ngram, self._guesses = window, ngram, guesses
+        self._from_prompt, self._whole = pool_from_prompt, whole_window
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._draws = PromptDraws(prompt)
@@ -41,7 +51,8 @@ class Lookahead(Method):
         columns = list(self._columns.values())
         spine = [column[0] for column in columns]
         guesses = self._pool.following(tokens[-1])
-        return Draft.trie([*guesses, *([*spine[:i], *column] for i, column in enumerate(columns))])
+        paths = [[*spine[:i], *column] for i, column in enumerate(columns)]
+        return Draft.trie([*guesses, *paths], scored=len(paths) if self._whole else 0)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         children, spine = draft.children, ROOT
@@ -49,7 +60,7 @@ class Lookahead(Method):
         for position, column in self._columns.items():
             nodes = _walk(children, spine, column)
             if len(nodes) < len(column):
-                break  # cut by the length limit or by a constraint
+                break  # cut by the length limit or a constraint, or another method's draft
             spine = nodes[0]
             answer = [*column, scores.choice(nodes[-1])]
             if len(answer) == self._ngram:

@@ -8,6 +8,7 @@ checkpoint learns to use one token of its vocabulary as the mask (`train jacobi 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
@@ -77,7 +78,7 @@ class MaskTokens(Method):
     def _tree(self, paths: Sequence[tuple[int, ...]], masked: Sequence[tuple[int, ...]]) -> Draft:
         """`paths`, and masks after the ends of those in `masked`."""
         drafted = Draft.trie([*paths, *(path + self._chain for path in masked)])
-        return Draft(drafted.tokens, drafted.parents, context=len(drafted), masks=self._chain)
+        return replace(drafted, context=range(len(drafted)), masks=self._chain)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         found = draft.below(verdict.path[-1] if verdict.path else ROOT, self._chain)

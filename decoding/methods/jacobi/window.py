@@ -27,14 +27,17 @@ def next_state(state: Sequence[int], choices: Sequence[int]) -> list[int]:
     return [*choices, *state[len(choices) :]]
 
 
-def answers(draft: Draft, scores: Scores, verdict: Verdict) -> list[int]:
+def answers(draft: Draft, scores: Scores, verdict: Verdict, guess: Sequence[int]) -> list[int]:
     """The target's choices for the positions after the bonus: its answers to the rejected nodes.
 
-    Those below the accepted path come first; where that branch ends, those of the draft's first branch go on.
+    Those below the accepted path come first; where that branch ends, those of the method's own guess go on. Beside other
+    guesses in one tree, the own one is followed where the accepted path lies on it.
     """
-    depth = len(verdict.path)
-    below = following(draft.parents, verdict.path[-1] if depth else ROOT)
-    return [scores.choice(node) for node in (*below, *following(draft.parents, ROOT)[depth + len(below) :])]
+    path, own = verdict.path, draft.below(ROOT, guess)
+    on_own = path == tuple(own[: len(path)])
+    last = own[-1] if own and on_own else path[-1] if path else ROOT
+    below = [*(own[len(path) :] if on_own else ()), *following(draft.parents, last)]
+    return [scores.choice(node) for node in (*below, *own[len(path) + len(below) :])]
 
 
 def following(parents: Sequence[int], node: int) -> list[int]:

@@ -26,7 +26,7 @@ SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "blocks": (1, 2, 3, 4),
         "spawn_ratio": (0.0, 0.4, 0.85),
         "pool_size": (0, 4, 8, 16),
-        "candidates": (1, 2, 3, 5),
+        "candidates": (0, 1, 2, 3, 5),
         "candidate_tokens": (4, 8, 12, 16),
         "per_matched": (2, 3, 4, 8),
     },

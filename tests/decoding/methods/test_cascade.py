@@ -83,9 +83,13 @@ def test_both_drafts_in_one_tree_write_plain_text(pair: tuple[str, str]) -> None
 def test_both_drafts_share_what_they_agree_on() -> None:
     cascade = Cascade(_Tapped(1, (4, 5)), _Tapped(2, (4, 6)), together=True)
     assert cascade.propose([1], 5) == Draft((4, 5, 6), (-1, 0, 0))
-    with_context = Draft.chain((8, 9), context=2)
-    assert Draft.chain((7,)).joined(with_context).context == 2
-    assert Draft.chain((7,)).joined(with_context).tokens == (8, 9, 7)
+
+
+def test_both_drafts_keep_their_context() -> None:
+    first, second = Draft.chain((7, 5), context=[0]), Draft.chain((7, 8, 9), context=range(3))
+    joined = first.joined(second)
+    assert joined.tokens == (7, 5, 8, 9) and joined.context == {0, 2, 3}
+    assert joined.first(3).context == {0, 2}
 
 
 def test_a_cascades_methods_take_options() -> None:

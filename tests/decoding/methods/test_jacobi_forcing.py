@@ -126,9 +126,9 @@ def test_drafts_of_another_method_may_be_scored(name: str) -> None:
 
 def test_converging_at_once_commits_a_block_per_forward() -> None:
     size = 8
-    always = rounds_of(JacobiForcing(size, 2, spawn_ratio=0, pool_size=0), counting(), max_new_tokens=160)
+    always = rounds_of(JacobiForcing(size, 2, spawn_ratio=0, candidates=0), counting(), max_new_tokens=160)
     assert len(always) <= 160 / size + 1
-    alone = rounds_of(JacobiForcing(size, 1, pool_size=0), counting(), max_new_tokens=160)
+    alone = rounds_of(JacobiForcing(size, 1, candidates=0), counting(), max_new_tokens=160)
     assert len(alone) >= 1.8 * len(always), "a lone block needs a sweep before it can be accepted"
 
 
@@ -142,10 +142,10 @@ def test_promotion_continues_the_promoted_block() -> None:
     """Guards against a pseudo-active block that is begun and then thrown away, as in the released code."""
     size = 8
     kept = rounds_of(
-        JacobiForcing(size, 2, spawn_ratio=0.5, pool_size=0), slow_then_fast(size), max_new_tokens=2 * size
+        JacobiForcing(size, 2, spawn_ratio=0.5, candidates=0), slow_then_fast(size), max_new_tokens=2 * size
     )
     assert [len(r.committed) for r in kept] == [1] * size + [size], "the second block is accepted whole, at once"
-    alone = rounds_of(JacobiForcing(size, 1, pool_size=0), slow_then_fast(size), max_new_tokens=2 * size)
+    alone = rounds_of(JacobiForcing(size, 1, candidates=0), slow_then_fast(size), max_new_tokens=2 * size)
     assert text_tokens(alone) == text_tokens(kept)
     assert len(alone) > len(kept), "a new block needs a sweep of its own"
 
@@ -153,14 +153,14 @@ def test_promotion_continues_the_promoted_block() -> None:
 def test_a_settled_pseudo_active_block_begins_the_next() -> None:
     """Guards against progress that is counted for the real-active block only."""
     size, blocks = 8, 4
-    rounds = rounds_of(JacobiForcing(size, blocks, spawn_ratio=0.5, pool_size=0), slow_then_fast(size))
+    rounds = rounds_of(JacobiForcing(size, blocks, spawn_ratio=0.5, candidates=0), slow_then_fast(size))
     assert [-(-(i + len(r.draft_tokens)) // size) for i, r in enumerate(rounds[:size])] == [1, 1, 1, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize("spawn_ratio", [0.0, 0.25, 0.75, 1.0])
 def test_a_block_is_begun_when_the_newest_has_settled(spawn_ratio: float) -> None:
     size, blocks = 8, 3
-    method = JacobiForcing(size, blocks, spawn_ratio=spawn_ratio, pool_size=0)
+    method = JacobiForcing(size, blocks, spawn_ratio=spawn_ratio, candidates=0)
     generated, begun = 0, None
     for r in rounds_of(method, cycling(), max_new_tokens=200)[:40]:
         end = generated + len(r.draft_tokens)
@@ -174,7 +174,7 @@ def test_a_block_is_begun_when_the_newest_has_settled(spawn_ratio: float) -> Non
 
 
 def test_recycling_pays_on_a_repetitive_text_and_lives_on_in_the_recall() -> None:
-    without = rounds_of(JacobiForcing(pool_size=0), cycling())
+    without = rounds_of(JacobiForcing(candidates=0), cycling())
     first = rounds_of(JacobiForcing(from_prompt=False), cycling())
     assert text_tokens(first) == text_tokens(without)
     assert len(first) < 0.6 * len(without)
@@ -195,7 +195,7 @@ def test_rejected_guesses_are_recycled_where_they_belong() -> None:
         generated = list(tokens[len(PROMPT) :])
         return text[len(generated) - (generated != text[: len(generated)])]
 
-    without = rounds_of(JacobiForcing(16, 2, pool_size=0), knows(next_token))
+    without = rounds_of(JacobiForcing(16, 2, pool_size=0, from_prompt=False), knows(next_token))
     recycled = rounds_of(JacobiForcing(16, 2, from_prompt=False), knows(next_token))
     assert len(recycled) < 0.5 * len(without)
 
@@ -222,14 +222,34 @@ def test_answers_go_on_where_the_accepted_branch_ends() -> None:
     """Own guess 0 1 2 3 (nodes 0 to 3), candidate 7 8 (nodes 4 and 5), of which 7 is accepted: node 5, then 2 and 3."""
     draft = Draft.trie([(0, 1, 2, 3), (7, 8)])
     scores = Scores.of(np.empty(0, np.float32), None, lambda node: 100 + node)
-    assert answers(draft, scores, Verdict((4,), 9)) == [105, 102, 103]
-    assert answers(draft, scores, Verdict((4, 5), 9)) == [102, 103]
-    assert answers(draft, scores, Verdict((0, 1), 9)) == [102, 103]
-    assert answers(draft, scores, Verdict((0, 1, 2, 3), 9)) == answers(Draft(), scores, Verdict((), 9)) == []
+    own = (0, 1, 2, 3)
+    assert answers(draft, scores, Verdict((4,), 9), own) == [105, 102, 103]
+    assert answers(draft, scores, Verdict((4, 5), 9), own) == [102, 103]
+    assert answers(draft, scores, Verdict((0, 1), 9), own) == [102, 103]
+    assert answers(draft, scores, Verdict((0, 1, 2, 3), 9), own) == answers(Draft(), scores, Verdict((), 9), own) == []
 
 
-@pytest.mark.parametrize(("name", "options"), [("jacobi", {}), ("jacobi_forcing", {"block_size": 16, "pool_size": 0})])
-def test_forbidden_guesses_still_teach(name: str, options: dict[str, int]) -> None:
+def test_answers_follow_the_own_guess_beside_anothers() -> None:
+    """Another method's 0 5 (nodes 0 and 1) before the own guess 0 1 2 (nodes 0, 2 and 3), of which 0 is accepted."""
+    draft = Draft.chain((0, 5)).joined(Draft.chain((0, 1, 2)))
+    scores = Scores.of(np.empty(0, np.float32), None, lambda node: 100 + node)
+    assert answers(draft, scores, Verdict((0,), 9), (0, 1, 2)) == [102, 103]
+    assert answers(draft, scores, Verdict((0, 1), 9), (0, 1, 2)) == [103]
+
+
+BESIDE = {"first": "jacobi:block_size=4", "second": "jacobi:block_size=9,first_guess=mask", "together": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("jacobi", {}),
+        ("jacobi_forcing", {"block_size": 16, "candidates": 0}),
+        ("lookahead", {"whole_window": True}),
+        ("cascade", BESIDE),
+    ],
+)
+def test_forbidden_guesses_still_teach(name: str, options: dict[str, Any]) -> None:
     """Guards against pruning that cuts a Jacobi state at its first forbidden guess: nothing behind it would ever be swept."""
 
     free = rounds_of(load_method(name, **options), counting())

@@ -73,7 +73,7 @@ def test_masks_hang_where_the_text_leaves_the_tree() -> None:
     draft = planned(tree, [0.5, 0.4], Prices(RowCosts.even(0.1), 1, 1, 1.0), [0.11], 9).draft((9, 9))
     assert draft.tokens == (1, 2, 3, 9, 9, 9, 9, 9, 9)  # 0.1 at the root, 0.3 after each of the others
     assert draft.parents == (ROOT, ROOT, 0, 0, 3, 1, 5, 2, 7)
-    assert draft.context == len(draft) and draft.masks == (9, 9)
+    assert draft.context == {*range(len(draft))} and draft.masks == (9, 9)
 
 
 def a_chain(length: int) -> ExpectedTree:
