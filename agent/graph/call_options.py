@@ -120,7 +120,7 @@ def _constraint(
     only the number of a candidate. None if the dialect has no grammar."""
     if name == "judge":
         return _choice(toolbox, model, len(slots.judged))
-    dialect, form = toolbox.database.dialect, toolbox.profile.form(name)
+    dialect, form = slots.dialect, toolbox.profile.form(name)
     if not (toolbox.options.constrain and dialect in ("sqlite", "duckdb")):
         return None
     decoder = model.decoder

@@ -19,7 +19,7 @@ from eval.predict.described_database import open_described
 from eval.predict.record import Prediction
 from tools.databases.database import Database
 from tools.result import Limits
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
 
 FirstTurn = Literal["own", "gold"]
 

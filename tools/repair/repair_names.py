@@ -14,10 +14,10 @@ from tools.repair.close_names import near_miss, same_words
 from tools.repair.lost_columns import COLUMN_RULES, defects, qualify
 from tools.result import QueryError
 from tools.schema import Schema
-from tools.sql.casts import cast_arguments, cast_comparisons
+from tools.sql.dialects.casts import cast_arguments, cast_comparisons
+from tools.sql.dialects.sqlite_to_duckdb import loose_group_by, quoted_strings
 from tools.sql.parse_quietly import parse_quietly
 from tools.sql.scope import common_table, full_name, sources
-from tools.sql.sqlite_to_duckdb import loose_group_by, quoted_strings
 
 PASSES = 8
 _NOT_ABOUT_NAMES = ("refused", "timeout", "memory", "interrupted", "connection")
@@ -42,7 +42,10 @@ def repair(sql: str, error: QueryError | None, schema: Schema) -> str | None:
         return None
     try:
         return _repaired(sql, error, schema)
-    except RecursionError:  # nested a hundred levels deep
+    except (
+        RecursionError,
+        AttributeError,
+    ):  # nested a hundred levels deep; sqlglot cannot write `DATETIME()` for DuckDB
         return None
 
 

@@ -14,6 +14,7 @@ from agent.graph.doubt.other_plans import other_plans
 from agent.graph.doubt.query_states import query_summaries
 from agent.graph.doubt.verifier import Verifier
 from agent.graph.nodes.candidates import candidates_of, preview_of, written
+from agent.graph.nodes.model_dialect import translated
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots
 from agent.graph.toolbox import Toolbox
 from agent.graph.vote import Candidate, fingerprint
@@ -132,7 +133,7 @@ def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[lis
 def _reading(state: State, candidate: Candidate, written_sql: str, toolbox: Toolbox) -> Reading:
     """The candidate as if it were the answer. `written_sql`: as the model wrote it, before repair."""
     result, sql = cast("Result", candidate.outcome), candidate.sql
-    attempt = Attempt(sql=sql, repaired=sql != written_sql, error=None, row_count=len(result.rows))
+    attempt = Attempt(sql=sql, repaired=sql != translated(toolbox, written_sql), error=None, row_count=len(result.rows))
     as_if = state | {
         "sql": sql,
         "candidate": written_sql,

@@ -8,6 +8,7 @@ from langgraph.types import Command
 
 from agent.graph.nodes.candidates import check_sql, may_try_again, preview_of
 from agent.graph.nodes.link import without_unmeant
+from agent.graph.nodes.model_dialect import translated
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, values_of
 from agent.graph.presentation.answer_text import sentence
 from agent.graph.presentation.present import plainly, present
@@ -29,7 +30,7 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
     means without that value, and SQL that the asker has refused is varied.
     """
     start, toolbox = begin(runtime, "check"), runtime.context
-    sql = state["candidate"]
+    sql = _to_run(state, toolbox)
     fixed, error = check_sql(toolbox, sql, values_of(state), asked(state))
     if error is None:
         detail = "repaired" if fixed != sql else "fine"
@@ -61,7 +62,7 @@ def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]
     failed = isinstance(result, QueryError)
     attempt = Attempt(
         sql=sql,
-        repaired=sql != state["candidate"],
+        repaired=sql != _to_run(state, toolbox),
         error=asdict(result) if isinstance(result, QueryError) else None,
         row_count=None if isinstance(result, QueryError) else len(result.rows),
     )
@@ -73,6 +74,12 @@ def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]
     first_empty = toolbox.options.refine_empty and attempt["row_count"] == 0 and state["preview"] is None
     again = (failed or first_empty) and may_try_again(toolbox, update["attempts"])
     return Command(update=update, goto="refine" if again else "doubt")
+
+
+def _to_run(state: State, toolbox: Toolbox) -> str:
+    """The candidate in the database's dialect. What is not the model's text, such as a stored example, is in it already."""
+    sql = state["candidate"]
+    return translated(toolbox, sql) if sql in state["log_probs"] else sql
 
 
 def _outcome(result: Result | QueryError) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.graph.ask_model import Reply
+from agent.graph.nodes.model_dialect import translated
 from agent.graph.nodes.node_state import values_of
 from agent.graph.readings import asked
 from agent.graph.toolbox import Toolbox
@@ -19,7 +20,8 @@ from tools.result import QueryError, Result
 def candidates_of(state: State, toolbox: Toolbox, reply: Reply, plans: Sequence[DrawnPlan]) -> list[Candidate]:
     """A candidate for each plan and its text in the reply, repaired and run; together they have the time of one query."""
     values, question = values_of(state), asked(state)
-    checked = [check_sql(toolbox, toolbox.profile.read_sql(text), values, question) for text in reply.texts]
+    sqls = [translated(toolbox, toolbox.profile.read_sql(text)) for text in reply.texts]
+    checked = [check_sql(toolbox, sql, values, question) for sql in sqls]
 
     def run(sql: str, deadline_s: float) -> Outcome:
         return run_sql(toolbox.trail, toolbox.database, sql, replace(toolbox.limits, deadline_s=deadline_s))

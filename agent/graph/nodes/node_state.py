@@ -1,11 +1,13 @@
 """What all nodes share: what they read from the state, and what they record in it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from langgraph.runtime import Runtime
 
+from agent.graph.nodes.model_dialect import as_written, model_dialect
 from agent.graph.prompt_slots import prompt_slots, tries_of
 from agent.graph.readings import asked, history
 from agent.graph.toolbox import Toolbox
@@ -23,18 +25,19 @@ Tools = Runtime[Toolbox]
 
 def slots(state: State, toolbox: Toolbox) -> Slots:
     """The prompt's slots from the state."""
+    dialect, examples = model_dialect(toolbox), toolbox.options.knowledge.similar(state["question"])
     return prompt_slots(
         asked(state),
-        shown_schema(toolbox),
-        toolbox.database.dialect,
+        replace(shown_schema(toolbox), dialect=dialect),
+        dialect,
         toolbox.options,
         links=tuple(Link(**each) for each in state["links"]),
         values=values_of(state),
-        history=history(state),
+        history=tuple((question, as_written(toolbox, sql)) for question, sql in history(state)),
         plan=state["plan"],
-        tries=tries_of(state["attempts"]),
+        tries=tuple(replace(each, sql=as_written(toolbox, each.sql)) for each in tries_of(state["attempts"])),
         knowledge=toolbox.options.knowledge.about(state["question"]),
-        examples=toolbox.options.knowledge.similar(state["question"]),
+        examples=tuple((question, as_written(toolbox, sql)) for question, sql in examples),
         evidence=state["evidence"],
     )
 

@@ -9,6 +9,7 @@ from agent.graph.ask_model import Reply, ask_model
 from agent.graph.doubt.doubtful_plan import is_doubtful, rewritten
 from agent.graph.nodes.candidates import candidates_of, check_sql, may_try_again, written
 from agent.graph.nodes.judge_candidates import choose
+from agent.graph.nodes.model_dialect import translated
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots, values_of
 from agent.graph.presentation.answer_text import REPEATED
 from agent.graph.readings import asked, choose_reading
@@ -87,7 +88,7 @@ def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"
     """Choose the reading whose SQL covers the question better."""
     start, toolbox, plans = begin(runtime, "choose"), runtime.context, state["plans"]
     candidates = [toolbox.profile.read_sql(text) for text in reply.texts]
-    checked = [check_sql(toolbox, sql, values_of(state), asked(state)) for sql in candidates]
+    checked = [check_sql(toolbox, translated(toolbox, sql), values_of(state), asked(state)) for sql in candidates]
     chosen = choose_reading(state, toolbox.database.schema(), checked)
     runtime.stream_writer(Wrote("choose", reply.texts[chosen], reply.rounds[chosen]))
     reading = plans[chosen]["reading"]
@@ -105,10 +106,11 @@ def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "
     now = slots(state, toolbox)
     reply = ask_model(toolbox, "refine", now, attempt=len(attempts), temperature=temperature, bound=not lost)
     sql = toolbox.profile.read_sql(reply.texts[0])
-    if not any(same_sql(sql, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
+    to_run = translated(toolbox, sql)
+    if not any(same_sql(to_run, attempt["sql"], toolbox.database.dialect) for attempt in attempts):
         update = {"candidate": sql} | written(state, toolbox, reply) | recorded(state, runtime, reply.step)
         return Command(update=update, goto="check")
     again = may_try_again(toolbox, attempts) and attempts[-1]["error"] != _REPEATED
-    attempts = [*attempts, Attempt(sql=sql, repaired=False, error=_REPEATED, row_count=None)]
+    attempts = [*attempts, Attempt(sql=to_run, repaired=False, error=_REPEATED, row_count=None)]
     update = {"attempts": attempts} | recorded(state, runtime, reply.step)
     return Command(update=update, goto="refine" if again and may_try_again(toolbox, attempts) else "doubt")

@@ -66,6 +66,9 @@ class Chat:
             dialogue += [answer, HumanMessage(_REFINE.format(trouble=one_line(attempt.trouble)))]
         return dialogue
 
+    def dialect(self, database: str) -> str:
+        return database
+
     def lead(self, step: ModelStep) -> str:
         if step == "judge":
             return judge_prompt.LEAD

@@ -71,6 +71,10 @@ class Compact:
             prompt += f" {one_line(attempt.sql, 1200)}\nerror: {one_line(attempt.trouble)}\nsql:"
         return prompt
 
+    def dialect(self, database: str) -> str:
+        """SQLite's for DuckDB: such statements fail less often, and the confidences were fitted on them."""
+        return "sqlite" if database == "duckdb" else database
+
     def lead(self, step: ModelStep) -> str:
         return "plan: " if step == "plan" else "\nsql: "
 

@@ -33,6 +33,10 @@ class Profile(Protocol):
         """The messages that put the step to the model."""
         ...
 
+    def dialect(self, database: str) -> str:
+        """The dialect in which the model writes for a database of that dialect: its own, or "sqlite" for DuckDB."""
+        ...
+
     def lead(self, step: ModelStep) -> str:
         """The text right before a local model's answer: the end of a raw prompt, otherwise the answer's given beginning."""
         ...

@@ -16,9 +16,9 @@ from sqlglot.generators.sqlite import SQLiteGenerator
 
 from agent.grammar.word_sets import is_plain
 from tools.schema import ColumnRef, Schema
+from tools.sql.dialects.sqlite_to_duckdb import quoted_strings
 from tools.sql.parse_quietly import parse_quietly
 from tools.sql.scope import FromItem, common_table, enclosing, sources
-from tools.sql.sqlite_to_duckdb import quoted_strings
 
 
 class GoldError(ValueError):

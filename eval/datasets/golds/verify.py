@@ -10,7 +10,7 @@ from eval.datasets.golds.gold_sql import GoldError, normalise, parse, sql_text
 from eval.scoring.spider.execution_match import order_matters, spider_match
 from tools.databases.database import Database
 from tools.result import Limits, Result
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
 
 LIMITS = Limits(deadline_s=10.0, max_rows=50_000)
 Dialect = Literal["sqlite", "duckdb"]

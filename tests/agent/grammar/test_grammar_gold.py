@@ -19,7 +19,7 @@ from decoding.tokenizer.tokenizer import Tokenizer
 from tests.agent.spider_gold import FILES, gold
 from tests.decoding.models.tiny_models import write_tokenizer
 from tools.schema import Schema
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
 
 REJECTED = json.loads((Path(__file__).parent / "fixtures" / "grammar_rejected.json").read_text())
 EVERY = {"spider train": 16, "spider dev": 5, "bird superhero": 1}

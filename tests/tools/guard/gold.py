@@ -27,7 +27,7 @@ from tools.databases.open_database import open_database
 from tools.databases.restricted_database import RestrictedDatabase
 from tools.guard.visibility import Visibility
 from tools.result import Limits, QueryError, Result
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
 DEVELOPMENT = (("spider/dev.json", "spider/database", "query"), ("bird/dev/dev.json", "bird/dev", "SQL"))

@@ -12,7 +12,7 @@ from eval.scoring.spider.execution_match import order_matters, spider_match
 from tests.tools import spider
 from tools.repair.repair_names import repair
 from tools.result import Result
-from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
 
 
 def test_gold_is_never_changed() -> None:

@@ -20,6 +20,11 @@ def compare_years(sql: str, schema: Schema) -> str | None:
     >>> song = Table("song", (Column("released", "DATE", samples=("2019-05-01",)),))
     >>> compare_years("SELECT COUNT(*) FROM song WHERE released >= 2019", Schema((song,), "duckdb"))
     'SELECT COUNT(*) FROM song WHERE EXTRACT(YEAR FROM released) >= 2019'
+
+    A date that is compared as text, as SQLite does, is a date all the same:
+
+    >>> compare_years("SELECT COUNT(*) FROM song WHERE CAST(released AS TEXT) = '2019'", Schema((song,), "duckdb"))
+    'SELECT COUNT(*) FROM song WHERE EXTRACT(YEAR FROM released) = 2019'
     """
     trees = parse_or_nothing(sql, schema.dialect)
     changed = [_by_year(node, schema) for tree in trees[:1] for node in list(tree.find_all(*_COMPARISONS))]
@@ -28,10 +33,10 @@ def compare_years(sql: str, schema: Schema) -> str | None:
 
 def _by_year(node: exp.Expr, schema: Schema) -> bool:
     """Whether the comparison was changed."""
-    years = _compared(node)
-    if not isinstance(node.this, exp.Column) or not years or not all(map(_is_year, years)):
+    years, date = _compared(node), node.this.this if _is_text(node.this) else node.this
+    if not isinstance(date, exp.Column) or not years or not all(map(_is_year, years)):
         return False
-    year = _year_of(node.this, schema)
+    year = _year_of(date, schema)
     if year is None:
         return False
     for each in years:
@@ -45,6 +50,11 @@ def _compared(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.In):
         return list(node.expressions)
     return [node.args["low"], node.args["high"]] if isinstance(node, exp.Between) else [node.expression]
+
+
+def _is_text(node: exp.Expr) -> bool:
+    """Whether it is a cast to text."""
+    return isinstance(node, exp.Cast) and node.to.is_type(*exp.DataType.TEXT_TYPES)
 
 
 def _is_year(value: exp.Expr) -> bool:

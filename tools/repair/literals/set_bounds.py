@@ -15,6 +15,7 @@ _BOUNDS: tuple[tuple[type[exp.Binary], str], ...] = (
     (exp.GTE, rf"(?:at least|no (?:{_LESS}) than) {_NUMBER}"),
     (exp.LTE, rf"(?:at most|no (?:{_MORE}) than) {_NUMBER}"),
     (exp.GTE, rf"{_NUMBER} or (?:{_MORE})\b(?! than)"),
+    (exp.GTE, rf"since the (?:start|beginning) of (?:the year )?{_NUMBER}"),
     (exp.LTE, rf"{_NUMBER} or (?:{_LESS})\b(?! than)"),
     (exp.GT, rf"(?<!no )(?<!not ){_ABOVE} {_NUMBER}"),
     (exp.LT, rf"(?<!no )(?<!not ){_BELOW} {_NUMBER}"),
@@ -29,6 +30,9 @@ def set_bounds(sql: str, schema: Schema, question: str) -> str | None:
 
     >>> set_bounds("SELECT name FROM pilot WHERE age = 25", Schema((), "sqlite"), "Which pilots are aged 25 or older?")
     'SELECT name FROM pilot WHERE age >= 25'
+    >>> sql = "SELECT COUNT(*) FROM pilot WHERE EXTRACT(YEAR FROM joined) > 2024"
+    >>> set_bounds(sql, Schema((), "duckdb"), "How many pilots have joined since the start of 2024?")
+    'SELECT COUNT(*) FROM pilot WHERE EXTRACT(YEAR FROM joined) >= 2024'
     """
     trees = parse_or_nothing(sql, schema.dialect)
     bounds = _said(question)
@@ -59,7 +63,7 @@ def _bounded(tree: exp.Expr, number: str, bound: type[exp.Binary]) -> bool:
     node = literals[0].parent if len(literals) == 1 else None
     if type(node) not in _COMPARISONS or not isinstance(node, exp.Binary) or node.expression is not literals[0]:
         return False
-    if isinstance(node, bound) or not isinstance(node.this, exp.Column | exp.AggFunc):
+    if isinstance(node, bound) or not isinstance(node.this, exp.Column | exp.AggFunc | exp.Extract):
         return False
     node.replace(bound(this=node.this, expression=literals[0]))
     return True

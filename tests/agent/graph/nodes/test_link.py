@@ -25,7 +25,7 @@ def catalog(tmp_path: Path) -> Iterator[Database]:
 def test_a_plain_word_of_the_schema_names_no_value(catalog: Database) -> None:
     """SQL that takes it for one is planned again, with prompts that do not show it; other SQL is not."""
     question, plan = "What is the average price of all products?", "products: price | SELECT AVG(_) FROM _"
-    wrong = "SELECT AVG(price) FROM products, levels WHERE level_name = 'Product'"
+    wrong = "SELECT AVG(price) FROM products CROSS JOIN levels WHERE level_name = 'Product'"
     right = "SELECT AVG(price) FROM products"
     for mends, lines, asked in (
         (("meant",), [plan, wrong, plan, right], 4),

@@ -12,17 +12,19 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tools.schema import Schema
-from tools.sql.casts import cast_arguments, cast_comparisons
+from tools.sql.dialects.casts import cast_arguments, cast_comparisons
+from tools.sql.dialects.moments import moments
 from tools.sql.parse_quietly import parse_quietly
 from tools.sql.scope import enclosing, kind_of, owner, projections, sources
 
 Rule = Callable[[exp.Expr, Schema], exp.Expr]
 
 
-def sqlite_to_duckdb(sql: str, schema: Schema) -> str:
+def sqlite_to_duckdb(sql: str, schema: Schema, *, exactly: bool = True) -> str:
     """The query in DuckDB's SQL. `schema` is that of the DuckDB database: its column types determine the casts.
 
-    Raises ValueError if the text is not one SQLite query.
+    exactly: also where SQLite's answer is the less useful one. Otherwise integers are divided to fractions, and NULLs are
+    sorted last, as DuckDB does. Raises ValueError if the text is not one SQLite query.
 
     Three rules act on this query:
 
@@ -37,7 +39,7 @@ def sqlite_to_duckdb(sql: str, schema: Schema) -> str:
         if len(statements) != 1 or not isinstance(statements[0], exp.Query):
             raise ValueError(f"not one SQLite query: {sql[:80]}")
         tree: exp.Expr = statements[0]
-        for rule in RULES:
+        for rule in RULES if exactly else USEFUL_RULES:
             tree = rule(tree, schema)
         return tree.sql("duckdb")
     except SqlglotError as error:
@@ -231,8 +233,36 @@ def null_order(tree: exp.Expr, schema: Schema) -> exp.Expr:
     return tree
 
 
+def fractions(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """Divides integers to fractions. Division by zero gives NULL all the same.
+
+    >>> from tools.schema import Column, Schema, Table
+    >>> schema = Schema((Table("team", (Column("won", "INTEGER"), Column("played", "INTEGER"))),), "duckdb")
+    >>> sqlite_to_duckdb("SELECT won / played, won / 2 FROM team", schema, exactly=False)
+    'SELECT won / NULLIF(played, 0), won / 2 FROM team'
+    """
+    for node in tree.find_all(exp.Div):
+        node.set("typed", False)
+        if node.expression.is_number and float(node.expression.name) != 0:
+            node.set("safe", False)
+    return tree
+
+
+def nulls_last(tree: exp.Expr, schema: Schema) -> exp.Expr:
+    """Leaves NULLs where DuckDB sorts them: last, so that the smallest value is no missing one.
+
+    >>> schema = Schema((), "duckdb")
+    >>> sqlite_to_duckdb("SELECT id FROM singer ORDER BY age LIMIT 1", schema, exactly=False)
+    'SELECT id FROM singer ORDER BY age LIMIT 1'
+    """
+    for ordered in tree.find_all(exp.Ordered):
+        ordered.set("nulls_first", False)
+    return tree
+
+
 # The order matters: strings must be known before kinds are determined, and kinds before columns are wrapped.
 RULES: tuple[Rule, ...] = (
+    moments,
     quoted_strings,
     cast_comparisons,
     cast_arguments,
@@ -241,3 +271,6 @@ RULES: tuple[Rule, ...] = (
     null_order,
     loose_group_by,
 )
+
+_USEFUL: dict[Rule, Rule] = {division: fractions, null_order: nulls_last}
+USEFUL_RULES: tuple[Rule, ...] = tuple(_USEFUL.get(rule, rule) for rule in RULES)

@@ -20,7 +20,7 @@ def cast_comparisons(tree: exp.Expr, schema: Schema) -> exp.Expr:
     A text column is compared with a number, and a number with text:
 
     >>> from tools.schema import Column, Schema, Table
-    >>> from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+    >>> from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
     >>> singer = Table("singer", (Column("year", "VARCHAR"), Column("age", "INTEGER")))
     >>> schema = Schema((singer,), "duckdb")
     >>> sqlite_to_duckdb("SELECT age FROM singer WHERE year = 2014 AND age > '30'", schema)
@@ -126,7 +126,7 @@ def cast_arguments(tree: exp.Expr, schema: Schema) -> exp.Expr:
     The query has a sum of text, and a pattern for numbers:
 
     >>> from tools.schema import Column, Schema, Table
-    >>> from tools.sql.sqlite_to_duckdb import sqlite_to_duckdb
+    >>> from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
     >>> singer = Table("singer", (Column("year", "VARCHAR"), Column("age", "INTEGER")))
     >>> schema = Schema((singer,), "duckdb")
     >>> sqlite_to_duckdb("SELECT SUM(year) FROM singer WHERE age LIKE '3%'", schema)
