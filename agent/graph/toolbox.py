@@ -36,11 +36,12 @@ from tools.result import Limits, Result
 # firsts: what is first or last has the first or last date, and no date that is 1. minmax: the oldest has the least date.
 # meant: SQL that takes a plain word of the schema for a value is planned again. negated: a plan negates only where the question
 # may. having: it counts groups for "more than 3 airports". alphabetical: what is shown is sorted by its words. extremes:
-# "oldest and youngest" are two values. listed: the columns are those that the question's head lists.
+# "oldest and youngest" are two values. listed: the columns are those that the question's head lists. grouped: groups
+# fix what is shown beside aggregates.
 MENDS = (
     "columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named", "phrased", "counted", "genders",
     "roles", "ordered", "bounds", "wildcards", "implied", "absent", "tables", "worded", "gaps", "rows", "firsts", "minmax",
-    "meant", "negated", "having", "alphabetical", "extremes", "listed",
+    "meant", "negated", "having", "alphabetical", "extremes", "listed", "grouped",
 )  # fmt: skip
 DEFAULT_MENDS = tuple(mend for mend in MENDS if mend != "columns")  # which won 1 answer and lost 3 of 200
 

@@ -19,6 +19,7 @@ from tools.repair.shape.count_rows import count_rows
 from tools.repair.shape.list_columns import list_columns
 from tools.repair.shape.set_direction import set_direction
 from tools.repair.shape.set_extreme import set_extreme
+from tools.repair.shape.set_groups import set_groups
 from tools.repair.shape.show_extremes import show_extremes
 from tools.repair.shape.sort_words import sort_words
 from tools.repair.shape.take_first import take_first
@@ -57,7 +58,8 @@ def repair_query(
     `direction` of the order, `units` of numbers, `dates` that are compared with years, `bounds` of numbers, `wildcards` of
     LIKE, what is `counted`, `genders`, what is `absent`, `rows` that are counted, the extreme of `minmax`, the key of an
     `alphabetical` order, both `extremes` of a column, and the columns that are `listed`. `firsts`: a date that is no date goes
-    where the first or the last is asked for. `picks`: ANY_VALUE goes where it makes one row of all.
+    where the first or the last is asked for. `picks`: ANY_VALUE goes where it makes one row of all. `grouped`: groups fix
+    what is shown beside aggregates.
     """
     schema = database.schema()
     error = database.explain(sql, limits)
@@ -73,6 +75,7 @@ def repair_query(
     rules: list[Callable[[str, Schema], str | None]] = [partial(move_literals, values=values)]
     rules += [separate_values, compare_nulls]
     rules += [unwrap_picks] if "picks" in mends else []
+    rules += [set_groups] if "grouped" in mends else []
     rules += [partial(rule, question=question, values=values) for name, rule in _BY_VALUES.items() if name in mends]
     rules += [partial(add_genders, values=values)] if "genders" in mends else []
     rules += [partial(rule, question=question) for name, rule in _BY_QUESTION.items() if name in mends]
