@@ -44,7 +44,7 @@ class Stage:
 
 RESPONSES = Stage(
     "responses",
-    "train head collect --data {out}/data/train.jsonl --model {model} --adapter {out}/shipped --samples 0 --limit 7200 "
+    "train head collect --data {out}/data/train.jsonl --model {model} --adapter {out}/shipped --samples 0 --limit 16000 "
     "--dtype int8 --out {out}/responses",
     "responses/responses.jsonl",
 )
@@ -65,11 +65,12 @@ def export_of(stage: str) -> Stage:
 BACKBONE = "jetspec"  # trained first and longest; the other block heads start from it
 BLOCK_HEADS = ("dflash", "domino", "path_tree")
 HEADS = (BACKBONE, *BLOCK_HEADS, "medusa", "eagle3", "falcon", "draft_model")
+MINUTES = {BACKBONE: 20, "medusa": 5, "eagle3": 40}  # 15 for the others; EAGLE-3 unrolls its layer seven times a step
 
 
 def _head_stages(kind: str) -> tuple[Stage, ...]:
     """The stages that train a head of one kind and write its 4-bit copy."""
-    minutes = 20 if kind == BACKBONE else 10
+    minutes = MINUTES.get(kind, 15)
     begin = f"--init-head {{out}}/heads/{BACKBONE}/head " if kind in BLOCK_HEADS else ""
     block = kind in (BACKBONE, *BLOCK_HEADS)
     anchors = "--option anchors=64 " if block else ""  # smaller steps, so that more of them fit in the same time
