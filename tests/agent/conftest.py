@@ -11,6 +11,7 @@ from langchain_core.language_models import FakeListChatModel
 from agent.conversation.conversation import Conversation
 from agent.graph.toolbox import AgentOptions, Toolbox
 from agent.prompts.profiles import load_profile
+from agent.prompts.profiles.compact import Compact
 from tools.databases.database import Database
 from tools.databases.open_database import open_database
 
@@ -49,6 +50,13 @@ def talk(database: Database) -> Talk:
         return Conversation(Toolbox(database, model, load_profile(profile), AgentOptions(**options)))
 
     return make
+
+
+class OwnDialect(Compact):
+    """The compact prompts for a model that writes the database's own dialect."""
+
+    def dialect(self, database: str) -> str:
+        return database
 
 
 class ScriptedModel(FakeListChatModel):

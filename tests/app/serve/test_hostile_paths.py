@@ -18,8 +18,9 @@ from agent.assistant import Assistant
 from agent.conversation.archive import Archive
 from agent.conversation.conversation import Conversation
 from agent.graph.toolbox import AgentOptions, Toolbox
-from agent.prompts.profiles import load_profile
+from agent.prompts.profiles.compact import Compact
 from app.serve.mcp import server_of
+from tests.agent.conftest import OwnDialect
 from tests.tools.attacks.assault import DEADLINE_S, Run, assault, prepare
 from tests.tools.attacks.attacked import attacked
 from tools.databases.database import Database
@@ -78,13 +79,15 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 EVERYWHERE = ["duckdb", "sqlite", "postgresql as superuser", "mariadb as superuser"]
 
 
+@pytest.mark.parametrize("profile", [OwnDialect(), Compact()], ids=["own", "translated"])
 @pytest.mark.parametrize("place", EVERYWHERE, indirect=True)
-def test_a_possessed_model_does_no_harm(place: Place) -> None:
-    """The decoder's grammar would not even let most of this be written; here it is off."""
+def test_a_possessed_model_does_no_harm(place: Place, profile: Compact) -> None:
+    """The decoder's grammar would not even let most of this be written; here it is off. What is translated may be refused
+    where it is innocent: DuckDB's lists are names to SQLite."""
     options = AgentOptions(max_attempts=1, refine_empty=False, values=False, hints=False)
     with closing(place.opened()) as database:
         model = Possessed(sql="")
-        conversation = Conversation(Toolbox(database, model, load_profile("compact"), options, place.limits))
+        conversation = Conversation(Toolbox(database, model, profile, options, place.limits))
 
         def run(sql: str) -> tuple[bool, str]:
             if "\ud800" in sql:
@@ -94,7 +97,9 @@ def test_a_possessed_model_does_no_harm(place: Place) -> None:
             answer = conversation.ask("What now?")
             return answer.error is None, f"{answer.answer} {answer.rows} {answer.error}"
 
-        assert place.assault(run, every_twin=False) == []
+        problems = place.assault(run, every_twin=False)
+        translated = profile.dialect(place.dialect) != place.dialect
+        assert [each for each in problems if not (translated and each.startswith("refused the innocent"))] == []
 
 
 @pytest.mark.parametrize("place", EVERYWHERE, indirect=True)

@@ -13,13 +13,13 @@ from langchain_core.messages import BaseMessage
 
 from agent.conversation.conversation import Conversation
 from agent.graph.toolbox import AgentOptions, Toolbox
-from agent.prompts.profiles.compact import Compact
 from eval.datasets.golds.databases import TrainingDatabase, open_training
 from eval.datasets.golds.sources import load_questions
 from eval.datasets.training.examples import Item, Manner, Setting, pairs
 from eval.datasets.training.items import items
 from eval.datasets.training.tally import Tally
 from eval.datasets.variants.variants import original
+from tests.agent.conftest import OwnDialect
 
 Dialect = Literal["sqlite", "duckdb"]
 DIALECTS: tuple[Dialect, ...] = ("sqlite", "duckdb")
@@ -56,7 +56,7 @@ def _asked(setting: Setting, item: Item, lines: Sequence[str]) -> list[str]:
     """What a conversation asks its model, which says `lines`, about the item's last question."""
     model = Listener(responses=list(lines))
     options = AgentOptions(constrain=False, refine_empty=True, max_attempts=3)
-    talk = Conversation(Toolbox(setting.bare, model, Compact(), options))
+    talk = Conversation(Toolbox(setting.bare, model, OwnDialect(), options))
     talk.ask(item.text, item.evidence)
     return model.asked
 
@@ -103,7 +103,7 @@ def test_a_follow_up_is_asked_as_the_second_turn(spider: Path, tmp_path: Path) -
         one, two = (list(pairs(i, setting, Manner(refine=0.0), Random(0))) for i in (first, item))
         model = Listener(responses=[placed.pair.answer.strip() for placed in [*one, *two]])
         options = AgentOptions(constrain=False, refine_empty=False, adapt=False)  # as the model alone has to answer it
-        talk = Conversation(Toolbox(setting.bare, model, Compact(), options))
+        talk = Conversation(Toolbox(setting.bare, model, OwnDialect(), options))
         for text in (question, item.text):
             talk.ask(text)
         assert model.asked == [placed.prefix + placed.pair.prompt for placed in [*one, *two]]

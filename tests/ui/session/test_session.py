@@ -178,7 +178,9 @@ def test_a_vote_shows_how_the_elected_candidate_was_decoded(tmp_path: Path) -> N
     ask(session, COUNT)
     vote = next(step for step in session.view.turns[-1].steps if step.name == "vote")
     assert vote.rounds and vote.text
-    assert "".join(vote.spelling[token] for r in vote.rounds for token in r.text_tokens).startswith(vote.text)
+    spelled = "".join(vote.spelling[token] for r in vote.rounds for token in r.text_tokens)
+    unread = "\N{REPLACEMENT CHARACTER}"  # of bytes that are no text, of which tokens and texts have different numbers
+    assert spelled.replace(unread, "").startswith(vote.text.replace(unread, ""))
     workspace.close()
 
 
