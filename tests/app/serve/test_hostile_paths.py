@@ -79,11 +79,20 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 EVERYWHERE = ["duckdb", "sqlite", "postgresql as superuser", "mariadb as superuser"]
 
 
-@pytest.mark.parametrize("profile", [OwnDialect(), Compact()], ids=["own", "translated"])
 @pytest.mark.parametrize("place", EVERYWHERE, indirect=True)
-def test_a_possessed_model_does_no_harm(place: Place, profile: Compact) -> None:
-    """The decoder's grammar would not even let most of this be written; here it is off. What is translated may be refused
-    where it is innocent: DuckDB's lists are names to SQLite."""
+def test_a_possessed_model_does_no_harm(place: Place) -> None:
+    """The decoder's grammar would not even let most of this be written; here it is off."""
+    assert possessed(place, OwnDialect()) == []
+
+
+@pytest.mark.parametrize("place", ["duckdb"], indirect=True)
+def test_a_possessed_model_does_no_harm_by_what_is_translated(place: Place) -> None:
+    """What is innocent may be refused: DuckDB's lists are names to SQLite."""
+    assert [each for each in possessed(place, Compact()) if not each.startswith("refused the innocent")] == []
+
+
+def possessed(place: Place, profile: Compact) -> list[str]:
+    """What goes wrong where a model says every hostile statement, and innocent ones like it."""
     options = AgentOptions(max_attempts=1, refine_empty=False, values=False, hints=False)
     with closing(place.opened()) as database:
         model = Possessed(sql="")
@@ -97,9 +106,7 @@ def test_a_possessed_model_does_no_harm(place: Place, profile: Compact) -> None:
             answer = conversation.ask("What now?")
             return answer.error is None, f"{answer.answer} {answer.rows} {answer.error}"
 
-        problems = place.assault(run, every_twin=False)
-        translated = profile.dialect(place.dialect) != place.dialect
-        assert [each for each in problems if not (translated and each.startswith("refused the innocent"))] == []
+        return place.assault(run, every_twin=False)
 
 
 @pytest.mark.parametrize("place", EVERYWHERE, indirect=True)
