@@ -119,6 +119,13 @@ def projections(query: exp.Expr, schema: Schema) -> dict[str, Origin]:
     return columns
 
 
+def one_value(item: exp.Expr) -> exp.Expr:
+    """The item without its alias, and without ANY_VALUE: any of several equal values is that value."""
+    inner = item.unalias()
+    inner = inner.this if isinstance(inner, exp.IgnoreNulls) else inner  # as DuckDB's own ANY_VALUE does
+    return inner.this if isinstance(inner, exp.AnyValue) else inner
+
+
 def first_select(query: exp.Expr) -> exp.Select | None:
     """The SELECT that names the output of a query: the leftmost branch of set operations and parentheses."""
     while isinstance(query, exp.SetOperation | exp.Subquery | exp.Paren):

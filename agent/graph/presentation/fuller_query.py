@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from tools.schema import Schema
-from tools.sql.scope import owner
+from tools.sql.scope import one_value, owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,6 @@ def fuller(select: exp.Select, schema: Schema) -> Fuller:
         added = []
     whole.set("expressions", [each.copy() for each in (*groups, *whole.expressions, *added)])
     return Fuller(whole, len(groups), len(added))
-
-
-def one_value(item: exp.Expr) -> exp.Expr:
-    """The item without its alias, and without ANY_VALUE: any of several equal values is that value."""
-    inner = item.unalias()
-    inner = inner.this if isinstance(inner, exp.IgnoreNulls) else inner  # as DuckDB's own ANY_VALUE does
-    return inner.this if isinstance(inner, exp.AnyValue) else inner
 
 
 def sort_key(select: exp.Select) -> exp.Expr | None:

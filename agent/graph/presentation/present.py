@@ -9,7 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from agent.graph.presentation.cells import kind_of_cells
-from agent.graph.presentation.fuller_query import Fuller, fuller, one_value, sort_key
+from agent.graph.presentation.fuller_query import Fuller, fuller, sort_key
 from agent.graph.presentation.headings import count_of, headings, label_heading
 from agent.graph.presentation.labels import Labels, Named, Run, label_columns, named_by, names_of
 from agent.graph.presentation.shown import MOST_TIED, Shown, ShownColumn, Sorting
@@ -17,7 +17,7 @@ from agent.graph.presentation.words import plural, words
 from tools.result import QueryError, Result
 from tools.schema import Schema
 from tools.sql.parse_quietly import parse_or_nothing
-from tools.sql.scope import owner
+from tools.sql.scope import one_value, owner
 
 Cells = Sequence[Sequence[Any]]
 

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from tools.schema import Schema
 from tools.sql.parse_quietly import parse_or_nothing
-from tools.sql.scope import FromItem, owner, sources
+from tools.sql.scope import FromItem, one_value, owner, sources
 
 Known = set[tuple[str, str]]  # columns whose value a group fixes, as (alias, name) in lower case
 
@@ -35,7 +35,7 @@ def _regrouped(select: exp.Select, schema: Schema) -> bool:
     """Whether the query's groups were changed."""
     group: exp.Group = select.args.get("group") or exp.Group()
     keys = group.expressions
-    shown = [column for item in select.expressions if isinstance(column := _picked(item), exp.Column)]
+    shown = [column for item in select.expressions if isinstance(column := one_value(item), exp.Column)]
     owners = [owner(column, schema) for column in [*keys, *shown] if isinstance(column, exp.Column)]
     if not keys or not shown or len(owners) < len(keys) + len(shown) or None in owners:
         return False
@@ -51,13 +51,6 @@ def _regrouped(select: exp.Select, schema: Schema) -> bool:
     key = _key(tables[of], equal) or shown[-1]
     group.set("expressions", [key.copy()])
     return True
-
-
-def _picked(item: exp.Expr) -> exp.Expr:
-    """What an item shows, without its alias and without ANY_VALUE."""
-    inner = item.unalias()
-    inner = inner.this if isinstance(inner, exp.IgnoreNulls) else inner  # as DuckDB's own ANY_VALUE does
-    return inner.this if isinstance(inner, exp.AnyValue) else inner
 
 
 def _named(alias: str, column: exp.Expr) -> tuple[str, str]:
