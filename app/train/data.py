@@ -1,6 +1,6 @@
 """`sqlagent data build`: builds training data for the agent's steps from the training parts of Spider, Spider-Syn and BIRD.
 
-`sqlagent data invent`: prompts for draft heads of any chat model, without data.
+`sqlagent data invent` and `passages`: prompts for draft heads of any chat model, without data.
 """
 
 from pathlib import Path
@@ -149,3 +149,30 @@ def invent(
         decoder = load_text_decoder(model, dtype=dtype, device=device, adapter=chosen)
         there = invent_prompts(decoder, out, Inventing(count, temperature, seed=seed), output.report, stopped)
         output.print_json({"out": str(out), "prompts": there, "finished": there >= count})
+
+
+@app.command("passages")
+def passages(
+    responses: Annotated[list[Path], typer.Option("--responses", help="A file of responses; repeatable.")],
+    out: Annotated[Path, typer.Option("--out", help="New file of prompts (JSON Lines).")],
+    count: Annotated[int, typer.Option("--count", min=1, help="Most prompts.")] = 2000,
+    model: options.Model = "embedded",
+    seed: options.Seed = 0,
+) -> None:
+    """Make prompts with something to read of a model's answers to invented messages: to sum up, to translate, to answer from.
+
+    `train head collect --free-text` answers them.
+    """
+    with exit_codes.plain_errors():
+        from decoding.checkpoints.resolve import resolve
+        from decoding.tokenizer.tokenizer import Tokenizer
+        from decoding.training.collect.passages import prompts_to_read
+        from decoding.training.data.groups import TrainingDataError, group_line
+        from decoding.training.heads.responses import read_responses
+
+        if out.exists():
+            raise TrainingDataError(f"{out} is there already: name another file with --out")
+        groups = list(prompts_to_read(Tokenizer(resolve(model)), read_responses(responses)[1], count, seed))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("".join(map(group_line, groups)), encoding="utf-8")
+        output.print_json({"out": str(out), "prompts": len(groups)})

@@ -31,12 +31,15 @@ class Inventing:
     seed: int = 0
 
 
-def opening(tokenizer: Tokenizer) -> str:
-    """The chat template up to a user's first message. Raises TrainingDataError where the template shows no message."""
-    before, found, _ = _chat(tokenizer, _PLACE).partition(_PLACE)
+def chat_parts(tokenizer: Tokenizer) -> tuple[str, str]:
+    """The chat template before a user's first message, and between it and the answer.
+
+    Raises TrainingDataError where the template shows no message.
+    """
+    before, found, after = tokenizer.chat([{"role": "user", "content": _PLACE}]).partition(_PLACE)
     if not found:
         raise TrainingDataError("the chat template does not show a user's message as it is: choose another model")
-    return before
+    return before, after
 
 
 def invent(
@@ -68,11 +71,11 @@ def invent(
 
 def _new_groups(decoder: TextDecoder, how: Inventing, number: int, known: set[str]) -> Iterator[Group]:
     """Groups of messages that are not known yet, from message `number` on."""
-    before, failed = opening(decoder.tokenizer), 0
+    (before, after), failed = chat_parts(decoder.tokenizer), 0
     for first in count(number, SEATS):
         failed += 1
         for index, message in _messages(decoder, before, how, first):
-            prompt = _chat(decoder.tokenizer, message, add_generation_prompt=True).removeprefix(before)
+            prompt = message + after
             if prompt not in known:
                 known.add(prompt)
                 failed = 0
@@ -96,10 +99,6 @@ def _messages(decoder: TextDecoder, before: str, how: Inventing, first: int) -> 
 
 def _is_message(written: Generation) -> bool:
     return written.finish == "stop" and len(written.tokens) >= _LEAST_TOKENS and not repeats(written.tokens)
-
-
-def _chat(tokenizer: Tokenizer, message: str, add_generation_prompt: bool = False) -> str:
-    return tokenizer.chat([{"role": "user", "content": message}], add_generation_prompt=add_generation_prompt)
 
 
 def _number(group: Group) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import TextDecoder
-from decoding.training.collect.invent import STEP, Inventing, invent, opening
+from decoding.training.collect.invent import STEP, Inventing, chat_parts, invent
 from decoding.training.collect.record_log import RecordLog
 from decoding.training.data.groups import Group, Pair, TrainingDataError, group_line, read_groups
 from decoding.training.heads.responses import Collecting, collect, read_responses
@@ -31,7 +31,7 @@ def test_prompts_are_messages_in_the_chat_template(decoder: TextDecoder, tmp_pat
         (pair,) = group.pairs
         message = pair.prompt.removesuffix("<|im_end|>\n<|im_start|>assistant\n")
         whole = decoder.tokenizer.chat([{"role": "user", "content": message}], add_generation_prompt=True)
-        assert group.prefix + pair.prompt == whole and group.prefix == opening(decoder.tokenizer)
+        assert group.prefix + pair.prompt == whole and group.prefix == chat_parts(decoder.tokenizer)[0]
         assert message == message.strip() and pair.step == STEP and not pair.answer
 
 
