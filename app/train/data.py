@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from app.shared import exit_codes, options, output
-from app.train.run_options import stop_on_signals
+from app.train.shared.run_options import stop_on_signals
 
 app = typer.Typer(help="Build training data for the model.", no_args_is_help=True)
 
@@ -172,7 +172,8 @@ def passages(
 
         if out.exists():
             raise TrainingDataError(f"{out} is there already: name another file with --out")
-        groups = list(prompts_to_read(Tokenizer(resolve(model)), read_responses(responses)[1], count, seed))
+        answered = ((each.prompt, each.answers[0]) for each in read_responses(responses)[1])
+        groups = list(prompts_to_read(Tokenizer(resolve(model)), answered, count, seed))
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text("".join(map(group_line, groups)), encoding="utf-8")
         output.print_json({"out": str(out), "prompts": len(groups)})

@@ -12,8 +12,8 @@ import typer
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train import train_confidence, train_head, train_jacobi, train_masks
-from app.train.prompt_versions import version_of_weights
-from app.train.run_options import Recipe, StopToken, run
+from app.train.shared.prompt_versions import version_of_weights
+from app.train.shared.run_options import Recipe, StopToken, run
 
 app = typer.Typer(help="Train the model for the agent's steps.", no_args_is_help=True)
 app.add_typer(train_jacobi.app, name="jacobi")

@@ -14,9 +14,9 @@ import typer
 
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
-from app.train.collect_options import Collection
-from app.train.prompt_versions import check_versions, version_of_weights
-from app.train.run_options import Schedule, plain_values, print_outcome, stop_on_signals
+from app.train.shared.collect_options import Collection
+from app.train.shared.prompt_versions import check_versions, version_of_weights
+from app.train.shared.run_options import Schedule, plain_values, print_outcome, stop_on_signals
 
 app = typer.Typer()
 

@@ -17,9 +17,9 @@ import typer
 
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
-from app.train.collect_options import Collection
-from app.train.prompt_versions import check_versions
-from app.train.run_options import Recipe, StopToken, run, stop_on_signals
+from app.train.shared.collect_options import Collection
+from app.train.shared.prompt_versions import check_versions
+from app.train.shared.run_options import Recipe, StopToken, run, stop_on_signals
 from app.train.train_head import adapter_of
 
 if TYPE_CHECKING:

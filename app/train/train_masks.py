@@ -15,7 +15,7 @@ import typer
 
 from app.shared import exit_codes, options
 from app.shared.option_groups import spread
-from app.train.run_options import Schedule, plain_values, print_outcome, stop_on_signals
+from app.train.shared.run_options import Schedule, plain_values, print_outcome, stop_on_signals
 from app.train.train_head import Responses, adapter_of
 
 if TYPE_CHECKING:

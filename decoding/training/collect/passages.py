@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from decoding.tokenizer.tokenizer import Tokenizer
 from decoding.training.collect.invent import STEP, chat_parts
 from decoding.training.data.groups import Group, Pair
-from decoding.training.heads.responses import Response
+
+Answered = tuple[str, Sequence[int]]
+"""A prompt in the chat template and the tokens of its answer."""
 
 LEAST_TOKENS = 48
 """A shorter answer is no passage."""
@@ -43,13 +45,13 @@ class _Talk:
     answer: str
 
 
-def prompts_to_read(tokenizer: Tokenizer, responses: Iterable[Response], count: int, seed: int) -> Iterator[Group]:
+def prompts_to_read(tokenizer: Tokenizer, answers: Iterable[Answered], count: int, seed: int) -> Iterator[Group]:
     """At most `count` prompts, a third each of summaries, translations and questions, as groups of one.
 
-    The same responses and seed give the same prompts. Raises TrainingDataError where the chat template hides messages.
+    The same answers and seed give the same prompts. Raises TrainingDataError where the chat template hides messages.
     """
     drawn = random.Random(seed)
-    talks = list(_talks(tokenizer, responses))
+    talks = list(_talks(tokenizer, answers))
     drawn.shuffle(talks)
     before, after = chat_parts(tokenizer)
     for number in range(min(count, len(talks) // 3)):
@@ -57,12 +59,12 @@ def prompts_to_read(tokenizer: Tokenizer, responses: Iterable[Response], count: 
         yield Group(before, (Pair(message + after, "", STEP, f"read/{number}"),))
 
 
-def _talks(tokenizer: Tokenizer, responses: Iterable[Response]) -> Iterator[_Talk]:
+def _talks(tokenizer: Tokenizer, answers: Iterable[Answered]) -> Iterator[_Talk]:
     before, after = chat_parts(tokenizer)
-    for response in responses:
-        tokens = [token for token in response.answers[0] if token not in tokenizer.stop_ids]
+    for prompt, answer in answers:
+        tokens = [token for token in answer if token not in tokenizer.stop_ids]
         if len(tokens) >= LEAST_TOKENS:
-            yield _Talk(response.prompt.removeprefix(before).removesuffix(after), tokenizer.decode(tokens).strip())
+            yield _Talk(prompt.removeprefix(before).removesuffix(after), tokenizer.decode(tokens).strip())
 
 
 def _message(talks: Sequence[_Talk], kind: int, drawn: random.Random) -> str:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.shared import exit_codes
-from app.train.train_all import HEADS
+from app.train.recipes import HEADS
 from decoding.heads.head import OtherTarget, load_head
 from decoding.heads.kinds import KINDS
 from decoding.training.data.groups import group_line

@@ -6,8 +6,7 @@ import pytest
 
 from decoding.tokenizer.tokenizer import Tokenizer
 from decoding.training.collect.invent import chat_parts
-from decoding.training.collect.passages import LEAST_TOKENS, prompts_to_read
-from decoding.training.heads.responses import Response
+from decoding.training.collect.passages import LEAST_TOKENS, Answered, prompts_to_read
 from tests.decoding.models.jacobi_data import ending_checkpoint
 
 _ANSWER = "The tower was built in 1078. It was the castle's strongest point. A king lived there for a time. " * 4
@@ -19,23 +18,22 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 @pytest.fixture
-def answered(tokenizer: Tokenizer) -> Callable[[int, str], Response]:
-    """A response by its number and text."""
+def answered(tokenizer: Tokenizer) -> Callable[[int, str], Answered]:
+    """A prompt and its answer by number and text."""
 
-    def made(number: int, text: str) -> Response:
+    def made(number: int, text: str) -> Answered:
         before, after = chat_parts(tokenizer)
-        prompt = f"{before}Question {number}?{after}"
         answer = (*tokenizer.encode(f"{number}: {text}"), min(tokenizer.stop_ids))
-        return Response(f"invented/{number}", "chat", prompt, tuple(tokenizer.encode(prompt)), 0, (answer,))
+        return f"{before}Question {number}?{after}", answer
 
     return made
 
 
 def test_a_third_each_sums_up_translates_and_asks(
-    tokenizer: Tokenizer, answered: Callable[[int, str], Response]
+    tokenizer: Tokenizer, answered: Callable[[int, str], Answered]
 ) -> None:
-    responses = [answered(number, _ANSWER) for number in range(36)]
-    groups = list(prompts_to_read(tokenizer, responses, 100, seed=3))
+    answers = [answered(number, _ANSWER) for number in range(36)]
+    groups = list(prompts_to_read(tokenizer, answers, 100, seed=3))
     assert len(groups) == 12, "three answers for each prompt"
     before, after = chat_parts(tokenizer)
     messages = [group.pairs[0].prompt.removesuffix(after) for group in groups]
@@ -48,12 +46,12 @@ def test_a_third_each_sums_up_translates_and_asks(
     assert all(_ANSWER.strip() not in each and "1078." in each for each in translated), "sentences are a few"
 
 
-def test_the_seed_draws(tokenizer: Tokenizer, answered: Callable[[int, str], Response]) -> None:
-    responses = [answered(number, _ANSWER) for number in range(9)]
-    first, again, other = (list(prompts_to_read(tokenizer, responses, 3, seed)) for seed in (1, 1, 2))
+def test_the_seed_draws(tokenizer: Tokenizer, answered: Callable[[int, str], Answered]) -> None:
+    answers = [answered(number, _ANSWER) for number in range(9)]
+    first, again, other = (list(prompts_to_read(tokenizer, answers, 3, seed)) for seed in (1, 1, 2))
     assert first == again != other
 
 
-def test_short_answers_are_no_passages(tokenizer: Tokenizer, answered: Callable[[int, str], Response]) -> None:
+def test_short_answers_are_no_passages(tokenizer: Tokenizer, answered: Callable[[int, str], Answered]) -> None:
     short = tokenizer.decode(tokenizer.encode(_ANSWER)[: LEAST_TOKENS // 3])
     assert not list(prompts_to_read(tokenizer, [answered(number, short) for number in range(9)], 3, seed=0))

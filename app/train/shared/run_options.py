@@ -12,7 +12,7 @@ import typer
 
 from agent.prompts.profiles.compact import PROMPT_VERSION
 from app.shared import options, output
-from app.train.prompt_versions import check_versions, version_of_data, version_of_weights
+from app.train.shared.prompt_versions import check_versions, version_of_data, version_of_weights
 
 if TYPE_CHECKING:
     from decoding.training.config import TrainConfig

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.shared import options
-from app.train.run_options import allowed_tokens
+from app.train.shared.run_options import allowed_tokens
 
 if TYPE_CHECKING:
     from decoding.serving.text_decoder import TextDecoder

@@ -7,7 +7,7 @@ import pytest
 
 from agent.assemble import ModelChoice, profile_of
 from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
-from app.train.prompt_versions import check_versions, version_of_data, version_of_weights
+from app.train.shared.prompt_versions import check_versions, version_of_data, version_of_weights
 from decoding.checkpoints.adapters.adapter import About, Adapter, AdapterMismatch
 from decoding.checkpoints.adapters.adapter_files import read_adapter
 from decoding.serving.load import SHIPPED_ADAPTER
