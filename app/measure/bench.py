@@ -35,7 +35,14 @@ def bench(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
-    decoders: Annotated[str, typer.Option("--decoders", help="Names with commas between, or all ready ones.")] = "all",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="Method to compare with plain; repeatable. Default: all that can draft for the model.",
+        ),
+    ] = None,
     questions: Annotated[
         int,
         typer.Option(
@@ -58,20 +65,21 @@ def bench(
         return
     if out is None or (data is None) == (not prompts):
         raise typer.BadParameter("the comparison needs --out, and --data or --prompts", ctx)
-    from decoding.methods.registry import load_method
     from decoding.serving.text_decoder import Settings
     from eval.datasets.registry import load_dataset
     from eval.datasets.text_prompts import read_text_prompts
     from eval.speed.side_by_side.run import benchmark
 
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
-        names = [] if decoders == "all" else [name.strip() for name in decoders.split(",")]
-        for name in names:
-            load_method(name)
+        if decoding.decoder or decoding.decoder_option:
+            raise typer.BadParameter("name what is compared with --method", param_hint="--decoder")
+        methods = [method_spec(text) for text in dict.fromkeys(method or ())]
         settings = Settings("plain", {}, decoding.temperature, seed, max_new_tokens)
         asked = load_dataset("spider", data, sample=questions) if data else read_text_prompts(prompts or [], questions)
         with output.stderr.status("loading the model") as status:
-            summary = benchmark(decoding.choice(), asked, settings, out, names=names, peers=peers, say=status.update)
+            summary = benchmark(
+                decoding.choice(), asked, settings, out, methods=methods, peers=peers, say=status.update
+            )
     if not as_json:
         _print_floor(summary["floor"])
         _print_rows(summary["rows"])

@@ -5,7 +5,7 @@ decode, including prefill; prefill is the time to the first token, which for our
 prefix cache is off.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, median
 from time import perf_counter
@@ -31,7 +31,7 @@ class Run:
     """One prompt decoded with one method."""
 
     prompt: int
-    decoder: str
+    decoder: str  # the method's name in the table, with its options
     tokens: tuple[int, ...]  # without a stop token
     rounds: tuple[Round, ...]
     wall_ms: float
@@ -75,27 +75,27 @@ class Row:
 def run_bench(
     decoder: TextDecoder,
     prompts: Sequence[Prompt],
-    methods: Sequence[Settings],
+    methods: Mapping[str, Settings],
     on_run: Callable[[Run], None] = lambda run: None,
 ) -> list[Run]:
-    """Decode every prompt with every method. `on_run` is called with each run as it ends."""
-    for settings in methods:
-        _timed(decoder, 0, prompts[0], settings)  # warm-up, not counted
+    """Decode every prompt with every method, by name. `on_run` is called with each run as it ends."""
+    for name, settings in methods.items():
+        _timed(decoder, 0, prompts[0], name, settings)  # warm-up, not counted
     runs: list[Run] = []
     for index, prompt in enumerate(prompts):
-        for settings in methods:
-            runs.append(_timed(decoder, index, prompt, settings))
+        for name, settings in methods.items():
+            runs.append(_timed(decoder, index, prompt, name, settings))
             on_run(runs[-1])
     return runs
 
 
-def _timed(decoder: TextDecoder, index: int, prompt: Prompt, settings: Settings) -> Run:
+def _timed(decoder: TextDecoder, index: int, prompt: Prompt, name: str, settings: Settings) -> Run:
     settings = replace(settings, recall=prompt.recall.copy())
     start = perf_counter()
     generation = decoder.generate(prompt.text, settings)
     wall_ms = 1e3 * (perf_counter() - start)
     prefill_ms = measure(generation.rounds[:1]).wall_ms
-    return Run(index, settings.decoder, generation.tokens, generation.rounds, wall_ms, prefill_ms)
+    return Run(index, name, generation.tokens, generation.rounds, wall_ms, prefill_ms)
 
 
 def rows(runs: Iterable[Run], baseline: str = "plain") -> list[Row]:

@@ -15,6 +15,7 @@ from decoding.targets.own_thread import in_own_thread
 from eval.datasets.official import Example
 from eval.datasets.text_prompts import TextPrompt, chat_prompt
 from eval.speed.cost.hardware_floor import measure_floor
+from eval.speed.replay.methods import PLAIN, MethodSpec
 from eval.speed.side_by_side.agent_prompts import agent_prompts
 from eval.speed.side_by_side.compare import Prompt, Run, mean_prompt_tokens, rows, run_bench
 from eval.speed.side_by_side.peers import peers_of, run_peers, time_plain_step
@@ -26,21 +27,21 @@ def benchmark(
     settings: Settings,
     out: Path,
     *,
-    names: Sequence[str] = (),
+    methods: Sequence[MethodSpec] = (),
     peers: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Run and return the summary. Writes runs.jsonl (every round of every run) and summary.json to `out`.
 
     questions: for examples, every text that the agent asks for is decoded; prompts of several families also get rows for each
-    family. There is no grammar, so that peers do the same work. names: the methods besides plain; if empty, all that can
-    draft for this model without further options. The prefix cache is off, so that no method profits from another. `say` is
+    family. There is no grammar, so that peers do the same work. methods: besides plain; if empty, all that can draft for
+    this model without further options. The prefix cache is off, so that no method profits from another. `say` is
     called with progress messages.
     """
     loaded = load_model(replace(choice, prefix_cache_mb=0))
     decoder = loaded.decoder
-    named = ["plain", *(name for name in names or decoder.ready_methods() if name != "plain")]
-    methods = [replace(settings, decoder=name) for name in named]
+    compared = methods or [MethodSpec(name, name) for name in decoder.ready_methods()]
+    named = {each.name: replace(settings, decoder=each.decoder, options=each.options) for each in (PLAIN, *compared)}
     prompts = _prompts(loaded, questions, say)
     out.mkdir(parents=True, exist_ok=True)
     with (out / "runs.jsonl").open("w", encoding="utf-8") as log:
@@ -51,7 +52,7 @@ def benchmark(
 
         say("measuring the floor")
         floor = in_own_thread(lambda: measure_floor(decoder))
-        runs = run_bench(decoder, prompts, methods, on_run)
+        runs = run_bench(decoder, prompts, named, on_run)
         more = _beside_peers(decoder, prompts, settings.max_new_tokens, runs, on_run, out, say) if peers else {}
     summary = {
         **_circumstances(decoder, choice),

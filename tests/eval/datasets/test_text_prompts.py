@@ -57,7 +57,7 @@ def test_the_command_shows_every_family(tmp_path: Path) -> None:
         str(prompts),
         "--out",
         str(tmp_path / "out"),
-        "--decoders",
+        "--method",
         "prompt_lookup",
         "--questions",
         "2",

@@ -35,7 +35,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> TextDecoder:
 
 @pytest.fixture(scope="module")
 def runs(decoder: TextDecoder) -> list[Run]:
-    settings = [Settings(name, max_new_tokens=24, options=head_options(name, decoder.target)) for name in METHODS]
+    settings = {name: Settings(name, max_new_tokens=24, options=head_options(name, decoder.target)) for name in METHODS}
     return run_bench(decoder, PROMPTS, settings)
 
 
@@ -66,7 +66,7 @@ def test_the_prefix_cache_is_off(runs: list[Run], decoder: TextDecoder) -> None:
 def test_drafts_copy_from_what_the_agent_recalled(decoder: TextDecoder, runs: list[Run]) -> None:
     recall = Recall()
     recall.add(runs[0].tokens)
-    lookup = [Settings("prompt_lookup", max_new_tokens=24)]
+    lookup = {"lookup": Settings("prompt_lookup", max_new_tokens=24)}
     without, with_it = (
         run_bench(decoder, [replace(PROMPTS[0], recall=each)], lookup)[0] for each in (Recall(), recall)
     )
@@ -124,14 +124,14 @@ def test_the_command_begins_with_the_floor_and_ends_with_one_line_of_json(invent
     tiny = tiny_checkpoint(tmp_path / "tiny", seed=5, max_position_embeddings=2048)
     result = CliRunner().invoke(
         app,
-        ["bench", "--data", str(invented), "--out", str(tmp_path / "out"), "--decoders", "prompt_lookup", "--peers",
+        ["bench", "--data", str(invented), "--out", str(tmp_path / "out"), "--method", "prompt_lookup:matches=2", "--peers",
          "--model", str(tiny), "--dtype", "fp32", "--profile", "compact", "--max-new-tokens", "8"],
     )  # fmt: skip
     assert result.exit_code == exit_codes.OK, result.output
     first, *_, last = result.stdout.splitlines()
     assert first.startswith("floor: ") and "ms for a plain step" in first
     summary = json.loads(last)
-    assert [row["decoder"] for row in summary["rows"]] == ["plain", "prompt_lookup", *WAYS]
+    assert [row["decoder"] for row in summary["rows"]] == ["plain", "prompt_lookup:matches=2", *WAYS]
     assert all(row["median_ms"] > row["median_prefill_ms"] > 0 for row in summary["rows"])
     assert summary == json.loads((tmp_path / "out" / "summary.json").read_text())
 
