@@ -161,7 +161,7 @@ def passages(
 ) -> None:
     """Make prompts with something to read of a model's answers to invented messages: to sum up, to translate, to answer from.
 
-    `train head collect --free-text` answers them.
+    `train head collect --free-text` answers them. The same responses and seed give the same file.
     """
     with exit_codes.plain_errors():
         from decoding.checkpoints.resolve import resolve
@@ -170,10 +170,11 @@ def passages(
         from decoding.training.data.groups import TrainingDataError, group_line
         from decoding.training.heads.responses import read_responses
 
-        if out.exists():
-            raise TrainingDataError(f"{out} is there already: name another file with --out")
         answered = ((each.prompt, each.answers[0]) for each in read_responses(responses)[1])
         groups = list(prompts_to_read(Tokenizer(resolve(model)), answered, count, seed))
+        text = "".join(map(group_line, groups))
+        if out.exists() and out.read_text(encoding="utf-8") != text:
+            raise TrainingDataError(f"{out} is there already and holds other prompts: name another file with --out")
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text("".join(map(group_line, groups)), encoding="utf-8")
+        out.write_text(text, encoding="utf-8")
         output.print_json({"out": str(out), "prompts": len(groups)})

@@ -73,6 +73,52 @@ def _head_stages(kind: str) -> tuple[Stage, ...]:
     )
 
 
+_TEXT = "{out}/text/messages.jsonl"
+_ANSWER = (
+    "train head collect --model {model} --adapter none --free-text --max-new-tokens 160 --batch 16 --decoder plain "
+    "--dtype int8"
+)
+_TEXT_STAGES = (
+    Stage(
+        "text messages",
+        f"data invent --count 8000 --model {{model}} --adapter none --out {_TEXT}",
+        "text/messages.jsonl",
+    ),
+    Stage("text answers", f"{_ANSWER} --data {_TEXT} --out {{out}}/text/answers", "text/answers/responses.jsonl"),
+    Stage(
+        "text passages",
+        "data passages --responses {out}/text/answers/responses.jsonl --count 1200 --model {model} "
+        "--out {out}/text/passages.jsonl",
+        "text/passages.jsonl",
+    ),
+    Stage(
+        "answers from text passages",
+        f"{_ANSWER} --data {{out}}/text/passages.jsonl --out {{out}}/text/readings",
+        "text/readings/responses.jsonl",
+    ),
+    Stage(
+        "text states",
+        "train head features --data {out}/text/answers/responses.jsonl --data {out}/text/readings/responses.jsonl "
+        "--model {model} --adapter none --dtype int8 --out {out}/text/features",
+        "text/features/states.bf16",
+    ),
+    Stage(
+        "text head",
+        "train head --method path_tree --data {out}/text/features --model {model} --adapter none --out {out}/text/head "
+        "--lr 1.5e-3 --warmup 0.03 --final-rate 0.02 --accumulate 1 --epochs 12 --minutes 40 --resume "
+        "--option anchors=96 --option frequent=6144",
+        "text/head/head",
+        processes=2,
+    ),
+    Stage(
+        "export text head",
+        "train head export {out}/text/head/head --data {out}/text/readings/responses.jsonl --limit 40 --model {model} "
+        "--adapter none --most-mb 3.1 --out {out}/shipped_heads/base/path_tree",
+        "shipped_heads/base/path_tree",
+    ),
+)
+
+
 # What the target adds at mask tokens is trained once the target is frozen, on its own answers, like the heads. Heads, and
 # what judges answers, are recipes of their own, run in the folder of a finished one.
 RECIPES: dict[str, tuple[Stage, ...]] = {
@@ -130,6 +176,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         ),
         *(stage for kind in HEADS for stage in _head_stages(kind)),
     ),
+    "text": _TEXT_STAGES,  # a head for the base model's ordinary text, without data
     "doubt": (
         Stage(
             "answers",

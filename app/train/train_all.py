@@ -33,7 +33,7 @@ def train_all(
     data: Annotated[Path, typer.Option("--data", help="Folder with spider/, spider_syn/, bird/ and wikisql/.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for every stage's results; a run there goes on.")],
     recipe: Annotated[
-        str, typer.Option("--recipe", help="What to run: cpu, gpu; after one of them heads or doubt.")
+        str, typer.Option("--recipe", help="What to run: cpu, gpu; after one of them heads or doubt; or text.")
     ] = "cpu",
     model: options.Model = "embedded",
 ) -> None:

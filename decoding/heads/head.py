@@ -29,6 +29,7 @@ from decoding.targets.own_thread import in_own_thread
 FORMAT = 1
 Storage = Literal["fp32", "bf16", "int4"]
 SHIPPED = Path(__file__).parents[1] / "weights" / "heads"
+OF_THE_BASE = "base"  # below `SHIPPED`: heads for the embedded model without its adapter
 _CONFIG, _TENSORS = "config.json", "head.safetensors"
 
 
@@ -145,7 +146,7 @@ def find_head(kind: str, wanted: Head | str = "auto") -> Head:
     if isinstance(wanted, Head):
         return wanted
     folder = shipped_folder(kind) if wanted == "auto" else Path(wanted).expanduser()
-    if not (folder / _CONFIG).exists():
+    if not _holds_one(folder):
         where = "no head is shipped for it" if wanted == "auto" else f"{folder} holds none"
         raise HeadUnavailable(
             f"{kind} needs a trained head, and {where}: train one (sqlagent train head --method {kind}), then pass head=FOLDER"
@@ -153,10 +154,24 @@ def find_head(kind: str, wanted: Head | str = "auto") -> Head:
     return _loaded(folder.resolve(), (folder / _CONFIG).stat().st_mtime_ns)
 
 
+def head_of(target: TargetIdentity, kind: str) -> Head | None:
+    """The shipped head of a kind that was trained on this target, if there is one. Raises ModelUnavailable."""
+    shipped = (find_head(kind, str(folder)) for folder in _shipped_folders(kind) if _holds_one(folder))
+    return next((head for head in shipped if head.identity and not head.identity.difference(target)), None)
+
+
 def shipped_folder(kind: str) -> Path:
     """The folder for the trained head that comes with a kind; it need not exist."""
+    return _shipped_folders(kind)[0]
+
+
+def _shipped_folders(kind: str) -> tuple[Path, ...]:
     known = KINDS.get(kind)
-    return known.weights if known and known.weights else SHIPPED / kind
+    return (known.weights if known and known.weights else SHIPPED / kind), SHIPPED / OF_THE_BASE / kind
+
+
+def _holds_one(folder: Path) -> bool:
+    return (folder / _CONFIG).exists()
 
 
 @lru_cache(maxsize=8)

@@ -52,13 +52,15 @@ def _is_ready(name: str, target: "TargetIdentity | None") -> bool:
     kind = method_class(name).kind
     if kind is None:
         return True
-    from decoding.heads.head import find_head  # imports torch
+    from decoding.heads.head import find_head, head_of  # imports torch
 
+    if target:
+        return head_of(target, kind) is not None
     try:
-        trained_on = find_head(kind).identity
+        find_head(kind)
     except UnknownMethod:
         return False
-    return target is None or (trained_on is not None and not trained_on.difference(target))
+    return True
 
 
 def method_options(name: str) -> dict[str, Any]:

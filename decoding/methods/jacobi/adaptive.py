@@ -63,16 +63,18 @@ class Adaptive(Method):
     ) -> None:
         if not 0.0 <= row_cost < 1.0 or min(budget, top_k) < 1 or min(masks, copies, copied_tokens, draft_cost) < 0:
             raise ValueError("row_cost must be 0 to below 1, budget and top_k 1 or more, the others not negative")
-        self._head = optional_head("path_tree", head)
-        self.network = self._head.head if self._head else None  # what it drafts with beside the target
-        self.taps = self._head.taps if self._head else ()
+        self._take(optional_head("path_tree", head))
         self._row_cost, self._draft_cost = row_cost, draft_cost
         self._budget, self._masks, self._top_k = budget, masks, top_k
         self._most_copies, self._copied_tokens = copies, copied_tokens
 
+    def _take(self, head: HeadGuesses | None) -> None:
+        self._head = head
+        self.network = head.head if head else None  # what it drafts with beside the target
+        self.taps = head.taps if head else ()
+
     def meet(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> None:
-        if self._head and not self._head.suits(target, identity):
-            self._head, self.network, self.taps = None, None, ()
+        self._take(self._head and self._head.for_target(target, identity))
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._cursor, self._prompts = context.cursor, context.prompts

@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 import torch
 
+import decoding.heads.head
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.method import Context
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
 from decoding.errors import ModelUnavailable
 from decoding.heads.head import (
+    OF_THE_BASE,
     HeadMismatch,
     HeadUnavailable,
     OtherTarget,
     Storage,
     find_head,
+    head_of,
     load_head,
     save_head,
 )
@@ -102,3 +105,16 @@ def test_a_rewritten_folder_is_read_anew_and_else_read_once(tmp_path: Path) -> N
     assert find_head("dflash", str(tmp_path)) is once
     (tmp_path / "config.json").touch()
     assert find_head("dflash", str(tmp_path)) is not once
+
+
+def test_the_head_of_a_target_is_the_shipped_one_that_was_trained_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding.heads.head, "SHIPPED", tmp_path)
+    base = replace(TARGET, adapter_sha256=None, prompt_hash=None)
+    save_head(small_head("dflash", 32, 20), tmp_path / "dflash", TARGET)
+    save_head(small_head("dflash", 32, 20), tmp_path / OF_THE_BASE / "dflash", base)
+    assert head_of(TARGET, "dflash") is find_head("dflash")
+    assert head_of(base, "dflash") is find_head("dflash", str(tmp_path / OF_THE_BASE / "dflash"))
+    assert head_of(replace(base, base_sha256="c" * 64), "dflash") is None
+    assert head_of(base, "domino") is None, "none is shipped"
