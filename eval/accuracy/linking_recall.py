@@ -152,7 +152,7 @@ def _case(schema: Schema, example: Example, values: Sequence[ValueMatch]) -> Ite
     """The case, unless its gold SQL cannot be read."""
     with suppress(GoldError):
         tables, columns = needed(example.gold, schema)
-        plan = plan_answer(normalise(example.gold, schema), schema, "sqlite")
+        plan = plan_answer(normalise(example.gold, schema), schema)
         planned = frozenset((table.name, column) for table in plan.tables for column in table.columns)
         yield Case(schema, link(schema, example.question, values), tables, columns, planned)
 

@@ -75,11 +75,11 @@ def _second(question: Question, database: Database, file: Path, chance: Random) 
     """The question's follow-up, if one applies, returns rows, and is right by Spider's rules. Raises GoldError."""
     first = normalise(question.gold, database.schema())
     made = follow_up(first, database.schema(), chance)
-    gold = sql_text(made.tree, "sqlite") if made else ""
+    gold = sql_text(made.tree) if made else ""
     if made is None or plug_in_value(gold) != gold or not run(gold, database).rows:
         return
     number = question.id.split("/")[1]
-    history = ((question.text, sql_text(first, "sqlite")),)
+    history = ((question.text, sql_text(first)),)
     yield Example(f"{number}/{made.kind}", question.db_id, made.text, gold, "", made.kind, file, history)
 
 

@@ -23,23 +23,15 @@ from tools.schema import Column, ColumnRef, ForeignKey, Schema, Table
 
 @dataclass(frozen=True, slots=True)
 class TrainingDatabase:
-    """A training database. `sqlite` runs SQLite's dialect; without rows it can only bind, and there is no `duckdb`."""
+    """A training database on SQLite. has_rows: without rows it can only bind, and executing a query says nothing."""
 
     db_id: str
     schema: Schema
-    sqlite: Database
-    duckdb: Database | None
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether there are rows, so that executing a query says something about it."""
-        return self.duckdb is not None
+    engine: Database
+    has_rows: bool
 
     def close(self) -> None:
-        """Close both engines."""
-        for database in (self.sqlite, self.duckdb):
-            if database is not None:
-                database.close()
+        self.engine.close()
 
 
 def open_training(data: Path, questions: Sequence[Question], scratch: Path) -> TrainingDatabase:
@@ -49,10 +41,10 @@ def open_training(data: Path, questions: Sequence[Question], scratch: Path) -> T
     if source == "bird" or not file.is_file():
         schema = _bird_schema(data, db_id, questions) if source == "bird" else described_schema(data, db_id)
         native = empty_database(schema, scratch)
-        return TrainingDatabase(db_id, with_notes(native.schema(), schema), native, None)
+        return TrainingDatabase(db_id, with_notes(native.schema(), schema), native, has_rows=False)
     native = open_database(file, engine="sqlite")
     full = any(table.row_count for table in native.schema().tables)
-    return TrainingDatabase(db_id, with_choices(native.schema(), native), native, open_database(file) if full else None)
+    return TrainingDatabase(db_id, with_choices(native.schema(), native), native, full)
 
 
 def with_notes(schema: Schema, noted: Schema) -> Schema:

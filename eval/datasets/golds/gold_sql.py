@@ -1,4 +1,4 @@
-"""Rewrites gold SQL in the style that the model learns, in both dialects. It transforms trees and runs nothing.
+"""Rewrites gold SQL in the style that the model learns. It transforms trees and runs nothing.
 
 The style: keywords in capitals; names as the schema spells them; columns without a qualifier if their query has one source,
 otherwise as table.column. There are no aliases except T1 and T2 if a table occurs twice. So the model can copy
@@ -6,12 +6,10 @@ otherwise as table.column. There are no aliases except T1 and T2 if a table occu
 FROM is written, which it could not with T1.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.generator import Generator
-from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.generators.sqlite import SQLiteGenerator
 
 from agent.grammar.word_sets import is_plain
@@ -48,13 +46,12 @@ def parse(sql: str, dialect: str) -> exp.Query:
     return statements[0]
 
 
-def sql_text(tree: exp.Expr, dialect: str) -> str:
-    """The tree as SQL on one line, with `x NOT IN` and `x IS NOT NULL` as people write them."""
-    generator = _GENERATORS[dialect](dialect=dialect, comments=False)
-    return " ".join(generator.generate(tree).split("\n"))
+def sql_text(tree: exp.Expr) -> str:
+    """The tree as SQLite's SQL on one line, with `x NOT IN` and `x IS NOT NULL` as people write them."""
+    return " ".join(_Negations(dialect="sqlite", comments=False).generate(tree).split("\n"))
 
 
-class _Negations(Generator):
+class _Negations(SQLiteGenerator):
     """Writes `x NOT IN (...)`, where sqlglot would write `NOT x IN (...)`."""
 
     def not_sql(self, expression: exp.Not) -> str:
@@ -64,15 +61,6 @@ class _Negations(Generator):
             return f"NOT {plain}"
         rest = plain[len(left) :]
         return left + (rest.replace(" IS ", " IS NOT ", 1) if isinstance(inner, exp.Is) else f" NOT{rest}")
-
-
-class _SQLiteText(_Negations, SQLiteGenerator): ...
-
-
-class _DuckDBText(_Negations, DuckDBGenerator): ...
-
-
-_GENERATORS: Mapping[str, type[Generator]] = {"sqlite": _SQLiteText, "duckdb": _DuckDBText}
 
 
 def identifier(name: str) -> exp.Identifier:

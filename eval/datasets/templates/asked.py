@@ -36,7 +36,7 @@ class Author:
 
     @property
     def engine(self) -> Database:
-        return self.labels.database.sqlite
+        return self.labels.database.engine
 
     @property
     def tables(self) -> Sequence[Table]:
@@ -90,7 +90,7 @@ def q(name: str) -> str:
 def literal(value: object) -> str:
     """A value as SQL writes it."""
     number = isinstance(value, int | float)
-    return sql_text(exp.Literal.number(value) if number else exp.Literal.string(str(value)), "sqlite")
+    return sql_text(exp.Literal.number(value) if number else exp.Literal.string(str(value)))
 
 
 def with_article(noun: str) -> str:

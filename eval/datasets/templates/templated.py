@@ -46,7 +46,7 @@ def _of(kind: str, labels: Labels, share: float, rng: Random, tally: Tally) -> I
         except GoldError as error:
             tally.left_out[f"{kind}: {str(error).split(':')[0]}"] += 1
             continue
-        values = found_values(labels.database, asked.text, target)
+        values = found_values(labels.database, asked.text)
         yield Item(f"{kind}/{labels.database.db_id}/{number}", asked.text, "", target, values)
 
 
@@ -55,11 +55,11 @@ def telling(asked: Asked, database: TrainingDatabase) -> Target:
     tree = normalise(asked.sql, database.schema)
     if not database.has_rows:
         return own_target(tree, database)
-    rows = run(sql_text(tree, "sqlite"), database.sqlite).rows
+    rows = run(sql_text(tree), database.engine).rows
     if not asked.may_be_empty and (not rows or _says_nothing(rows)):
         raise GoldError("the result is empty")
     if asked.below:
-        (whole,) = run(f"SELECT COUNT(*) FROM {q(asked.below)}", database.sqlite).rows[0]
+        (whole,) = run(f"SELECT COUNT(*) FROM {q(asked.below)}", database.engine).rows[0]
         if len(rows) >= int(whole):
             raise GoldError("the result is everything")
     return own_target(tree, database)

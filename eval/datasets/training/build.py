@@ -28,7 +28,6 @@ from eval.datasets.golds.databases import (
 )
 from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.golds.sources import HELD_BACK, Question, load_dev, load_questions, synonym_questions, without_dev
-from eval.datasets.golds.verify import DIALECTS, Dialect
 from eval.datasets.official import DatasetError
 from eval.datasets.templates.labels import Labels
 from eval.datasets.templates.templated import KINDS as TEMPLATES
@@ -52,7 +51,6 @@ from eval.datasets.variants.synonyms import read_synonyms
 from eval.datasets.variants.variants import distractors, draw, original
 from eval.datasets.wikisql.parts import invented, is_held_out, wikisql_parts
 from eval.datasets.wikisql.source import WikiTable
-from tools.databases.database import Database
 from tools.schema import ColumnRef, Schema, Table
 
 Report = Callable[[str], None]
@@ -130,8 +128,7 @@ def wikisql_groups(name: str, tables: Sequence[WikiTable], material: Material, s
     for number, share in enumerate(_passes(options.wikisql)):
         chance = Random(f"{options.seed}/{name}/{number}")
         for database, found in invented(tables, share, scratch, chance, tally):
-            dialect = chance.choice(DIALECTS)
-            setting = Setting(database, original(database.schema), database.sqlite, dialect)
+            setting = Setting(database, original(database.schema), database.engine)
             groups += _grouped([placed for item in found for placed in _fitting(item, setting, sparse, chance, tally)])
     file = f"{HELD_OUT}/wikisql.jsonl" if is_held_out(name) else TRAIN_FILE
     return Made({file: groups}, tally, sum(len(table.questions) for table in tables))
@@ -174,14 +171,10 @@ def _kept(questions: Sequence[Question], options: Options, chance: Random) -> li
 def _original(
     found: Sequence[Item], database: TrainingDatabase, material: Material, chance: Random, tally: Tally, share: float
 ) -> Iterator[Placed]:
-    """A share of the items in each of their dialects, on the real database."""
-    engines: dict[Dialect, Database | None] = {"sqlite": database.sqlite, "duckdb": database.duckdb}
+    """A share of the items, on the real database."""
+    setting = Setting(database, original(database.schema), database.engine)
     for item in found:
-        for dialect in item.dialects:
-            if chance.random() >= share:
-                continue
-            bare = engines[dialect] or database.sqlite
-            setting = Setting(database, original(database.schema), bare, dialect)
+        if chance.random() < share:
             yield from _fitting(item, setting, material, chance, tally)
 
 
@@ -193,14 +186,14 @@ def _varied(
     chance: Random,
     tally: Tally,
 ) -> Iterator[Placed]:
-    """Every item once, in one of its dialects; a few items share each new schema."""
+    """Every item once; a few items share each new schema."""
     size, order = material.options.per_schema, chance.sample(list(found), len(found))
     for chunk in (order[place : place + size] for place in range(0, len(order), size)):
         needed = {place for item in chunk for place in _needed(item, database.schema)}
         variant = draw(database.schema, needed, material.guests, material.synonyms, chance)
         bare = empty_database(variant.schema, scratch)
+        setting = Setting(database, variant, bare)
         for item in chunk:
-            setting = Setting(database, variant, bare, chance.choice(item.dialects))
             yield from _fitting(item, setting, material, chance, tally)
         bare.close()
 
@@ -208,9 +201,8 @@ def _varied(
 def _needed(item: Item, schema: Schema) -> Iterator[ColumnRef]:
     """The columns that the item's SQL uses; a table that is used without columns contributes its first."""
     for target in (item.target, *(target for _, target in item.history)):
-        for tree in target.trees.values():
-            yield from ((name, table.columns[0].name) for name, table in _tables(tree, schema))
-            yield from (p for c in tree.find_all(exp.Column) if (p := place_of(c, schema)) is not None)
+        yield from ((name, table.columns[0].name) for name, table in _tables(target.tree, schema))
+        yield from (p for c in target.tree.find_all(exp.Column) if (p := place_of(c, schema)) is not None)
 
 
 def _tables(tree: exp.Query, schema: Schema) -> Iterator[tuple[str, Table]]:
@@ -232,7 +224,7 @@ def _fitting(item: Item, setting: Setting, material: Material, chance: Random, t
     if chance.random() >= material.options.queries:
         made = [placed for placed in made if placed.step != "generate"]
     source = " ".join(filter(None, (item.id.split("/")[0], "follow-up" if item.history else "", item.kind)))
-    tally.pairs.update(f"{source} {placed.pair.step} {setting.dialect}" for placed in made)
+    tally.pairs.update(f"{source} {placed.pair.step}" for placed in made)
     return made
 
 

@@ -16,7 +16,7 @@ from agent.state import Attempt
 from decoding.training.data.groups import Pair
 from eval.datasets.golds.databases import TrainingDatabase, with_notes
 from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables, sql_text
-from eval.datasets.golds.verify import LIMITS, Dialect, Target
+from eval.datasets.golds.verify import LIMITS, Target
 from eval.datasets.training.hints import with_gold
 from eval.datasets.training.plan_answers import plan_answer
 from eval.datasets.variants.corrupt import BINDING, EMPTYING, corrupted
@@ -36,7 +36,7 @@ DRAWS = 4  # corruptions tried until one gives an error that the agent would mee
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question with its verified SQL, and the turns before it. `values`: by dialect, as each engine finds them.
+    """A question with its verified SQL, and the turns before it.
 
     `kind`: how a second question relates to the first (`second_questions.KINDS`); "" for a question of the benchmark.
     """
@@ -45,15 +45,9 @@ class Item:
     text: str
     evidence: str
     target: Target
-    values: dict[Dialect, tuple[ValueMatch, ...]]
+    values: tuple[ValueMatch, ...]
     history: tuple[tuple[str, Target], ...] = ()
     kind: str = ""
-
-    @property
-    def dialects(self) -> tuple[Dialect, ...]:
-        """The dialects in which the item has all of its SQL."""
-        turns = [self.target, *(target for _, target in self.history)]
-        return tuple(d for d in self.target.trees if all(d in turn.trees for turn in turns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,8 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where an item is asked: a variant of its database's schema, and an engine with that schema's names.
+    """Where an item is asked: a variant of its database's schema, and an engine with that schema's names. SQL is SQLite's,
+    which the model writes for DuckDB, too (`agent.graph.nodes.model_dialect`).
 
     `bare` is the database with these names: with rows if the names are the original ones, otherwise empty.
     """
@@ -76,23 +71,19 @@ class Setting:
     database: TrainingDatabase
     variant: Variant
     bare: Database
-    dialect: Dialect
 
     @property
     def schema(self) -> Schema:
         """The schema that the prompt shows. Where there are no rows, as under new names, it copies what is known of them."""
         found = self.bare.schema()
         if self.variant.naming is UNNAMED and self.database.has_rows:
-            noted = with_choices(found, self.bare)
-        else:
-            noted = with_notes(found, self.variant.schema)
-        return replace(noted, dialect=self.dialect)
+            return with_choices(found, self.bare)
+        return with_notes(found, self.variant.schema)
 
     @property
     def engine(self) -> Database:
-        """The database under the original names, with rows if there is one that has them."""
-        full = self.database.duckdb if self.dialect == "duckdb" else self.database.sqlite
-        return full or self.database.sqlite
+        """The database under the original names."""
+        return self.database.engine
 
     def renamed(self, tree: exp.Query) -> exp.Query:
         """The query under the variant's names. Raises GoldError if it cannot be renamed back, or needs what was cut."""
@@ -106,7 +97,7 @@ class Setting:
             raise GoldError(f"the variant lacks {missing[0]}")
         new = rename_sql(tree, base, self.variant.naming)
         back = rename_sql(new, rename_schema(base, self.variant.naming), self.variant.naming.undone())
-        if sql_text(back, self.dialect) != sql_text(tree, self.dialect):
+        if sql_text(back) != sql_text(tree):
             raise GoldError("renaming cannot be undone")
         return new
 
@@ -132,11 +123,11 @@ def slots_of(
     of the question unless given."""
     schema, values = setting.schema, _values(item, setting)
     links = link(schema, item.text, values) if links is None else links
-    turns = [(text, _sql(target.trees[setting.dialect], setting)) for text, target in item.history]
+    turns = [(text, _sql(target.tree, setting)) for text, target in item.history]
     return prompt_slots(
         item.text,
         schema,
-        setting.dialect,
+        schema.dialect,
         OPTIONS,
         links=tuple(links),
         values=values,
@@ -149,19 +140,19 @@ def slots_of(
 
 def _values(item: Item, setting: Setting) -> tuple[ValueMatch, ...]:
     """The item's values under the setting's names."""
-    values = rename_values(item.values.get(setting.dialect, ()), setting.variant.naming)
+    values = rename_values(item.values, setting.variant.naming)
     return tuple(value for value in values if _has(setting.schema, value.table, value.column))
 
 
 def pairs(item: Item, setting: Setting, manner: Manner, rng: Random) -> Iterator[Placed]:
     """The pairs for plan and generate and, with some probability, one correction. Raises GoldError if the SQL does not fit
     the setting's schema."""
-    tree = setting.renamed(item.target.trees[setting.dialect])
-    sql = sql_text(tree, setting.dialect)
-    error = setting.bare.explain(sql) if setting.bare.dialect == setting.dialect else None
+    tree = setting.renamed(item.target.tree)
+    sql = sql_text(tree)
+    error = setting.bare.explain(sql)
     if error is not None:
         raise GoldError(f"does not bind: {error.message}")
-    answer = plan_answer(tree, setting.schema, setting.dialect)
+    answer = plan_answer(tree, setting.schema)
     found = link(setting.schema, item.text, _values(item, setting))
     links = with_gold(found, answer, setting.schema, manner.gold_hints, rng)
     filled, plan = slots_of(item, setting, links=links), answer.text()
@@ -175,11 +166,11 @@ def pairs(item: Item, setting: Setting, manner: Manner, rng: Random) -> Iterator
 
 def _placed(profile: Compact, step: ModelStep, filled: Slots, answer: str, item: Item, setting: Setting) -> Placed:
     prefix, whole = profile.prefix(filled), profile.text(step, filled)
-    return Placed(prefix, step, Pair(whole.removeprefix(prefix), f" {answer}", step, f"{item.id}/{setting.dialect}"))
+    return Placed(prefix, step, Pair(whole.removeprefix(prefix), f" {answer}", step, item.id))
 
 
 def _sql(tree: exp.Query, setting: Setting) -> str:
-    return sql_text(setting.renamed(tree), setting.dialect)
+    return sql_text(setting.renamed(tree))
 
 
 def _attempt(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
@@ -194,12 +185,10 @@ def _attempt(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Atte
 
 
 def _unbound(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
-    if setting.bare.dialect != setting.dialect:
-        return None
     wrong = corrupted(tree, setting.schema, list(BINDING.values()), rng)
     if wrong is None:
         return None
-    sql, error = _repaired(sql_text(wrong, setting.dialect), setting.bare, item.text, _values(item, setting))
+    sql, error = _repaired(sql_text(wrong), setting.bare, item.text, _values(item, setting))
     if error is None or error.kind == "refused":
         return None
     return Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)
@@ -215,12 +204,12 @@ def _repaired(
 def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
     if not item.target.rows:
         return None
-    original = item.target.trees[setting.dialect]
+    original = item.target.tree
     wrong = corrupted(original, setting.engine.schema(), list(EMPTYING.values()), rng)
     if wrong is None:
         return None
-    sql = sql_text(wrong, setting.dialect)
-    mended, _ = _repaired(sql, setting.engine, item.text, item.values.get(setting.dialect, ()))
+    sql = sql_text(wrong)
+    mended, _ = _repaired(sql, setting.engine, item.text, item.values)
     result = setting.engine.execute(sql, LIMITS) if mended == sql else None
     if not isinstance(result, Result) or result.rows:
         return None

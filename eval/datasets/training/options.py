@@ -17,7 +17,7 @@ class Options:
     """variants: passes over the questions under new names, in addition to the original names; 0.5 is half of the questions.
 
     per_schema: questions that share one new schema; about as many as fit in one pack of the trainer.
-    originals: share of questions, in each dialect, that are also asked under the original names.
+    originals: share of questions that are also asked under the original names.
     queries: share of questions for which SQL is asked in addition to the plan, which is harder to learn.
     refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
     prompt_version: of the compact profile. gold_hints: see `Manner`.

@@ -9,14 +9,14 @@ from tools.schema import ColumnRef, Schema
 BLANK = "_"
 
 
-def plan_answer(tree: exp.Query, schema: Schema, dialect: str) -> Plan:
+def plan_answer(tree: exp.Query, schema: Schema) -> Plan:
     """The plan of a query in the style; `schema` is the schema with its names."""
     tables = dict.fromkeys(name for _, name in real_tables(tree, schema))
     places = [
         place for column in tree.find_all(exp.Column, bfs=False) if (place := _needed(column, schema)) is not None
     ]
     columns = {name: tuple(dict.fromkeys(c for table, c in places if table == name)) for name in tables}
-    return Plan(tuple(PlannedTable(name, columns[name]) for name in tables), skeleton(tree, dialect))
+    return Plan(tuple(PlannedTable(name, columns[name]) for name in tables), skeleton(tree))
 
 
 def _needed(column: exp.Column, schema: Schema) -> ColumnRef | None:
@@ -25,7 +25,7 @@ def _needed(column: exp.Column, schema: Schema) -> ColumnRef | None:
     return None if isinstance(joins, exp.Join) else place_of(column, schema)
 
 
-def skeleton(tree: exp.Query, dialect: str) -> str:
+def skeleton(tree: exp.Query) -> str:
     """The SQL with `_` for each name and literal, without join conditions and aliases, so that inner joins become commas."""
     bare = tree.copy()
     for join in list(bare.find_all(exp.Join)):
@@ -38,4 +38,4 @@ def skeleton(tree: exp.Query, dialect: str) -> str:
         alias.replace(alias.this)
     for named in list(bare.find_all(exp.Subquery)):
         named.set("alias", None)
-    return sql_text(bare, dialect)
+    return sql_text(bare)

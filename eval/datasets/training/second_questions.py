@@ -12,12 +12,11 @@ from random import Random
 
 from eval.datasets.golds.databases import TrainingDatabase
 from eval.datasets.golds.gold_sql import GoldError, real_tables
-from eval.datasets.golds.verify import Dialect, Target, own_target
+from eval.datasets.golds.verify import own_target
 from eval.datasets.training.examples import Item
 from eval.datasets.training.tally import Tally
 from eval.datasets.variants.contrasts import EXCHANGES
 from eval.datasets.variants.follow_ups import CHANGES, Change, follow_up
-from tools.databases.database import Database
 from tools.linking.match_values import ValueMatch, match_values
 
 
@@ -68,12 +67,12 @@ def _after(item: Item, first: Item) -> Item:
 
 
 def _tables(item: Item, database: TrainingDatabase) -> frozenset[str]:
-    return frozenset(name for _, name in real_tables(item.target.trees["sqlite"], database.schema))
+    return frozenset(name for _, name in real_tables(item.target.tree, database.schema))
 
 
 def _changed(first: Item, evidence: str, changes: Mapping[str, Change], others: Others, rng: Random) -> Item | None:
     """The item after one of the changes, if one applies, runs and returns rows: an empty result would say little."""
-    made = follow_up(first.target.trees["sqlite"], others.database.schema, rng, changes)
+    made = follow_up(first.target.tree, others.database.schema, rng, changes)
     if made is None:
         return None
     try:
@@ -84,13 +83,10 @@ def _changed(first: Item, evidence: str, changes: Mapping[str, Change], others: 
     if not target.rows:
         others.tally.left_out["follow-up is empty"] += 1
         return None
-    values = found_values(others.database, f"{made.text} {evidence}".strip(), target)
+    values = found_values(others.database, f"{made.text} {evidence}".strip())
     return Item(f"{first.id}/{made.kind}", made.text, evidence, target, values)
 
 
-def found_values(database: TrainingDatabase, text: str, target: Target) -> dict[Dialect, tuple[ValueMatch, ...]]:
-    """The cell values that a text names, as each engine finds them."""
-    if not database.has_rows:
-        return {}
-    engines: dict[Dialect, Database | None] = {"sqlite": database.sqlite, "duckdb": database.duckdb}
-    return {d: match_values(engine, text) for d in target.trees if (engine := engines[d]) is not None}
+def found_values(database: TrainingDatabase, text: str) -> tuple[ValueMatch, ...]:
+    """The cell values that a text names."""
+    return tuple(match_values(database.engine, text)) if database.has_rows else ()

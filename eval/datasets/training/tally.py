@@ -9,9 +9,9 @@ from decoding.training.data.groups import Group
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of `golds` by outcome, `pairs` by "source step dialect", `tokens` by source, and `left_out` by reason.
+    """Counts of `golds` by outcome, `pairs` by "source step", `tokens` by source, and `left_out` by reason.
 
-    A second question counts as "source follow-up kind step dialect", without "follow-up" if no history is shown.
+    A second question counts as "source follow-up kind step", without "follow-up" if no history is shown.
     """
 
     golds: Counter[str] = field(default_factory=Counter)

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from eval.datasets.golds.databases import TrainingDatabase, empty_file, opened_file
 from eval.datasets.golds.gold_sql import GoldError, normalise, sql_text
-from eval.datasets.golds.verify import DIALECTS, Target, run
+from eval.datasets.golds.verify import Target, run
 from eval.datasets.training.examples import Item
 from eval.datasets.training.tally import Tally
 from eval.datasets.wikisql.canonical import cleaned, counts_distinct, number_of, spoken
@@ -48,7 +48,7 @@ def invented(
         file = empty_file(composition.schema, scratch)
         cells = fill(composition, pool, file, rng)
         bare = opened_file(file)
-        database = TrainingDatabase(group[0].id, with_choices(bare.schema(), bare), bare, None)
+        database = TrainingDatabase(group[0].id, with_choices(bare.schema(), bare), bare, has_rows=False)
         yield database, list(_items(composition, database, cells, rng, tally))
         database.close()
         file.unlink()
@@ -65,8 +65,8 @@ def _items(
             except GoldError as error:
                 tally.left_out[f"wikisql: {str(error).split(':')[0]}"] += 1
                 continue
-            shown = tuple(value for value in item.values["sqlite"] if not (_said(value) and rng.random() < MISSED))
-            yield replace(item, id=f"{item.id}/{number}", values=dict.fromkeys(DIALECTS, shown))
+            shown = tuple(value for value in item.values if not (_said(value) and rng.random() < MISSED))
+            yield replace(item, id=f"{item.id}/{number}", values=shown)
 
 
 def _said(value: ValueMatch) -> bool:
@@ -78,7 +78,7 @@ def _item(
     question: WikiQuestion, own: Invented, composition: Composition, database: TrainingDatabase, cells: Cells
 ) -> Item:
     """Raises GoldError, whose text begins with the reason."""
-    values = match_values(database.sqlite, question.text)
+    values = match_values(database.engine, question.text)
     wanted = [
         (header, cells.spelling[header, value.casefold()])
         for header, _, value in question.conditions
@@ -91,11 +91,11 @@ def _item(
     if any(_fits_too(other, question, wanted, shown) for other in composition.tables if other is not own):
         raise GoldError("another table fits, too")
     tree = normalise(_sql(question, own, cells), database.schema)
-    result = run(sql_text(tree, "sqlite"), database.sqlite)
+    result = run(sql_text(tree), database.engine)
     if not result.rows:
         raise GoldError("no rows")
-    target = Target(dict.fromkeys(DIALECTS, tree), len(result.rows))
-    return Item(f"wikisql/{own.table.id}", question.text, "", target, dict.fromkeys(DIALECTS, values))
+    target = Target(tree, len(result.rows))
+    return Item(f"wikisql/{own.table.id}", question.text, "", target, values)
 
 
 def _fits_too(

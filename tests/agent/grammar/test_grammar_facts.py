@@ -146,7 +146,7 @@ def test_gold_stays_expressible() -> None:
     schema, refused = database.schema(), []
     for entry in entries[::2]:
         try:
-            sql = sql_text(normalise(entry["query"], schema), "sqlite")
+            sql = sql_text(normalise(entry["query"], schema))
         except GoldError:
             continue
         facts = facts_of(schema, Said(entry["question"], match_values(database, entry["question"])))

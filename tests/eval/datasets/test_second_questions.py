@@ -71,12 +71,12 @@ def test_an_unrelated_question_is_another_one_that_shares_no_table(
     found: list[Item], database: TrainingDatabase
 ) -> None:
     """Guards against a history that would help; the same question without history is among the items."""
-    known = {(item.text, sql_text(item.target.trees["sqlite"], "sqlite")) for item in found if not item.kind}
+    known = {(item.text, sql_text(item.target.tree)) for item in found if not item.kind}
     unrelated = [item for item in found if item.kind == "unrelated"]
     for item in unrelated:
-        tree, (_, former) = item.target.trees["sqlite"], item.history[0]
-        assert not _tables(tree, database) & _tables(former.trees["sqlite"], database)
-        assert (item.text, sql_text(tree, "sqlite")) in known
+        tree, (_, former) = item.target.tree, item.history[0]
+        assert not _tables(tree, database) & _tables(former.tree, database)
+        assert (item.text, sql_text(tree)) in known
 
 
 def test_a_contrast_differs_in_words_and_rows_and_is_asked_with_and_without_history(found: list[Item]) -> None:
@@ -86,7 +86,7 @@ def test_a_contrast_differs_in_words_and_rows_and_is_asked_with_and_without_hist
     assert behind.keys() == alone.keys() and len(behind) > 3
     for name, item in behind.items():
         text, former = item.history[0]
-        assert item.text != text and item.target.trees["sqlite"] != former.trees["sqlite"]
+        assert item.text != text and item.target.tree != former.tree
         assert (alone[name].text, alone[name].target) == (item.text, item.target)
         assert item.target.rows
 
@@ -137,7 +137,7 @@ def test_where_nothing_can_be_exchanged_for_sure_nothing_is(kind: str, text: str
 def _exchanged(kind: str, text: str, sql: str, seed: int) -> tuple[str | None, str]:
     tree = parse(sql, "sqlite")
     assert isinstance(tree, exp.Select)
-    return EXCHANGES[kind](text, tree, SCHEMA, Random(seed)), sql_text(tree, "sqlite")
+    return EXCHANGES[kind](text, tree, SCHEMA, Random(seed)), sql_text(tree)
 
 
 def test_the_manifest_counts_each_kind(spider: Path, tmp_path: Path) -> None:
@@ -145,5 +145,5 @@ def test_the_manifest_counts_each_kind(spider: Path, tmp_path: Path) -> None:
     build(spider.parent, tmp_path, options, lambda text: len(text.split()), lambda line: None)
     counts = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))["train"]["by_kind"]
     for kind in ("", "follow-up leaning ", "follow-up unrelated ", "follow-up contrast ", "contrast "):
-        assert counts[f"spider {kind}plan sqlite"] > 3
-    assert counts["spider contrast plan sqlite"] == counts["spider follow-up contrast plan sqlite"]
+        assert counts[f"spider {kind}plan"] > 3
+    assert counts["spider contrast plan"] == counts["spider follow-up contrast plan"]

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
-import pytest
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import BaseMessage
 
@@ -20,9 +19,6 @@ from eval.datasets.training.items import items
 from eval.datasets.training.tally import Tally
 from eval.datasets.variants.variants import original
 from tests.agent.conftest import OwnDialect
-
-Dialect = Literal["sqlite", "duckdb"]
-DIALECTS: tuple[Dialect, ...] = ("sqlite", "duckdb")
 
 
 class Listener(FakeListChatModel):
@@ -46,10 +42,8 @@ def _ready(spider: Path, scratch: Path, db_id: str, source: str) -> tuple[Traini
     return database, items(questions, database, 1.0, Random(0), Tally())
 
 
-def _setting(database: TrainingDatabase, dialect: Dialect) -> Setting:
-    bare = database.duckdb if dialect == "duckdb" else database.sqlite
-    assert bare is not None
-    return Setting(database, original(database.schema), bare, dialect)
+def _setting(database: TrainingDatabase) -> Setting:
+    return Setting(database, original(database.schema), database.engine)
 
 
 def _asked(setting: Setting, item: Item, lines: Sequence[str]) -> list[str]:
@@ -61,11 +55,10 @@ def _asked(setting: Setting, item: Item, lines: Sequence[str]) -> list[str]:
     return model.asked
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_prompts_are_the_agents_own(spider: Path, tmp_path: Path, dialect: Dialect) -> None:
+def test_prompts_are_the_agents_own(spider: Path, tmp_path: Path) -> None:
     database, found = _ready(spider, tmp_path, "department_management", "spider")
-    setting, refined = _setting(database, dialect), 0
-    for item in [item for item in found if not item.history and dialect in item.dialects]:
+    setting, refined = _setting(database), 0
+    for item in [item for item in found if not item.history]:
         made = list(pairs(item, setting, Manner(refine=1.0), Random(item.id)))
         prompts = {placed.step: placed.prefix + placed.pair.prompt for placed in made}
         answers = {placed.step: placed.pair.answer.strip() for placed in made}
@@ -82,8 +75,8 @@ def test_prompts_are_the_agents_own(spider: Path, tmp_path: Path, dialect: Diale
 
 def test_prompts_without_rows_are_the_agents_own(spider: Path, tmp_path: Path) -> None:
     database, found = _ready(spider, tmp_path, "movie_platform", "bird")
-    database = replace(database, schema=database.sqlite.schema())  # an empty file has no place for descriptions
-    setting = _setting(database, "sqlite")
+    database = replace(database, schema=database.engine.schema())  # an empty file has no place for descriptions
+    setting = _setting(database)
     for item in found[:10]:
         made = list(pairs(item, setting, Manner(refine=0.0), Random(0)))
         asked = _asked(setting, item, [placed.pair.answer.strip() for placed in made] * 2)
@@ -94,7 +87,7 @@ def test_prompts_without_rows_are_the_agents_own(spider: Path, tmp_path: Path) -
 def test_a_follow_up_is_asked_as_the_second_turn(spider: Path, tmp_path: Path) -> None:
     """Guards against a history that the agent would write differently."""
     database, found = _ready(spider, tmp_path, "department_management", "spider")
-    setting = _setting(database, "sqlite")
+    setting = _setting(database)
     followed = [item for item in found if item.kind == "leaning"]
     assert len(followed) > 5 and all(item.history for item in followed)
     for item in followed:

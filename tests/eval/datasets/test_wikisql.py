@@ -71,8 +71,8 @@ def made(tmp_path: Path) -> list[tuple[TrainingDatabase, list[Item]]]:
     found = []
     for database, items in invented(tables, 1.0, tmp_path, Random(1), Tally()):
         for item in items:  # while the database is open
-            result = database.sqlite.execute(sql_text(item.target.trees["sqlite"], "sqlite"))
-            assert getattr(result, "rows", ()), sql_text(item.target.trees["sqlite"], "sqlite")
+            result = database.engine.execute(sql_text(item.target.tree))
+            assert getattr(result, "rows", ()), sql_text(item.target.tree)
         found.append((database, items))
     return found
 
@@ -115,7 +115,7 @@ def test_a_question_that_its_sql_does_not_fit_is_left_out(
 
 
 def test_rows_are_counted_and_not_a_column(made: list[tuple[TrainingDatabase, list[Item]]]) -> None:
-    sqls = [sql_text(item.target.trees["sqlite"], "sqlite") for _, items in made for item in items]
+    sqls = [sql_text(item.target.tree) for _, items in made for item in items]
     assert len(sqls) > 100 and not any("COUNT(" in sql for sql in sqls)
     assert any(" 1200" in sql for sql in sqls) and not any("1,200" in sql for sql in sqls)
 
@@ -128,7 +128,7 @@ def test_every_query_binds_in_duckdb(made: list[tuple[TrainingDatabase, list[Ite
                 columns = ", ".join(f'"{column.name}" {column.type or "TEXT"}' for column in table.columns)
                 connection.execute(f'CREATE TABLE "{table.name}" ({columns})')
             for item in items:
-                connection.execute(sql_text(item.target.trees["duckdb"], "duckdb")).fetchall()
+                connection.execute(sql_text(item.target.tree)).fetchall()
 
 
 def test_schemas_have_one_to_three_tables_keys_and_names_in_many_styles(
@@ -139,22 +139,20 @@ def test_schemas_have_one_to_three_tables_keys_and_names_in_many_styles(
     assert any(table.foreign_keys for schema in schemas for table in schema.tables)
     names = {column.name for schema in schemas for table in schema.tables for column in table.columns}
     assert {"berths_number", "BerthsNumber", "berths #"} & names and len(names) > 30
-    assert any(" JOIN " in sql_text(item.target.trees["sqlite"], "sqlite") for _, items in made for item in items)
+    assert any(" JOIN " in sql_text(item.target.tree) for _, items in made for item in items)
     for schema in schemas:
         assert len({table.name.casefold() for table in schema.tables}) == len(schema.tables)
 
 
 def test_values_are_those_that_the_agent_finds(made: list[tuple[TrainingDatabase, list[Item]]]) -> None:
-    values = [value for _, items in made for item in items for value in item.values["sqlite"]]
+    values = [value for _, items in made for item in items for value in item.values]
     assert any(value.value != value.phrase for value in values), "no cell is written unlike the question"
-    unseen = [
-        item for _, items in made for item in items if not _literals(item) <= {v.value for v in item.values["sqlite"]}
-    ]
+    unseen = [item for _, items in made for item in items if not _literals(item) <= {v.value for v in item.values}]
     assert 0 < len(unseen) < 30 and all(text in item.text for item in unseen for text in _literals(item))
 
 
 def _literals(item: Item) -> set[str]:
-    return {each.name for each in item.target.trees["sqlite"].find_all(exp.Literal) if each.is_string}
+    return {each.name for each in item.target.tree.find_all(exp.Literal) if each.is_string}
 
 
 def test_two_tables_that_both_fit_are_told_apart_or_left_out(tmp_path: Path) -> None:
