@@ -9,7 +9,8 @@
 #   make animation OUT=file.webp              the replay of a step's decoding as a moving picture
 #   make measure-ui                           how fast the chat is: first paint, first token, much data, ten people at once
 #   make retrain DATA=folder OUT=folder       the shipped adapter anew, every stage; RECIPE=cpu or gpu, then
-#                                             heads, and doubt for what judges answers; goes on when stopped
+#                                             heads, and doubt for what judges answers; goes on when stopped;
+#                                             RECIPE=text: a head for the base model's ordinary text, without data
 #   make fuzz minutes=60                      the guard against statements nobody thought of: half the time engines tell what was
 #                                             read (PostgreSQL and MariaDB where installed), half led by coverage, in out/fuzz
 #   make demo-check SET=fresh                 questions about the bundled data: right, wrong, and headed "Probably wrong"; 30 that
