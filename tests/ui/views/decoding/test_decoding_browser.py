@@ -78,7 +78,7 @@ def test_a_cell_tells_the_history_of_its_token_and_the_window_refits_it(page: An
     page.click("#decoding [data-expand]")
     if page.viewport_size["width"] > 1000:
         page.wait_for_function("lines => document.querySelectorAll('.passes.line').length < lines", arg=lines)
-    assert page.eval_on_selector(".passes-box", "box => box.scrollWidth <= box.clientWidth")
+    page.wait_for_function("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('.passes-box'))")
 
 
 def test_a_replay_tells_each_pass_and_counts_both_ways(page: Any) -> None:
