@@ -1,6 +1,7 @@
 """`sqlagent bench`: measures how fast decoding is, method by method, and shows its iterations."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
     from eval.speed.replay.methods import MethodSpec
 
 app = typer.Typer()
+
+Compared = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        metavar="NAME[:OPTION=VALUE,...]",
+        help="Method to measure; repeatable. Plain is always measured. Default: all that can draft for the model.",
+    ),
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -35,14 +45,7 @@ def bench(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="NAME[:OPTION=VALUE,...]",
-            help="Method to compare with plain; repeatable. Default: all that can draft for the model.",
-        ),
-    ] = None,
+    method: Compared = None,
     questions: Annotated[
         int,
         typer.Option(
@@ -71,9 +74,7 @@ def bench(
     from eval.speed.side_by_side.run import benchmark
 
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
-        if decoding.decoder or decoding.decoder_option:
-            raise typer.BadParameter("name what is compared with --method", param_hint="--decoder")
-        methods = [method_spec(text) for text in dict.fromkeys(method or ())]
+        methods = method_specs(method or (), decoding)
         settings = Settings("plain", {}, decoding.temperature, seed, max_new_tokens)
         asked = load_dataset("spider", data, sample=questions) if data else read_text_prompts(prompts or [], questions)
         with output.stderr.status("loading the model") as status:
@@ -209,14 +210,7 @@ def methods(
             help="An adapter's folder, 'none' or 'auto'; repeatable, the first is what others are compared with.",
         ),
     ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="NAME[:OPTION=VALUE,...]",
-            help="Method to measure; repeatable. Plain is always measured. Default: all methods.",
-        ),
-    ] = None,
+    method: Compared = None,
     step: Annotated[
         list[str] | None, typer.Option("--step", help="Decode only these steps again: plan, generate, refine.")
     ] = None,
@@ -239,15 +233,14 @@ def methods(
         from eval.speed.replay.methods import DEFAULT_METHODS, PLAIN, Study, extra_parameters, run_methods
         from eval.speed.replay.table import markdown, to_dict
 
-        if decoding.decoder or decoding.decoder_option:
-            raise typer.BadParameter("name what is compared with --method", param_hint="--decoder")
+        compared = method_specs(method or DEFAULT_METHODS, decoding)
         if asking.samples > 1:
             raise typer.BadParameter("methods are compared on single samples", param_hint="--samples")
         part = options.shard_of(shard) if shard else None
         named = dict(_checkpoint(text) for text in checkpoint or [decoding.adapter])
         study = Study(
             {name: replace(decoding.choice(), adapter=adapter) for name, adapter in named.items()},
-            [PLAIN, *(method_spec(text) for text in dict.fromkeys(method or DEFAULT_METHODS) if text != PLAIN.name)],
+            [PLAIN, *(each for each in compared if each.name != PLAIN.name)],
             asked.dataset,
             asking.agent_options(second_look=False),
             tuple(step or ()),
@@ -272,6 +265,13 @@ def _checkpoint(text: str) -> tuple[str, str]:
     """(name, adapter) from "name=adapter"; without a name, the adapter is its own name."""
     name, found, adapter = text.partition("=")
     return (name, adapter) if found else (text, text)
+
+
+def method_specs(named: Sequence[str], decoding: Decoding) -> "list[MethodSpec]":
+    """The methods that `--method` names, each once. Raises UnknownMethod, and BadParameter where `--decoder` names one, too."""
+    if decoding.decoder or decoding.decoder_option:
+        raise typer.BadParameter("name what is compared with --method", param_hint="--decoder")
+    return [method_spec(text) for text in dict.fromkeys(named)]
 
 
 def method_spec(text: str) -> "MethodSpec":

@@ -80,18 +80,13 @@ class Setting:
             return with_choices(found, self.bare)
         return with_notes(found, self.variant.schema)
 
-    @property
-    def engine(self) -> Database:
-        """The database under the original names."""
-        return self.database.engine
-
     def renamed(self, tree: exp.Query) -> exp.Query:
         """The query under the variant's names. Raises GoldError if it cannot be renamed back, or needs what was cut."""
         base = self.variant.base
         if self.variant.naming is UNNAMED:
             return tree
-        missing = [name for _, name in real_tables(tree, self.engine.schema()) if base.table(name) is None]
-        places = (place_of(column, self.engine.schema()) for column in tree.find_all(exp.Column))
+        missing = [name for _, name in real_tables(tree, self.database.engine.schema()) if base.table(name) is None]
+        places = (place_of(column, self.database.engine.schema()) for column in tree.find_all(exp.Column))
         missing += [c for place in places if place for t, c in [place] if not _has(base, t, c)]
         if missing:
             raise GoldError(f"the variant lacks {missing[0]}")
@@ -205,12 +200,12 @@ def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attemp
     if not item.target.rows:
         return None
     original = item.target.tree
-    wrong = corrupted(original, setting.engine.schema(), list(EMPTYING.values()), rng)
+    wrong = corrupted(original, setting.database.engine.schema(), list(EMPTYING.values()), rng)
     if wrong is None:
         return None
     sql = sql_text(wrong)
-    mended, _ = _repaired(sql, setting.engine, item.text, item.values)
-    result = setting.engine.execute(sql, LIMITS) if mended == sql else None
+    mended, _ = _repaired(sql, setting.database.engine, item.text, item.values)
+    result = setting.database.engine.execute(sql, LIMITS) if mended == sql else None
     if not isinstance(result, Result) or result.rows:
         return None
     try:
