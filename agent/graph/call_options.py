@@ -77,6 +77,7 @@ def _call_options(
     bound: bool,
 ) -> dict[str, Any]:
     options: dict[str, Any] = {
+        "kind": name,
         "stop": list(toolbox.profile.stop(name)),
         "recall": _recall(toolbox, model.decoder.tokenizer, name, slots),
         "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,

@@ -16,6 +16,7 @@ from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.constraint import Constraint, ConstraintCursor, ConstraintError
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.ensemble import PROMPT_ROWS, Ensemble, parts_of_prompts
+from decoding.engine.experience import Experience
 from decoding.engine.method import Context, HeadPass, Method, run_together
 from decoding.engine.recall import Recall
 from decoding.engine.records.rounds import FinishReason, Round
@@ -43,6 +44,7 @@ class Request:
     identity: Callable[[], TargetIdentity] | None = None  # the target's, for heads that belong to one target
     other_prompts: tuple[tuple[int, ...], ...] = ()  # further prompts for the same text, see `Ensemble`
     row_costs: RowCosts | None = None  # what the target's forwards take on this machine, if it was measured
+    experience: Experience = field(default_factory=Experience)  # of earlier texts of this kind with this method
 
     @property
     def prompts(self) -> tuple[tuple[int, ...], ...]:
@@ -124,7 +126,14 @@ class Decoding:
         self._rounds = 0
         self._draft_ms = 0.0
         self._context = Context.beside(
-            target, request.sampler, request.recall, request.identity, self._cursor, self._sequences, request.row_costs
+            target,
+            request.sampler,
+            request.recall,
+            request.identity,
+            self._cursor,
+            self._sequences,
+            request.row_costs,
+            request.experience,
         )
 
     @property
@@ -174,6 +183,8 @@ class Decoding:
         committed, finish = self._cut([*(draft.tokens[node] for node in verdict.path), verdict.bonus])
         verdict = Verdict(verdict.path[: len(committed) - 1], committed[-1])
         self._sequences.commit(verdict.path)
+        if self._rounds and batch == self.prompts:  # neither with the prompt's rows nor with other texts'
+            self._request.method.took(self._draft_ms, target_ms)
         self._request.method.observe(draft, scores, verdict)
         fed, free = len(self._pending), self._free_nodes(draft, verdict)
         self._append(committed)

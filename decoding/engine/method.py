@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.ensemble import Ensemble
+from decoding.engine.experience import Experience
 from decoding.engine.recall import Recall
 from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
@@ -38,6 +39,7 @@ class Context:
     prompts: int = 1  # behind which each node of a draft is scored, see `Ensemble`
     row_costs: RowCosts | None = None  # what this machine takes for a forward; None: not measured
     draft_caches: DraftCaches = field(default_factory=dict)  # of the text's sequence, see `TargetSequence`
+    experience: Experience = field(default_factory=Experience)  # of earlier texts of this kind with this method
 
     @classmethod
     def beside(
@@ -49,11 +51,24 @@ class Context:
         cursor: Callable[[], ConstraintCursor | None],
         sequences: Ensemble,
         row_costs: RowCosts | None,
+        experience: Experience,
     ) -> Self:
         """The context of a text that this target decodes in these sequences."""
-        vocabulary, masks = (target.embedding, target.lm_head), (target.mask_tokens, target.mask_pairs)
-        own, runtime = sequences.draft_caches, target.runtime
-        return cls(sampler, *vocabulary, recall, identity, cursor, *masks, runtime, len(sequences), row_costs, own)
+        return cls(
+            sampler,
+            target.embedding,
+            target.lm_head,
+            recall,
+            identity,
+            cursor,
+            target.mask_tokens,
+            target.mask_pairs,
+            target.runtime,
+            prompts=len(sequences),
+            row_costs=row_costs,
+            draft_caches=sequences.draft_caches,
+            experience=experience,
+        )
 
 
 class HeadPass(Protocol):
@@ -107,6 +122,10 @@ class Method(ABC):
         where there is nothing to share. It may be called or not.
         """
         return None
+
+    def took(self, draft_ms: float, target_ms: float) -> None:
+        """Called before `observe`, after rounds whose forward had no other rows: what the draft and the forward took."""
+        return
 
     @abstractmethod
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:

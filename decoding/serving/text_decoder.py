@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from decoding.checkpoints.adapters.adapter import Adapter
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.constraint import Constraint
+from decoding.engine.experience import Experience
 from decoding.engine.loop import Request
 from decoding.engine.recall import Recall
 from decoding.engine.records.metrics import Metrics, measure, prefilled_tokens
@@ -40,6 +41,7 @@ class Settings:
     recall: Recall = field(default_factory=Recall)
     likelihood: bool = False
     other_prompts: tuple[str, ...] = ()  # further prompts for the same text, see `decoding.engine.ensemble`
+    kind: str = ""  # of text: texts of one kind teach their method what to expect of the next
 
     @property
     def sampler(self) -> Sampler:
@@ -96,6 +98,7 @@ class TextDecoder:
         self.batcher = batcher or Batcher(target)
         self.queue = ModelQueue(SEATS)
         self.row_costs: Callable[[], RowCosts | None] = lambda: None  # what is known of this machine
+        self._experience = Experience()
 
     @contextmanager
     def reserved(
@@ -172,6 +175,7 @@ class TextDecoder:
             identity=self._identity,
             other_prompts=tuple(tuple(self.tokenizer.encode(prompt)) for prompt in settings.other_prompts),
             row_costs=self.row_costs(),
+            experience=self._experience.of(settings.decoder, frozenset(settings.options.items()), settings.kind),
         )
 
     def _prefill(self, request: Request) -> None:

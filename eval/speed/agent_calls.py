@@ -65,8 +65,10 @@ def recording(loaded: LoadedModel) -> tuple[LoadedModel, CallRecorder]:
 
 
 def plain_model(choice: ModelChoice) -> LoadedModel:
-    """The model with plain decoding."""
-    return load_model(replace(choice, decoder="plain", decoder_options={}))
+    """The model with plain decoding. What rows cost is measured, as it is for users, and told to methods from then on."""
+    loaded = load_model(replace(choice, decoder="plain", decoder_options={}))
+    loaded.plain_cost.step_cost()
+    return loaded
 
 
 def agent_calls(

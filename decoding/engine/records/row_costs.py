@@ -37,6 +37,10 @@ class RowCosts:
         steps = [max(milliseconds[: count + 1]) / milliseconds[0] for count in range(len(rows))]
         return cls(tuple(rows), tuple(steps))
 
+    def scaled(self, scale: float) -> "RowCosts":
+        """Further rows cost so many times as much."""
+        return RowCosts(self.rows, tuple(1.0 + scale * (steps - 1.0) for steps in self.steps))
+
     def at(self, rows: int) -> float:
         """Plain steps in the time of a forward of so many rows, 1 or more."""
         end = min(max(bisect_left(self.rows, rows), 1), len(self.rows) - 1)

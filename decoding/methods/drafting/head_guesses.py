@@ -9,7 +9,6 @@ from decoding.engine.target import AnyTarget, Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, check_target, find_head, head_of
 from decoding.heads.modules.domino import DominoHead
-from decoding.methods.drafting.chances import Chances
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.expected_tree import Reached
 from decoding.methods.drafting.head_runtimes import BlockPass, PathRuntime, path_runtime
@@ -24,6 +23,12 @@ WITHOUT_HEAD = (2.0, 2.9, 2.9, 3.6, 3.3, 3.6, 4.9, 5.4, 6.4)
 
 Without a match the first is not what was measured where texts are foretold, but closer to what it is where none are.
 """
+
+ROUND_STEPS, DRAFT_STEPS = 1.45, 0.4
+"""Priors of what a round without the head takes, in plain steps, and of what the head's draft adds."""
+
+TRIED = 16
+"""After so many rounds of the one way, with the head or without, the other is tried, so that both remain known."""
 
 
 def optional_head(kind: str, head: Head | str) -> "HeadGuesses | None":
@@ -71,12 +76,20 @@ class HeadGuesses:
         own = head_of(identity(), self.head.config.kind) if identity else None
         return HeadGuesses(own, is_wanted=False) if own else None
 
-    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        """Start a text. Raises HeadMismatch where the head does not fit the context's target."""
+    def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context, draft_steps: float = 0.0) -> None:
+        """Start a text. draft_steps: what its draft takes, in plain steps; 0: that is learned while decoding.
+
+        Raises HeadMismatch where the head does not fit the context's target.
+        """
         check_target(self.head, context)
         self._context, self._prompt, self._depths = context, prompt, 0
         self._drafter: PathRuntime | None = None  # made, and given the states, where a round drafts with the head
-        self._with, self._without = Chances(WITH_HEAD), Chances(WITHOUT_HEAD)
+        self._with = context.experience.means("tokens with a head", WITH_HEAD)
+        self._without = context.experience.means("tokens without a head", WITHOUT_HEAD)
+        self._steps = context.experience.means(
+            "plain steps of a round", (ROUND_STEPS, ROUND_STEPS + (draft_steps or DRAFT_STEPS))
+        )
+        self._learns = not draft_steps
         self._pass: BlockPass | None = None  # of the next draft, computed with those of other texts
         self._is_ready = False  # the first round has no states, and says nothing of rounds without the head
         self._unread = [] if hidden is None else [hidden]
@@ -86,17 +99,22 @@ class HeadGuesses:
         """Whether it has guesses for this round."""
         return self._depths > 0
 
-    def pays(self, agreed: int, price: float) -> bool:
-        """Whether a round with its draft is expected to commit that much more than one without.
+    def pays(self, agreed: int, rate: float) -> bool:
+        """Whether a round with its draft is expected to commit more, beyond what one without does, than its time would bring.
 
-        agreed: the length of the longest match of a copy.
+        agreed: the length of the longest match of a copy. rate: tokens that are committed in the time of a plain step.
         """
-        return self._with[agreed] - self._without[agreed] > price
+        longer = max(self._steps[1] - self._steps[0], 0.0)
+        is_better = self._with[agreed] - self._without[agreed] > rate * longer
+        used, other = (self._with, self._without) if is_better else (self._without, self._with)
+        is_tried = self._learns and used.seen(agreed) > TRIED * (1.0 + other.seen(agreed))
+        return is_better != is_tried
 
-    def count(self, agreed: int, tokens: int) -> None:
-        """Count what a round committed."""
+    def count(self, agreed: int, tokens: int, steps: float) -> None:
+        """Count what a round committed, and what it took, in plain steps."""
         if self._is_ready:
             (self._with if self.drafted else self._without).saw(agreed, tokens)
+            self._steps.saw(self.drafted, steps)
 
     def head_pass(self, tokens: Sequence[int]) -> BlockPass:
         """What `draft` computes of the head after `tokens`."""

@@ -29,7 +29,11 @@ class Prices:
 
     def steps(self, rows: int) -> float:
         """Plain steps in the time of a forward with so many rows of a draft."""
-        return self.costs.at(self.prompts * (self.pending + rows)) / self.costs.at(self.prompts)
+        return self.costs.at(self.rows(rows)) / self.costs.at(self.prompts)
+
+    def rows(self, rows: int) -> int:
+        """All rows of a forward with so many of a draft."""
+        return self.prompts * (self.pending + rows)
 
     def bars(self, most: int) -> list[float]:
         """What a row may have to commit, descending: from the dearest price to the cheapest among `most` rows."""

@@ -17,9 +17,8 @@ from decoding.engine.records.row_costs import RowCosts, default_costs
 from decoding.engine.target import AnyTarget, Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head
-from decoding.methods.drafting.chances import Chances, Rate
 from decoding.methods.drafting.expected_tree import Reached, expected_tree
-from decoding.methods.drafting.head_guesses import HeadGuesses, optional_head
+from decoding.methods.drafting.head_guesses import DRAFT_STEPS, HeadGuesses, optional_head
 from decoding.methods.drafting.head_runtimes import BlockPass
 from decoding.methods.drafting.planned import Plan, Prices, planned
 from decoding.methods.drafting.pooled import HEAD, pooled
@@ -42,10 +41,14 @@ UNHEARD = -6.0
 SLACK = 0.5
 """How far below the bar, as a log-probability, a guess may lie before proposers are pooled, which can raise it a little."""
 
+LONGEST = 2.0
+"""Plain steps that are counted of a draft which took longer: the first one loads and compiles."""
+
 
 class Adaptive(Method):
     """head: of Domino's kind: a folder, "none", or "auto" for `path_tree`'s if one is shipped for the target.
-    row_cost: of a row, in plain steps; 0: what was measured on this machine, or a default. draft_cost: of the head's draft.
+    row_cost: of a row, in plain steps; 0: what was measured on this machine, or a default, corrected while decoding.
+    draft_cost: of the head's draft, in plain steps; 0: what is measured while decoding.
     budget: most rows of a draft, guesses and masks. masks: most masks after a node. top_k: guesses per mask and node.
     copies: continuations that differ; 0 copies nothing. copied_tokens: the most tokens of each.
     """
@@ -54,7 +57,7 @@ class Adaptive(Method):
         self,
         head: Head | str = "auto",
         row_cost: float = 0.0,
-        draft_cost: float = 0.4,
+        draft_cost: float = 0.0,
         budget: int = 32,
         masks: int = 6,
         top_k: int = 8,
@@ -78,15 +81,20 @@ class Adaptive(Method):
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._cursor, self._prompts = context.cursor, context.prompts
-        measured = context.row_costs or default_costs(context.runtime)
-        self._costs = RowCosts.even(self._row_cost) if self._row_cost else measured
-        self._copied = CopiedGuesses(context.recall.sequences, self._most_copies, self._copied_tokens)
+        self._told = context.row_costs or default_costs(context.runtime)
+        self._row_times = context.experience.row_times()
+        here = self._told.scaled(self._row_times.scale)
+        self._costs = RowCosts.even(self._row_cost) if self._row_cost else here
+        self._copied = CopiedGuesses(
+            context.recall.sequences, self._most_copies, self._copied_tokens, context.experience
+        )
         self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k)
-        self._mask_worth, self._rate = Chances(FORESEEN), Rate()
+        self._mask_worth, self._rate = context.experience.means("masks", FORESEEN), context.experience.rate()
         self._looked_up = 0  # the text's length at which copies were looked up last
         self._reached = len(prompt)  # tokens before those that were forced after the last round
+        self._took = (0.0, 0.0)  # milliseconds of the last draft and of its forward, where they are known
         if self._head:
-            self._head.begin(prompt, hidden, context)
+            self._head.begin(prompt, hidden, context, self._draft_cost)
         self._forget_draft(len(prompt))
 
     def _forget_draft(self, length: int) -> None:
@@ -119,8 +127,8 @@ class Adaptive(Method):
 
     def _paying_head(self) -> HeadGuesses | None:
         """The head, where its draft is expected to pay."""
-        price = self._rate.tokens_per_step * self._draft_cost
-        return self._head if self._head and self._head.pays(self._copied.agreed, price) else None
+        rate = self._rate.tokens_per_step
+        return self._head if self._head and self._head.pays(self._copied.agreed, rate) else None
 
     def _grown(self, tokens: Sequence[int], room: int) -> Draft:
         self._forget_draft(len(tokens))
@@ -135,6 +143,9 @@ class Adaptive(Method):
 
     def _prices(self, length: int) -> Prices:
         return Prices(self._costs, self._prompts, 1 + length - self._reached, self._rate.tokens_per_step)
+
+    def took(self, draft_ms: float, target_ms: float) -> None:
+        self._took = draft_ms, target_ms
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
@@ -179,8 +190,18 @@ class Adaptive(Method):
             hit = depth < len(paths) and paths[depth] in self._own
             self._mask_worth.saw(depth, hit - self._bar * own)
         tokens = 1 + sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])
-        steps = self._prices(self._length).steps(rows)
+        steps = self._steps(rows)
         if self._head:
-            self._head.count(self._copied.agreed, tokens)
-            steps += self._draft_cost * self._head.drafted
+            self._head.count(self._copied.agreed, tokens, steps)
         self._rate.saw(tokens, steps)
+
+    def _steps(self, rows: int) -> float:
+        """What the round took, in plain steps: its forward as its rows are priced, its draft as it was timed, if it was."""
+        (draft_ms, target_ms), self._took = self._took, (0.0, 0.0)
+        prices = self._prices(self._length)
+        forward, drafted = prices.steps(rows), bool(self._head and self._head.drafted)
+        if target_ms:
+            self._row_times.saw(self._told.at(prices.rows(rows)) - 1.0, target_ms)
+        if self._draft_cost or not target_ms:
+            return forward + (self._draft_cost or DRAFT_STEPS) * drafted
+        return forward + min(forward * draft_ms / target_ms, LONGEST)

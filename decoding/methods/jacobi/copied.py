@@ -7,7 +7,7 @@ right is counted while decoding.
 from collections.abc import Sequence
 
 from decoding.engine.constraint import ConstraintCursor
-from decoding.methods.drafting.chances import Chances
+from decoding.engine.experience import Experience
 from decoding.methods.drafting.ngram_pool import NgramPool
 
 COPIED = (0.0, 0.5, 0.58, 0.75, 0.75, 0.77, 0.8, 0.8, 0.84, 0.88, 0.88, 0.9, 0.94)
@@ -20,9 +20,10 @@ SECOND = 0.3
 class CopiedGuesses:
     """Up to `most` copies that differ, of at most `length` tokens each, from one text and from `texts`."""
 
-    def __init__(self, texts: Sequence[Sequence[int]], most: int, length: int) -> None:
+    def __init__(self, texts: Sequence[Sequence[int]], most: int, length: int, experience: Experience) -> None:
         self._pool, self._most, self._length = NgramPool(0, texts), most, length
-        self._right, self._second = Chances(COPIED), Chances((SECOND,))
+        self._right = experience.means("copies right", COPIED)
+        self._second = experience.means("second copies right", (SECOND,))
         self._copies: list[tuple[int, tuple[int, ...]]] = []  # with the lengths of their matches, the longest first
 
     def find(self, tokens: Sequence[int], room: int) -> None:

@@ -38,7 +38,6 @@ def autotune(choice: ModelChoice, database: Database, questions: Sequence[str], 
     loaded, recorder = recording(plain_model(choice))
     say("timing forwards")
     cost = ForwardCost.fit(recorder.alone(_times))
-    loaded.plain_cost.step_cost()  # what rows cost, which methods are told from then on
     calls = []
     for number, question in enumerate(questions, 1):
         say(f"question {number} of {len(questions)}")

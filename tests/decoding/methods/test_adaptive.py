@@ -9,22 +9,12 @@ from decoding.engine.draft import ROOT
 from decoding.engine.recall import Recall
 from decoding.engine.records.metrics import text_tokens
 from decoding.engine.sampling.sampler import Sampler
-from decoding.methods.drafting.chances import Chances, Rate
 from decoding.methods.jacobi.adaptive import Adaptive
 from decoding.methods.registry import load_method
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, OneOfTwo, counting, rounds_of
 from tests.decoding.methods.test_mask_tokens import MASK, trained
 from tests.decoding.models.doubles import NoAscent
 from tests.decoding.models.toy import VOCAB, ToyTarget
-
-
-def test_chances_and_rate_begin_at_the_prior_and_follow_what_is_seen() -> None:
-    chances, rate = Chances((0.5, 0.9), weight=2.0), Rate(prior=2.0, steps=1.0)
-    for _ in range(98):
-        chances.saw(0, False)
-        rate.saw(3, 1.0)
-    assert (chances[0], chances[1], chances[5]) == (pytest.approx(0.01), 0.9, 0.9)
-    assert rate.tokens_per_step == pytest.approx(2.99, abs=0.01)
 
 
 def test_masks_alone_look_ahead_where_the_target_is_sure() -> None:

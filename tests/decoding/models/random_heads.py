@@ -36,7 +36,7 @@ def head_options(name: str, target: AnyTarget, temper: Temper = "random") -> dic
     if kind is None:
         return {}
     vocab, hidden = target.embedding.shape
-    whole = {"least": 0.0, "draft_cost": 0.0, "row_cost": 1e-6}
+    whole = {"least": 0.0, "draft_cost": 1e-6, "row_cost": 1e-6}
     every = {option: value for option, value in whole.items() if option in method_options(name)}
     return {"head": small_head(kind, hidden, vocab, temper)} | every
 

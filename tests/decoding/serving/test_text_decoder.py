@@ -8,6 +8,7 @@ from langchain_core.messages import AIMessageChunk, HumanMessage, SystemMessage
 
 from decoding.engine.method import UnknownMethod
 from decoding.engine.target import PromptTooLong
+from decoding.methods.jacobi.adaptive import Adaptive
 from decoding.methods.registry import METHODS
 from decoding.serving.chat_model import FastChatModel, rounds_of
 from decoding.serving.model_queue import ModelQueue, QueueFull, Stopped
@@ -153,3 +154,21 @@ def test_reserved_seats_are_one_place_in_the_line(decoder: TextDecoder) -> None:
     with small.queue.take(2), pytest.raises(Stopped), small.reserved(1, lambda: True):
         pass
     assert small.generate(PROMPT, settings()).text == decoder.generate(PROMPT, settings()).text
+
+
+def test_a_decoder_keeps_experience_apart_by_method_options_and_kind(
+    decoder: TextDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    begin = Adaptive.begin
+    monkeypatch.setattr(Adaptive, "begin", lambda self, *args: (seen.append(args[2].experience), begin(self, *args)))
+    ways = [
+        Settings("adaptive", kind="plan", max_new_tokens=6),
+        Settings("adaptive", kind="generate", max_new_tokens=6),
+        Settings("adaptive", {"top_k": 3}, kind="plan", max_new_tokens=6),
+    ]
+    for settings in (*ways, ways[0]):
+        decoder.generate("How many?", settings)
+    rates = [each.rate().tokens_per_step for each in seen]
+    assert rates[0] == rates[3] != 2.5, "the first and the last share theirs"
+    assert seen[0]._kind != seen[1]._kind != seen[2]._kind != seen[0]._kind

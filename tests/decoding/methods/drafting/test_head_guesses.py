@@ -11,6 +11,7 @@ import pytest
 import decoding.heads.head
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.draft import Draft
+from decoding.engine.experience import Experience
 from decoding.engine.method import Context
 from decoding.engine.recall import Recall
 from decoding.engine.records.metrics import text_tokens
@@ -77,7 +78,7 @@ def test_lossless_whatever_the_head_says_and_beside_other_drafts(temper: Temper,
         sampler = Sampler(temperature, seed)
         bounds = {"constraint": NoAscent(), "stop": frozenset({NoAscent.STOP})} if bound else {}
         want = text_tokens(rounds_of(load_method("plain"), sampler=sampler, max_new_tokens=30, **bounds))
-        cheap = {"row_cost": 1e-6, "draft_cost": 0.0} | options
+        cheap = {"row_cost": 1e-6, "draft_cost": 1e-6} | options
         own = (load_method("adaptive", head=head, **cheap) for _ in range(2))
         for method in (next(own), Alternating(next(own), seed)):
             assert text_tokens(rounds_of(method, sampler=sampler, max_new_tokens=30, **bounds)) == want
@@ -97,25 +98,55 @@ def test_a_head_drafts_only_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(HeadGuesses, "draft", lambda *args: (drafted.append(1), draft(*args)))
     head = small_head("path_tree", VOCAB, VOCAB)
     counts = {}
-    for cost in (0.0, 5.0):
+    for cost in (1e-6, 5.0):
         drafted.clear()
         rounds_of(Adaptive(head, draft_cost=cost))
         counts[cost] = len(drafted)
-    assert counts[0.0] > 0 and counts[5.0] == 0
+    assert counts[1e-6] > 0 and counts[5.0] == 0
 
 
-def test_a_head_that_is_seldom_right_is_given_up() -> None:
+def in_its_second_round() -> HeadGuesses:
+    """The first round has no states, and says nothing of what a head is worth."""
     guesses = drafting()
-    assert guesses.pays(2, price=0.5)
-    guesses.count(2, 1)
-    assert guesses.pays(2, price=1.0), "the first round had no states, and says nothing"
     scores = Scores.of(np.zeros((1, VOCAB), np.float32), toy_hidden(PROMPT[-1:], len(TAPS)), lambda node: 0)
     guesses.observe(Draft(), scores, Verdict((), 0))
     guesses.draft([*PROMPT, 0], VOCAB)
+    return guesses
+
+
+def test_a_head_that_is_seldom_right_is_given_up() -> None:
+    first = drafting()
+    assert first.pays(2, rate=1.0)
     for _ in range(9):
-        guesses.count(2, 1)
-    assert not guesses.pays(2, price=0.5)
-    assert guesses.pays(4, price=0.5), "which is counted by the length of the match"
+        first.count(2, 1, 1.85)
+    assert first.pays(2, rate=1.0)
+    guesses = in_its_second_round()
+    for _ in range(9):
+        guesses.count(2, 1, 1.85)
+    assert not guesses.pays(2, rate=1.0)
+    assert guesses.pays(4, rate=1.0), "which is counted by the length of the match"
+
+
+def test_a_head_whose_rounds_take_long_is_given_up() -> None:
+    guesses = in_its_second_round()
+    for _ in range(9):
+        guesses.count(2, 4, 6.0)
+    assert guesses.pays(2, rate=0.1) and not guesses.pays(2, rate=2.0)
+
+
+def test_rounds_with_and_without_a_head_are_both_tried_now_and_then() -> None:
+    guesses, experience = in_its_second_round(), Experience()
+    paid = [guesses.pays(2, rate=1.0)]
+    for _ in range(60):
+        guesses.count(2, 5, 1.5)
+        paid.append(guesses.pays(2, rate=1.0))
+    assert paid[:17] == [True] * 17 and paid[-1] is False, "rounds without it were not seen once"
+    told = HeadGuesses(guesses.head)
+    context = Context(Sampler(), ToyTarget().embedding, ToyTarget().lm_head, Recall(), experience=experience)
+    told.begin(PROMPT, None, context, draft_steps=0.1)
+    for _ in range(60):
+        experience.means("tokens with a head", (0.0,)).saw(2, 5)
+    assert told.pays(2, rate=1.0), "nothing is tried where the price is given"
 
 
 def test_a_head_is_dropped_where_it_does_not_suit_unless_it_is_wanted() -> None:

@@ -1,0 +1,158 @@
+"""What decoding has seen so far: how often guesses were right, what a plain step's time brings, what drafts take.
+
+Counts and times only, no texts. A text begins with what earlier texts of its kind have taught, and learns by itself beside it.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+TRUST = 40.0
+"""Observations that a shipped prior counts as much as, against those of the texts that were decoded here."""
+
+LIMIT = 2000.0
+"""Observations of a kind that are remembered: from there on older ones fade."""
+
+WIDEST = 4.0
+"""The most that rows may be dearer or cheaper than a table says."""
+
+
+class RunningMeans:
+    """Means of what was seen, by case, and a prior that counts as much as `weight` observations of each case.
+
+    whole: is told the same, and outlives these. limit: observations of a case before older ones are halved.
+
+    >>> shares = RunningMeans((0.5, 0.9), weight=2.0)
+    >>> shares.saw(0, True)
+    >>> round(shares[0], 2), shares[1], shares[7]  # cases past the last are like the last
+    (0.67, 0.9, 0.9)
+    """
+
+    def __init__(
+        self, prior: Sequence[float], weight: float = 8.0, whole: "RunningMeans | None" = None, limit: float = LIMIT
+    ) -> None:
+        self._sums = [mean * weight for mean in prior]
+        self._seen = [weight] * len(prior)
+        self._new = [0.0] * len(prior)
+        self._whole, self._limit = whole, limit
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def __getitem__(self, case: int) -> float:
+        case = min(case, len(self._seen) - 1)
+        return self._sums[case] / self._seen[case]
+
+    def seen(self, case: int) -> float:
+        """Observations of a case that are remembered, other texts' among them, the prior not."""
+        return self._whole.seen(case) if self._whole else self._new[min(case, len(self._new) - 1)]
+
+    def saw(self, case: int, value: float) -> None:
+        """Count an observation."""
+        case = min(case, len(self._seen) - 1)
+        self._sums[case] += value
+        self._seen[case] += 1
+        self._new[case] += 1
+        if self._seen[case] > self._limit:
+            for values in (self._sums, self._seen, self._new):
+                values[case] /= 2
+        if self._whole:
+            self._whole.saw(case, value)
+
+    def text(self) -> "RunningMeans":
+        """Those of one more text, which begin with these means and are counted here, too."""
+        return RunningMeans([self[case] for case in range(len(self))], whole=self)
+
+
+class Rate:
+    """Tokens committed in the time of a plain step, so far; a prior counts as much as `steps` of it. whole: as above."""
+
+    def __init__(
+        self, prior: float = 2.5, steps: float = 8.0, whole: "Rate | None" = None, limit: float = LIMIT
+    ) -> None:
+        self._tokens, self._steps = prior * steps, steps
+        self._whole, self._limit = whole, limit
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self._tokens / self._steps
+
+    def saw(self, tokens: int, steps: float) -> None:
+        """Count a round."""
+        self._tokens += tokens
+        self._steps += steps
+        if self._steps > self._limit:
+            self._tokens, self._steps = self._tokens / 2, self._steps / 2
+        if self._whole:
+            self._whole.saw(tokens, steps)
+
+    def text(self) -> "Rate":
+        """That of one more text, which begins with this rate and is counted here, too."""
+        return Rate(self.tokens_per_step, whole=self)
+
+
+class RowTimes:
+    """How dear rows are here, where a table says what they should cost: the slope of forwards' times over it, by least squares.
+
+    >>> times = RowTimes()
+    >>> for further in (0.0, 0.5, 1.0) * 100:
+    ...     times.saw(further, 5.0 * (1.0 + 2.0 * further))
+    >>> round(times.scale, 1)
+    1.9
+    """
+
+    def __init__(self, limit: float = LIMIT) -> None:
+        self._sums = [0.0] * 5  # of 1, further steps, their squares, milliseconds, both multiplied
+        self._limit = limit
+
+    def saw(self, further: float, ms: float) -> None:
+        """Count a forward. further: plain steps beyond the first that its rows should take by the table."""
+        seen = (1.0, further, further * further, ms, further * ms)
+        fade = 0.5 if self._sums[0] > self._limit else 1.0
+        self._sums = [fade * total + new for total, new in zip(self._sums, seen, strict=True)]
+
+    @property
+    def scale(self) -> float:
+        """What to multiply the cost of further rows with; 1 before anything was seen."""
+        count, further, squares, ms, both = self._sums
+        spread, slope = count * squares - further * further, count * both - further * ms
+        base = ms * squares - further * both
+        if count < TRUST or min(spread, base) <= 0.0:
+            return 1.0
+        found = min(max(slope / base, 1.0 / WIDEST), WIDEST)
+        return (count * found + TRUST) / (count + TRUST)
+
+
+class Experience:
+    """Of one loaded model. Written by the thread that decodes.
+
+    >>> experience = Experience()
+    >>> for _ in range(40):
+    ...     experience.of("plan").means("right", (0.5,)).saw(0, True)
+    >>> experience.of("plan").means("right", (0.5,))[0], experience.of("sql").means("right", (0.5,))[0]
+    (0.75, 0.5)
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Any] = {}
+        self._kind: tuple[Hashable, ...] = ()
+
+    def of(self, *kind: Hashable) -> "Experience":
+        """The part that texts of one kind have written."""
+        part = Experience()
+        part._kept, part._kind = self._kept, (*self._kind, *kind)
+        return part
+
+    def means(self, name: str, prior: Sequence[float]) -> RunningMeans:
+        """A text's own, of a method's quantity. prior: what is known before any text was decoded here."""
+        whole: RunningMeans = self._kept.setdefault((self._kind, name), RunningMeans(prior, TRUST))
+        return whole.text()
+
+    def rate(self) -> Rate:
+        """A text's own."""
+        whole: Rate = self._kept.setdefault((self._kind, Rate), Rate(steps=TRUST))
+        return whole.text()
+
+    def row_times(self) -> RowTimes:
+        """Those of all texts of the kind."""
+        times: RowTimes = self._kept.setdefault((self._kind, RowTimes), RowTimes())
+        return times

@@ -1,0 +1,129 @@
+"""What earlier texts taught is where the next one begins, and is kept apart by kind of text."""
+
+from random import Random
+
+import pytest
+import torch
+
+from decoding.engine.draft import Draft
+from decoding.engine.experience import LIMIT, Experience, Rate, RowTimes, RunningMeans
+from decoding.engine.recall import Recall
+from decoding.engine.sampling.sampler import Sampler
+from decoding.engine.target import Scores
+from decoding.engine.verify import Verdict
+from decoding.methods.drafting.head_guesses import HeadGuesses
+from decoding.methods.jacobi.adaptive import Adaptive
+from tests.decoding.methods.test_jacobi_forcing import PROMPT, rounds_of
+from tests.decoding.models.random_heads import small_head
+from tests.decoding.models.toy import VOCAB, ToyTarget
+
+
+def test_means_and_rate_begin_at_the_prior_and_follow_what_is_seen() -> None:
+    means, rate = RunningMeans((0.5, 0.9), weight=2.0), Rate(prior=2.0, steps=1.0)
+    for _ in range(98):
+        means.saw(0, False)
+        rate.saw(3, 1.0)
+    assert (means[0], means[1], means[5]) == (pytest.approx(0.01), 0.9, 0.9)
+    assert rate.tokens_per_step == pytest.approx(2.99, abs=0.01)
+
+
+def test_old_observations_fade() -> None:
+    means, rate = RunningMeans((0.5,)), Rate()
+    for _ in range(int(3 * LIMIT)):
+        means.saw(0, 1.0)
+        rate.saw(4, 1.0)
+    for _ in range(int(LIMIT)):
+        means.saw(0, 0.0)
+        rate.saw(1, 1.0)
+    assert means[0] < 0.5 and rate.tokens_per_step < 2.5, "a quarter of all, but the newest"
+
+
+def test_a_text_begins_with_what_others_of_its_kind_have_taught() -> None:
+    experience = Experience()
+    for _ in range(60):
+        text = experience.of("adaptive", "plan")
+        text.means("right", (0.2, 0.7)).saw(0, 1.0)
+        text.rate().saw(6, 1.0)
+    plan, other = experience.of("adaptive", "plan"), experience.of("adaptive", "sql")
+    assert plan.means("right", (0.2, 0.7))[0] == pytest.approx((0.2 * 40 + 60) / 100)
+    assert plan.rate().tokens_per_step == pytest.approx((2.5 * 40 + 360) / 100)
+    assert (other.means("right", (0.2, 0.7))[0], other.rate().tokens_per_step) == (0.2, 2.5)
+
+
+def test_one_text_does_not_see_what_another_counts_beside_it() -> None:
+    experience = Experience()
+    first, second = (experience.means("right", (0.5,)) for _ in range(2))
+    first.saw(0, 1.0)
+    assert (second[0], experience.means("right", (0.5,))[0] > 0.5) == (0.5, True)
+
+
+def test_masks_that_never_helped_are_not_tried_again() -> None:
+    """The target's guesses at masks are wrong: it knows a token only from the one before."""
+    experience, drafted = Experience(), []
+    for _ in range(30):
+        target = ToyTarget(lambda tokens: 20.0 * torch.eye(VOCAB)[(tokens[-1] + 5) % VOCAB])
+        rounds = rounds_of(Adaptive(copies=0), target, max_new_tokens=12, experience=experience)
+        drafted.append(sum(len(each.draft_tokens) for each in rounds))
+    assert drafted[-1] < drafted[0] / 2
+
+
+def test_copies_that_were_right_are_believed_sooner() -> None:
+    recall, experience, forwards = Recall(), Experience(), []
+    recall.add((*PROMPT[-2:], *((PROMPT[-1] + ahead) % VOCAB for ahead in range(1, 30))))
+    for _ in range(30):
+        target = ToyTarget(lambda tokens: 20.0 * torch.eye(VOCAB)[(tokens[-1] + 1) % VOCAB])
+        method = Adaptive(masks=0, row_cost=0.2)
+        forwards.append(len(rounds_of(method, target, max_new_tokens=24, recall=recall, experience=experience)))
+    assert forwards[-1] < forwards[0]
+
+
+@pytest.mark.parametrize(("draft_ms", "is_used"), [(0.1, True), (900.0, False)])
+def test_a_head_whose_draft_takes_long_is_left_out(
+    draft_ms: float, is_used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times are told by the loop; here they are invented, so that the test does not depend on the machine."""
+    experience, drafted, rounds = Experience(), list[int](), 0
+    draft, took = HeadGuesses.draft, Adaptive.took
+    monkeypatch.setattr(HeadGuesses, "draft", lambda *args: (drafted.append(1), draft(*args)))
+    monkeypatch.setattr(Adaptive, "took", lambda self, *_: took(self, draft_ms if self._head.drafted else 0.1, 10.0))
+    for text in range(30):
+        if text == 10:  # by now it is known
+            rounds = 0
+            drafted.clear()
+        rounds += len(rounds_of(Adaptive(small_head("path_tree", VOCAB, VOCAB), copies=0), experience=experience))
+    assert rounds / 2 < len(drafted) if is_used else len(drafted) < rounds / 10
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 3.0])
+def test_times_tell_how_dear_rows_are(scale: float) -> None:
+    times, chance = RowTimes(), Random(3)
+    assert times.scale == 1.0
+    for _ in range(400):
+        further = chance.choice((0.1, 0.3, 0.6))
+        times.saw(further, chance.gauss(1.0, 0.05) * 7.0 * (1.0 + scale * further))
+    assert times.scale == pytest.approx(scale, rel=0.25)
+
+
+def test_times_without_a_spread_of_rows_tell_nothing() -> None:
+    times = RowTimes()
+    for _ in range(100):
+        times.saw(0.25, 7.0)
+    assert times.scale == 1.0
+
+
+@pytest.mark.parametrize("dearer", [0.0, 8.0])
+def test_rows_that_turn_out_dear_are_saved(dearer: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are invented here, too. The table says 0.06 plain steps a row."""
+    experience, drafted = Experience(), list[int]()
+    observe = Adaptive.observe
+
+    def timed(self: Adaptive, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        self.took(0.1, 5.0 * (1.0 + dearer * 0.06 * len(draft)))
+        observe(self, draft, scores, verdict)
+
+    monkeypatch.setattr(Adaptive, "observe", timed)
+    for seed in range(40):
+        rounds = rounds_of(Adaptive(masks=2), ToyTarget(), Sampler(0.5, seed), experience=experience, max_new_tokens=40)
+        drafted.append(sum(len(each.draft_tokens) for each in rounds))
+    first, last = sum(drafted[:5]), sum(drafted[-5:])
+    assert last > first / 2 if dearer == 0.0 else last < first / 2
