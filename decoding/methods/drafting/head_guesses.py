@@ -12,6 +12,7 @@ from decoding.heads.modules.domino import DominoHead
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.expected_tree import Reached
 from decoding.methods.drafting.head_runtimes import BlockPass, PathRuntime, path_runtime
+from decoding.methods.drafting.planned import DRAFT_STEPS
 from decoding.methods.drafting.trees import Level, levels
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ WITHOUT_HEAD = (2.0, 2.9, 2.9, 3.6, 3.3, 3.6, 4.9, 5.4, 6.4)
 Without a match the first is not what was measured where texts are foretold, but closer to what it is where none are.
 """
 
-ROUND_STEPS, DRAFT_STEPS = 1.45, 0.4
-"""Priors of what a round without the head takes, in plain steps, and of what the head's draft adds."""
+ROUND_STEPS = 1.45
+"""Prior of what a round without the head takes, in plain steps. One with it takes its draft's time longer."""
 
 TRIED = 16
 """After so many rounds of the one way, with the head or without, the other is tried, so that both remain known."""

@@ -1,10 +1,14 @@
-"""How many rows a forward gets: the part of a tree, and the masks beside it, that commit most for their time."""
+"""How many rows a forward gets: the part of a tree, and the masks beside it, that commit most for their time.
+
+Times are in plain steps: forwards of one row behind each of the text's prompts.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from decoding.engine.draft import Draft
-from decoding.engine.records.row_costs import RowCosts
+from decoding.engine.method import Context
+from decoding.engine.records.row_costs import RowCosts, default_costs
 from decoding.methods.drafting.expected_tree import ExpectedTree
 
 LEAST = 0.005
@@ -12,6 +16,12 @@ LEAST = 0.005
 
 STEP = 1.3
 """The ratio of the bars that are tried between the dearest and the cheapest row."""
+
+DRAFT_STEPS = 0.4
+"""What a head's draft takes, as long as it is neither given nor timed."""
+
+LONGEST = 2.0
+"""What is counted of a draft that took longer: the first one loads and compiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,46 @@ class Prices:
         while bars[-1] > low:
             bars.append(max(bars[-1] / STEP, low))
         return bars
+
+
+class RoundCosts:
+    """What the rounds of one text take and bring, as its context tells, and corrected by what rounds took before.
+
+    row_cost: of a row, if it is not 0. draft_cost: of a head's draft, if it is not 0.
+    """
+
+    def __init__(self, context: Context, row_cost: float, draft_cost: float) -> None:
+        self._told = context.row_costs or default_costs(context.runtime)
+        self._times, self._rate = context.experience.row_times(), context.experience.rate()
+        self._costs = RowCosts.even(row_cost) if row_cost else self._told.scaled(self._times.scale)
+        self._prompts, self._draft_cost = context.prompts, draft_cost
+        self._took = (0.0, 0.0)
+
+    @property
+    def rate(self) -> float:
+        """Tokens that are committed in the time of a plain step."""
+        return self._rate.tokens_per_step
+
+    def prices(self, pending: int) -> Prices:
+        """Of the next round. pending: tokens that are fed before its draft."""
+        return Prices(self._costs, self._prompts, pending, self.rate)
+
+    def took(self, draft_ms: float, target_ms: float) -> None:
+        """The times of the round that is counted next, where they are known."""
+        self._took = draft_ms, target_ms
+
+    def count(self, pending: int, rows: int, tokens: int, is_by_head: bool) -> float:
+        """Count a round that committed so many tokens, and return what it took. rows: of its draft."""
+        (draft_ms, target_ms), self._took = self._took, (0.0, 0.0)
+        prices = self.prices(pending)
+        forward = prices.steps(rows)
+        draft = (self._draft_cost or DRAFT_STEPS) * is_by_head
+        if target_ms:
+            self._times.saw(self._told.at(prices.rows(rows)) - 1.0, target_ms)
+            if not self._draft_cost:
+                draft = min(forward * draft_ms / target_ms, LONGEST)
+        self._rate.saw(tokens, forward + draft)
+        return forward + draft
 
 
 @dataclass(frozen=True, slots=True)

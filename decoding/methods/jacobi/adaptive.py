@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.records.row_costs import RowCosts, default_costs
 from decoding.engine.target import AnyTarget, Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.heads.head import Head
 from decoding.methods.drafting.expected_tree import Reached, expected_tree
-from decoding.methods.drafting.head_guesses import DRAFT_STEPS, HeadGuesses, optional_head
+from decoding.methods.drafting.head_guesses import HeadGuesses, optional_head
 from decoding.methods.drafting.head_runtimes import BlockPass
-from decoding.methods.drafting.planned import Plan, Prices, planned
+from decoding.methods.drafting.planned import Plan, RoundCosts, planned
 from decoding.methods.drafting.pooled import HEAD, pooled
 from decoding.methods.drafting.trees import Level, admitted, offered
 from decoding.methods.jacobi.copied import CopiedGuesses
@@ -40,9 +39,6 @@ UNHEARD = -6.0
 
 SLACK = 0.5
 """How far below the bar, as a log-probability, a guess may lie before proposers are pooled, which can raise it a little."""
-
-LONGEST = 2.0
-"""Plain steps that are counted of a draft which took longer: the first one loads and compiles."""
 
 
 class Adaptive(Method):
@@ -80,19 +76,15 @@ class Adaptive(Method):
         self._take(self._head and self._head.for_target(target, identity))
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._cursor, self._prompts = context.cursor, context.prompts
-        self._told = context.row_costs or default_costs(context.runtime)
-        self._row_times = context.experience.row_times()
-        here = self._told.scaled(self._row_times.scale)
-        self._costs = RowCosts.even(self._row_cost) if self._row_cost else here
+        self._cursor = context.cursor
+        self._costs = RoundCosts(context, self._row_cost, self._draft_cost)
         self._copied = CopiedGuesses(
             context.recall.sequences, self._most_copies, self._copied_tokens, context.experience
         )
         self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k)
-        self._mask_worth, self._rate = context.experience.means("masks", FORESEEN), context.experience.rate()
+        self._mask_worth = context.experience.means("masks", FORESEEN)
         self._looked_up = 0  # the text's length at which copies were looked up last
         self._reached = len(prompt)  # tokens before those that were forced after the last round
-        self._took = (0.0, 0.0)  # milliseconds of the last draft and of its forward, where they are known
         if self._head:
             self._head.begin(prompt, hidden, context, self._draft_cost)
         self._forget_draft(len(prompt))
@@ -127,13 +119,12 @@ class Adaptive(Method):
 
     def _paying_head(self) -> HeadGuesses | None:
         """The head, where its draft is expected to pay."""
-        rate = self._rate.tokens_per_step
-        return self._head if self._head and self._head.pays(self._copied.agreed, rate) else None
+        return self._head if self._head and self._head.pays(self._copied.agreed, self._costs.rate) else None
 
     def _grown(self, tokens: Sequence[int], room: int) -> Draft:
         self._forget_draft(len(tokens))
         self._foreseen.stand(tokens)
-        prices = self._prices(len(tokens))
+        prices = self._costs.prices(self._pending(len(tokens)))
         bars = prices.bars(self._budget)
         tree = expected_tree(self._continuations, bars[-1], self._budget, room, self._cursor())
         worths = [self._mask_worth[depth] for depth in range(self._masks)]
@@ -141,11 +132,12 @@ class Adaptive(Method):
         self._note(plan)
         return plan.draft(self._foreseen.chain)
 
-    def _prices(self, length: int) -> Prices:
-        return Prices(self._costs, self._prompts, 1 + length - self._reached, self._rate.tokens_per_step)
+    def _pending(self, length: int) -> int:
+        """Tokens that are fed before the draft that follows `length` tokens."""
+        return 1 + length - self._reached
 
     def took(self, draft_ms: float, target_ms: float) -> None:
-        self._took = draft_ms, target_ms
+        self._costs.took(draft_ms, target_ms)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
@@ -190,18 +182,6 @@ class Adaptive(Method):
             hit = depth < len(paths) and paths[depth] in self._own
             self._mask_worth.saw(depth, hit - self._bar * own)
         tokens = 1 + sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])
-        steps = self._steps(rows)
+        steps = self._costs.count(self._pending(self._length), rows, tokens, bool(self._head and self._head.drafted))
         if self._head:
             self._head.count(self._copied.agreed, tokens, steps)
-        self._rate.saw(tokens, steps)
-
-    def _steps(self, rows: int) -> float:
-        """What the round took, in plain steps: its forward as its rows are priced, its draft as it was timed, if it was."""
-        (draft_ms, target_ms), self._took = self._took, (0.0, 0.0)
-        prices = self._prices(self._length)
-        forward, drafted = prices.steps(rows), bool(self._head and self._head.drafted)
-        if target_ms:
-            self._row_times.saw(self._told.at(prices.rows(rows)) - 1.0, target_ms)
-        if self._draft_cost or not target_ms:
-            return forward + (self._draft_cost or DRAFT_STEPS) * drafted
-        return forward + min(forward * draft_ms / target_ms, LONGEST)
