@@ -163,5 +163,6 @@ def _said(slots: Slots, mends: Sequence[str]) -> Said:
         gaps="gaps" in mends,
         negated="negated" in mends,
         having="having" in mends,
+        typed="typed" in mends,
         plan=slots.plan,
     )

@@ -41,7 +41,7 @@ from tools.result import Limits, Result
 MENDS = (
     "columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named", "phrased", "counted", "genders",
     "roles", "ordered", "bounds", "wildcards", "implied", "absent", "tables", "worded", "gaps", "rows", "firsts", "minmax",
-    "meant", "negated", "having", "alphabetical", "extremes", "listed", "grouped",
+    "meant", "negated", "having", "alphabetical", "extremes", "listed", "grouped", "typed",
 )  # fmt: skip
 DEFAULT_MENDS = tuple(mend for mend in MENDS if mend != "columns")  # which won 1 answer and lost 3 of 200
 

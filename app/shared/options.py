@@ -148,7 +148,7 @@ SecondLook = Annotated[
 ]
 DEFAULT_MENDS = (
     "bridges,members,direction,keys,dates,units,picks,named,phrased,counted,genders,roles,ordered,bounds,wildcards,"
-    "implied,absent,tables,worded,gaps,rows,firsts,minmax,meant,negated,having,alphabetical,extremes,listed,grouped"
+    "implied,absent,tables,worded,gaps,rows,firsts,minmax,meant,negated,having,alphabetical,extremes,listed,grouped,typed"
 )
 Mends = Annotated[
     str,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.ensemble import Ensemble
-from decoding.engine.experience import Experience
 from decoding.engine.recall import Recall
+from decoding.engine.records.experience import Experience
 from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget, Array, DraftCaches, PairScores, Scores

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeVar
 from decoding.checkpoints.adapters.adapter import Adapter
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.constraint import Constraint
-from decoding.engine.experience import Experience
 from decoding.engine.loop import Request
 from decoding.engine.recall import Recall
+from decoding.engine.records.experience import Experience
 from decoding.engine.records.metrics import Metrics, measure, prefilled_tokens
 from decoding.engine.records.rounds import Round
 from decoding.engine.records.row_costs import RowCosts

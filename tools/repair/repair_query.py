@@ -24,6 +24,7 @@ from tools.repair.shape.show_extremes import show_extremes
 from tools.repair.shape.sort_words import sort_words
 from tools.repair.shape.take_first import take_first
 from tools.repair.shape.unwrap_picks import unwrap_picks
+from tools.repair.spell_names import spell_names
 from tools.repair.sum_counted import sum_counted
 from tools.result import Limits, QueryError
 from tools.schema import Schema
@@ -53,13 +54,13 @@ def repair_query(
     question: str = "",
     mends: Collection[str] = (),
 ) -> tuple[str, QueryError | None]:
-    """The query, and the error that is left, if any. Names are repaired by rules, misplaced literals are moved, two values
-    for one column are separated, and a comparison with NULL becomes a test for it. `mends`, each by what the `question` says:
-    `direction` of the order, `units` of numbers, `dates` that are compared with years, `bounds` of numbers, `wildcards` of
-    LIKE, what is `counted`, `genders`, what is `absent`, `rows` that are counted, the extreme of `minmax`, the key of an
-    `alphabetical` order, both `extremes` of a column, and the columns that are `listed`. `firsts`: a date that is no date goes
-    where the first or the last is asked for. `picks`: ANY_VALUE goes where it makes one row of all. `grouped`: groups fix
-    what is shown beside aggregates.
+    """The query, and the error that is left, if any. Names are repaired by rules and spelled as the schema does, misplaced
+    literals are moved, two values for one column are separated, and a comparison with NULL becomes a test for it. `mends`, each
+    by what the `question` says: `direction` of the order, `units` of numbers, `dates` that are compared with years, `bounds`
+    of numbers, `wildcards` of LIKE, what is `counted`, `genders`, what is `absent`, `rows` that are counted, the extreme of
+    `minmax`, the key of an `alphabetical` order, both `extremes` of a column, and the columns that are `listed`. `firsts`: a
+    date that is no date goes where the first or the last is asked for. `picks`: ANY_VALUE goes where it makes one row of all.
+    `grouped`: groups fix what is shown beside aggregates.
     """
     schema = database.schema()
     error = database.explain(sql, limits)
@@ -79,7 +80,7 @@ def repair_query(
     rules += [partial(rule, question=question, values=values) for name, rule in _BY_VALUES.items() if name in mends]
     rules += [partial(add_genders, values=values)] if "genders" in mends else []
     rules += [partial(rule, question=question) for name, rule in _BY_QUESTION.items() if name in mends]
-    for better in rules:
+    for better in (*rules, spell_names):
         fixed = _running(database, better(fixed, schema), limits) or fixed
     return fixed, None
 

@@ -26,6 +26,7 @@ _PAIRS = tuple(map("".join, product(ascii_lowercase, repeat=2)))  # two-letter c
 _IDENTIFYING = frozenset({"id", "identifier", "identification", "key"})
 _NUMBERED = re.compile(r"(\w+) (?:no\.? |number |#)?\d")  # student 1004
 _COMPARED = re.compile(r"<>|!=|[<>]=?|=|\b(?:BETWEEN|IN|LIKE|GLOB|IS)\b", re.IGNORECASE)
+_FLAGS = frozenset({"0", "1", "true", "false"})
 _MEASURED = frozenset({"<", ">", "<=", ">=", "BETWEEN"})
 _NESTED = re.compile(r"\bIN\b|\(\s*SELECT\b(?! (?:AVG|MAX|MIN|SUM)\b)", re.IGNORECASE)  # no identifier is an average
 
@@ -94,6 +95,10 @@ class Facts:
             and not (name_stems(table) | name_stems(column)) & numbered
         )
 
+    def is_moment(self, place: ColumnRef) -> bool:
+        """Whether a column has a type of dates or times, which are neither true nor a number that nobody said."""
+        return self.said.typed and type_kind(self.columns[place].type) == "time"
+
     def strings(self, place: ColumnRef) -> WordSet | None:
         """The text literals, quotes included, that this column may be compared with; None for any."""
         return self._remembered(place, self._strings)
@@ -115,6 +120,8 @@ class Facts:
 
     def _strings(self, place: ColumnRef) -> frozenset[str] | None:
         column, holds = self.columns[place], _holds(self.columns[place])
+        if self._is_flag(column):
+            return frozenset()
         if holds == "anything":
             undated = self.said.dated and type_kind(column.type) == "time" and not self._said_numbers
             return frozenset(map(_quote, self._found)) if undated else None
@@ -136,10 +143,19 @@ class Facts:
 
     def _numbers(self, place: ColumnRef) -> frozenset[str] | None:
         column, holds = self.columns[place], _holds(self.columns[place])
+        if self._is_flag(column):
+            return _EVERYDAY
         if holds == "words":
             return frozenset()
+        if self.is_moment(place):
+            return self._said_numbers
         flags = _EVERYDAY if _EVERYDAY.issuperset(column.samples) else frozenset[str]()
         return self._said_numbers | flags if self._said_numbers - _EVERYDAY and holds != "anything" else None
+
+    def _is_flag(self, column: Column) -> bool:
+        """Whether a column holds nothing but true and false, which no text is compared with."""
+        is_boolean = self.said.typed and type_kind(column.type) == "boolean"
+        return is_boolean and _FLAGS.issuperset(sample.lower() for sample in column.samples)
 
     @cached_property
     def _said_numbers(self) -> frozenset[str]:

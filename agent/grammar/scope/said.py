@@ -36,6 +36,7 @@ class Said:
     be empty. `tables`: it has the tables that are counted for each of something. `worded`: it has a column for each value of
     several words. `gaps`: of the tables on the way from one to another it leaves out none. `negated`: it negates only where the
     question may. `having`: it counts the rows of groups where the question does.
+    `typed`: dates and times are compared with numbers only if they were said, flags with 0 and 1 only.
     """
 
     question: str
@@ -57,6 +58,7 @@ class Said:
     gaps: bool = False
     negated: bool = False
     having: bool = False
+    typed: bool = False
     plan: str = ""
 
     def of_plans(self) -> "Said":
@@ -73,6 +75,7 @@ class Said:
             no_amounts=self.no_amounts,
             dated=self.dated,
             ordered=self.ordered,
+            typed=self.typed,
             plan=self.plan,
         )
 

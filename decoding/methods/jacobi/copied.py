@@ -7,7 +7,7 @@ right is counted while decoding.
 from collections.abc import Sequence
 
 from decoding.engine.constraint import ConstraintCursor
-from decoding.engine.experience import Experience
+from decoding.engine.records.experience import Experience
 from decoding.methods.drafting.ngram_pool import NgramPool
 
 COPIED = (0.0, 0.5, 0.58, 0.75, 0.75, 0.77, 0.8, 0.8, 0.84, 0.88, 0.88, 0.9, 0.94)

@@ -21,6 +21,7 @@ from tests.agent.spider_gold import DATA
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.databases.open_database import open_database
 from tools.linking.match_values import ValueMatch, match_values
+from tools.schema import Column, Schema, Table
 
 STOP = frozenset({2})
 SAID = Said(
@@ -236,3 +237,42 @@ def test_a_date_is_compared_with_a_date(question: str, sql: str, bound: bool) ->
     for dated in (True, False):
         catalog = catalog_of(SCHEMA, "sqlite", facts_of(SCHEMA, Said(question, dated=dated)))
         assert accepted(sql, catalog) is not (bound and dated)
+
+
+GUEST = Table(
+    "guest",
+    (
+        Column("name", "TEXT", samples=("ann",)),
+        Column("member", "BOOLEAN", samples=("false", "true")),
+        Column("vip", "bool", samples=("T", "F")),
+        Column("left_on", "DATE", samples=("2020-05-01",)),
+        Column("year", "INTEGER", samples=("2019",)),
+    ),
+)
+GUESTS = Schema((GUEST,), "sqlite")
+
+
+@pytest.mark.parametrize(
+    ("question", "condition", "bound"),
+    [
+        ("Which guests have signed up?", "member = 'signed up'", True),
+        ("Which guests have signed up?", "member = 2", True),
+        ("Which guests have signed up?", "member = 1", False),
+        ("Which guests have signed up?", "member = true", False),
+        ("Which guests have signed up?", "member", False),
+        ("Which guests are important?", "vip = 'T'", False),
+        ("Which guests have left?", "left_on = 0", True),
+        ("Which guests have left?", "left_on = true", True),
+        ("Which guests have left?", "left_on is not null", False),
+        ("Which guests have left?", "left_on < current_date", False),
+        ("Which guests have left last?", "left_on = (select max(left_on) from guest)", False),
+        ("Which guests have left after 2020?", "left_on > 2020", False),
+        ("Which guests have left after 2020?", "left_on > 2021", True),
+        ("Which guests have left after May 2020?", "left_on > '2020-05-31'", False),
+        ("Which guests came this year?", "year = 1", False),
+    ],
+)
+def test_a_column_is_compared_with_what_its_type_holds(question: str, condition: str, bound: bool) -> None:
+    for typed in (True, False):
+        catalog = catalog_of(GUESTS, "sqlite", facts_of(GUESTS, Said(question, dated=True, typed=typed)))
+        assert accepted(f"select name from guest where {condition}", catalog) is not (bound and typed)

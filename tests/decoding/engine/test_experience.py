@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from decoding.engine.draft import Draft
-from decoding.engine.experience import LIMIT, Experience, Rate, RowTimes, RunningMeans
 from decoding.engine.recall import Recall
+from decoding.engine.records.experience import LIMIT, Experience, Rate, RowTimes, RunningMeans
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict

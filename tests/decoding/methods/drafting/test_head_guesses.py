@@ -11,9 +11,9 @@ import pytest
 import decoding.heads.head
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.draft import Draft
-from decoding.engine.experience import Experience
 from decoding.engine.method import Context
 from decoding.engine.recall import Recall
+from decoding.engine.records.experience import Experience
 from decoding.engine.records.metrics import text_tokens
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores

@@ -17,6 +17,8 @@ SCHEMA = Schema((), "duckdb")
     ("sql", "then"),
     [
         ("SELECT a FROM t WHERE b = NULL", "SELECT a FROM t WHERE b IS NULL"),
+        ("SELECT a FROM t WHERE t.b = t.b", "SELECT a FROM t WHERE NOT t.b IS NULL"),
+        ('SELECT a FROM t WHERE b = "B"', "SELECT a FROM t WHERE NOT b IS NULL"),
         ("SELECT a FROM t WHERE b != NULL AND c = 1", "SELECT a FROM t WHERE NOT b IS NULL AND c = 1"),
         ("SELECT a FROM t GROUP BY a HAVING MAX(b) = NULL", "SELECT a FROM t GROUP BY a HAVING MAX(b) IS NULL"),
         (
@@ -31,7 +33,16 @@ def test_null_is_tested_for(sql: str, then: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "sql", ["SELECT a = NULL FROM t", "SELECT a FROM t WHERE b = 'NULL'", "SELECT a FROM t WHERE", "SELECT NULL"]
+    "sql",
+    [
+        "SELECT a = NULL FROM t",
+        "SELECT a FROM t WHERE b = 'NULL'",
+        "SELECT a FROM t WHERE",
+        "SELECT NULL",
+        "SELECT a FROM t WHERE t.b = s.b",
+        "SELECT a FROM t WHERE b <> b",
+        "SELECT a FROM t WHERE 1 = 1",
+    ],
 )
 def test_other_statements_stay(sql: str) -> None:
     assert compare_nulls(sql, SCHEMA) is None
