@@ -37,9 +37,7 @@ def _spellings(schema: Schema) -> dict[str, list[str]]:
 
 def _names(tree: exp.Expr) -> list[exp.Identifier]:
     """The identifiers of tables and columns; aliases stay as they are where they are made."""
-    return [
-        part
-        for place in tree.find_all(exp.Table, exp.Column)
-        for part in place.parts
-        if isinstance(part, exp.Identifier)
+    places = [table.parts for table in tree.find_all(exp.Table)] + [
+        column.parts for column in tree.find_all(exp.Column)
     ]
+    return [part for parts in places for part in parts if isinstance(part, exp.Identifier)]
