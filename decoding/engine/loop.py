@@ -125,16 +125,8 @@ class Decoding:
             self._cursors[ROOT] = ConstraintCursor.start(request.constraint, request.stop)
         self._rounds = 0
         self._draft_ms = 0.0
-        self._context = Context.beside(
-            target,
-            request.sampler,
-            request.recall,
-            request.identity,
-            self._cursor,
-            self._sequences,
-            request.row_costs,
-            request.experience,
-        )
+        known = (request.recall, request.identity, self._cursor, self._sequences, request.row_costs, request.experience)
+        self._context = Context.beside(target, request.sampler, *known)
 
     @property
     def prompts(self) -> int:

@@ -16,9 +16,8 @@ from agent.prompts.profiles.profile import Form, ModelStep, UnknownPromptVersion
 from agent.prompts.slots import Slots, one_line
 from tools.schema import Schema
 
-LONG_SQL = (
-    80  # words, signs and literals, about 120 of the 160 tokens; of 7,000 training queries of Spider 19 have more
-)
+LONG_SQL = 80
+"""Words, signs and literals, about 120 of the 160 tokens; of 7,000 training queries of Spider 19 have more."""
 
 PROMPT_VERSION = 2  # of training data, and for models that name no version
 
