@@ -3,7 +3,9 @@
 Counts and times only, no texts. A text begins with what earlier texts of its kind have taught, and learns by itself beside it.
 """
 
+from collections import deque
 from collections.abc import Hashable, Sequence
+from statistics import median
 from typing import Any
 
 TRUST = 40.0
@@ -14,6 +16,9 @@ LIMIT = 2000.0
 
 WIDEST = 4.0
 """The most that rows may be dearer or cheaper than a table says."""
+
+RECENT = 15
+"""Forwards that say what is usual at present: a pause of the machine, or a first forward that compiles, is not."""
 
 
 class RunningMeans:
@@ -93,6 +98,8 @@ class Rate:
 class RowTimes:
     """How dear rows are here, where a table says what they should cost: the slope of forwards' times over it, by least squares.
 
+    One pause would turn that for thousands of forwards, so a time counts only as far as rows can explain it.
+
     >>> times = RowTimes()
     >>> for further in (0.0, 0.5, 1.0) * 100:
     ...     times.saw(further, 5.0 * (1.0 + 2.0 * further))
@@ -102,10 +109,15 @@ class RowTimes:
 
     def __init__(self, limit: float = LIMIT) -> None:
         self._sums = [0.0] * 5  # of 1, further steps, their squares, milliseconds, both multiplied
+        self._recent: deque[float] = deque(maxlen=RECENT)  # milliseconds by step of the table
         self._limit = limit
 
     def saw(self, further: float, ms: float) -> None:
         """Count a forward. further: plain steps beyond the first that its rows should take by the table."""
+        self._recent.append(ms / (1.0 + further))
+        if 2 * len(self._recent) < RECENT:
+            return  # what is usual is not known yet
+        ms = min(ms, WIDEST * median(self._recent) * (1.0 + further))
         seen = (1.0, further, further * further, ms, further * ms)
         fade = 0.5 if self._sums[0] > self._limit else 1.0
         self._sums = [fade * total + new for total, new in zip(self._sums, seen, strict=True)]

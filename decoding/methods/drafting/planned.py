@@ -59,14 +59,16 @@ class Prices:
 class RoundCosts:
     """What the rounds of one text take and bring, as its context tells, and corrected by what rounds took before.
 
-    row_cost: of a row, if it is not 0. draft_cost: of a head's draft, if it is not 0.
+    row_cost: of a row, if it is not 0. draft_cost: of a head's draft, if it is not 0. What is given is not corrected, and
+    where nothing is left to be measured, because there is no head or its draft's cost is given too, no time counts.
     """
 
-    def __init__(self, context: Context, row_cost: float, draft_cost: float) -> None:
+    def __init__(self, context: Context, row_cost: float, draft_cost: float, has_head: bool) -> None:
         self._told = context.row_costs or default_costs(context.runtime)
         self._times, self._rate = context.experience.row_times(), context.experience.rate()
         self._costs = RowCosts.even(row_cost) if row_cost else self._told.scaled(self._times.scale)
-        self._prompts, self._draft_cost = context.prompts, draft_cost
+        self._prompts, self._draft_cost = context.prompts, draft_cost or DRAFT_STEPS
+        self._times_rows, self._times_drafts = not row_cost, not draft_cost and (has_head or not row_cost)
         self._took = (0.0, 0.0)
 
     @property
@@ -87,11 +89,11 @@ class RoundCosts:
         (draft_ms, target_ms), self._took = self._took, (0.0, 0.0)
         prices = self.prices(pending)
         forward = prices.steps(rows)
-        draft = (self._draft_cost or DRAFT_STEPS) * is_by_head
-        if target_ms:
+        draft = self._draft_cost * is_by_head
+        if target_ms and self._times_rows:
             self._times.saw(self._told.at(prices.rows(rows)) - 1.0, target_ms)
-            if not self._draft_cost:
-                draft = min(forward * draft_ms / target_ms, LONGEST)
+        if target_ms and self._times_drafts:
+            draft = min(forward * draft_ms / target_ms, LONGEST)
         self._rate.saw(tokens, forward + draft)
         return forward + draft
 

@@ -44,7 +44,8 @@ SLACK = 0.5
 class Adaptive(Method):
     """head: of Domino's kind: a folder, "none", or "auto" for `path_tree`'s if one is shipped for the target.
     row_cost: of a row, in plain steps; 0: what was measured on this machine, or a default, corrected while decoding.
-    draft_cost: of the head's draft, in plain steps; 0: what is measured while decoding.
+    draft_cost: of the head's draft, in plain steps; 0: what is measured while decoding. With row_cost, and with draft_cost
+    or no head, all is given, and what is drafted does not depend on the clock.
     budget: most rows of a draft, guesses and masks. masks: most masks after a node. top_k: guesses per mask and node.
     copies: continuations that differ; 0 copies nothing. copied_tokens: the most tokens of each.
     """
@@ -77,7 +78,7 @@ class Adaptive(Method):
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._cursor = context.cursor
-        self._costs = RoundCosts(context, self._row_cost, self._draft_cost)
+        self._costs = RoundCosts(context, self._row_cost, self._draft_cost, has_head=self._head is not None)
         self._copied = CopiedGuesses(
             context.recall.sequences, self._most_copies, self._copied_tokens, context.experience
         )

@@ -17,6 +17,8 @@ from tests.decoding.methods.test_jacobi_forcing import PROMPT, rounds_of
 from tests.decoding.models.random_heads import small_head
 from tests.decoding.models.toy import VOCAB, ToyTarget
 
+pytestmark = pytest.mark.usefixtures("still_clock")
+
 
 def test_means_and_rate_begin_at_the_prior_and_follow_what_is_seen() -> None:
     means, rate = RunningMeans((0.5, 0.9), weight=2.0), Rate(prior=2.0, steps=1.0)
@@ -81,7 +83,10 @@ def test_copies_that_were_right_are_believed_sooner() -> None:
 def test_a_head_whose_draft_takes_long_is_left_out(
     draft_ms: float, is_used: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Times are told by the loop; here they are invented, so that the test does not depend on the machine."""
+    """Times are told by the loop; here they are invented, so that the test does not depend on the machine. Rows are cheap, so
+    that it is the draft's time that decides.
+    """
+    head = small_head("path_tree", VOCAB, VOCAB)
     experience, drafted, rounds = Experience(), list[int](), 0
     draft, took = HeadGuesses.draft, Adaptive.took
     monkeypatch.setattr(HeadGuesses, "draft", lambda *args: (drafted.append(1), draft(*args)))
@@ -90,7 +95,7 @@ def test_a_head_whose_draft_takes_long_is_left_out(
         if text == 10:  # by now it is known
             rounds = 0
             drafted.clear()
-        rounds += len(rounds_of(Adaptive(small_head("path_tree", VOCAB, VOCAB), copies=0), experience=experience))
+        rounds += len(rounds_of(Adaptive(head, copies=0, row_cost=0.01), experience=experience))
     assert rounds / 2 < len(drafted) if is_used else len(drafted) < rounds / 10
 
 
@@ -109,6 +114,28 @@ def test_times_without_a_spread_of_rows_tell_nothing() -> None:
     for _ in range(100):
         times.saw(0.25, 7.0)
     assert times.scale == 1.0
+
+
+@pytest.mark.parametrize("place", [0, 10, 150])
+def test_a_pause_of_the_machine_does_not_make_rows_dear_or_cheap(place: int) -> None:
+    """Guards against one forward that turns what thousands have told."""
+    for where in (0.1, 0.6):
+        times = RowTimes()
+        for count in range(200):
+            if count == place:
+                times.saw(where, 2000.0)
+            further = (0.1, 0.3, 0.6)[count % 3]
+            times.saw(further, 7.0 * (1.0 + 1.5 * further))
+        assert times.scale == pytest.approx(1.4, abs=0.25)
+
+
+def test_a_machine_that_has_become_slower_is_believed() -> None:
+    """Guards against a bound on what a forward may take that never moves."""
+    times = RowTimes()
+    for count in range(8000):
+        further, slower, scale = (0.1, 0.3, 0.6)[count % 3], *((1.0, 1.0) if count < 1000 else (20.0, 3.0))
+        times.saw(further, slower * (1.0 + scale * further))
+    assert times.scale == pytest.approx(3.0, rel=0.1)
 
 
 @pytest.mark.parametrize("dearer", [0.0, 8.0])

@@ -6,15 +6,22 @@ import pytest
 import torch
 
 from decoding.engine.draft import ROOT
+from decoding.engine.method import Context
 from decoding.engine.recall import Recall
+from decoding.engine.records.experience import Experience
 from decoding.engine.records.metrics import text_tokens
+from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
+from decoding.methods.drafting.planned import RoundCosts
 from decoding.methods.jacobi.adaptive import Adaptive
 from decoding.methods.registry import load_method
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, OneOfTwo, counting, rounds_of
 from tests.decoding.methods.test_mask_tokens import MASK, trained
 from tests.decoding.models.doubles import NoAscent
+from tests.decoding.models.random_heads import small_head
 from tests.decoding.models.toy import VOCAB, ToyTarget
+
+pytestmark = pytest.mark.usefixtures("still_clock")
 
 
 def test_masks_alone_look_ahead_where_the_target_is_sure() -> None:
@@ -28,6 +35,41 @@ def test_masks_are_left_out_where_rows_are_dear() -> None:
     cheap, dear = (rounds_of(Adaptive(copies=0, row_cost=cost), trained(), max_new_tokens=30) for cost in (0.01, 0.5))
     assert sum(len(each.draft_tokens) for each in dear) == 0
     assert len(cheap) < len(dear)
+
+
+@pytest.mark.parametrize("draft_cost", [0.0, 0.4])
+@pytest.mark.parametrize(("draft_ms", "target_ms"), [(90.0, 1.0), (0.1, 1.0), (1.0, 90.0)])
+def test_costs_that_are_given_are_not_overruled_by_measured_times(
+    draft_cost: float, draft_ms: float, target_ms: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the invented clock every forward takes the same time, whatever its rows, and drafts take long, or none to speak of."""
+    head = small_head("path_tree", VOCAB, VOCAB) if draft_cost else "none"
+
+    def drafts() -> list[tuple[int, ...]]:
+        experience = Experience()
+        return [
+            each.draft_tokens
+            for _ in range(8)
+            for each in rounds_of(Adaptive(head, 0.3, draft_cost), trained(), experience=experience)
+        ]
+
+    untimed, took = drafts(), Adaptive.took
+    monkeypatch.setattr(Adaptive, "took", lambda self, *_: took(self, draft_ms, target_ms))
+    assert drafts() == untimed and any(untimed)
+
+
+def test_a_row_keeps_the_cost_that_is_given_while_drafts_are_timed() -> None:
+    target, experience = ToyTarget(), Experience()
+    context = Context(Sampler(), target.embedding, target.lm_head, Recall(), experience=experience)
+    told, found = (RoundCosts(context, row_cost, 0.0, has_head=True) for row_cost in (0.5, 0.0))
+    for number in range(200):
+        for costs in (told, found):
+            costs.took(5.0, 10.0)
+            costs.count(1, number % 20, 2, is_by_head=True)
+    again, corrected = (RoundCosts(context, row_cost, 0.0, has_head=True) for row_cost in (0.5, 0.0))
+    assert again.prices(1).costs == RowCosts.even(0.5)
+    assert corrected.prices(1).costs.at(9) < found.prices(1).costs.at(9), "rows are free by the clock"
+    assert again.rate < 1.5, "and a draft takes half of a forward"
 
 
 def test_masks_that_never_help_are_given_up() -> None:
