@@ -32,6 +32,7 @@ class TrainConfig:
 
     lora: LoraConfig | None = LoraConfig()  # None: train all matrices, embedding included, but no norms or biases
     init_adapter: Path | None = None  # start from this adapter, with its rank, alpha and modules
+    grow_rank: int | None = None  # add components to that adapter until it has this rank
     learning_rate: float = 5e-4
     warmup: float = 0.03  # share of the run in which the rate rises from 0
     final_rate: float = 0.05  # the final rate as a multiple of `learning_rate`
@@ -58,6 +59,8 @@ class TrainConfig:
             raise TrainingError("a run needs an end: give steps, epochs or minutes")
         if self.init_adapter and self.lora is None:
             raise TrainingError("only low-rank training can start from an adapter: leave out --full or --init-adapter")
+        if self.grow_rank and not self.init_adapter:
+            raise TrainingError("only an adapter that is there can grow: give --init-adapter, or --rank for a new one")
         if self.sharded and self.lora:
             raise TrainingError("--sharded needs --full: a low-rank run has too little state to split")
         for name in ("learning_rate", "pack_tokens", "accumulate", "steps", "epochs", "minutes"):
@@ -70,5 +73,6 @@ class TrainConfig:
         """
         free = {"steps", "epochs", "minutes", "device", "sharded"}
         free |= {"checkpoint_minutes", "checkpoint_steps", "validate_steps"}
+        free |= set() if self.grow_rank else {"grow_rank"}  # so that runs begun before it was there can be resumed
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in free}
         return {name: repr(value) for name, value in values.items()}

@@ -63,11 +63,14 @@ def some(packs: Sequence[P], rows: int) -> Sequence[P]:
 
 
 def answers(config: TrainConfig, base: Base, groups: Iterable[Group], held_out: Iterable[Group]) -> Objective[Pack]:
-    """Supervised fine-tuning: cross-entropy of the pairs' answers. Raises TrainingDataError, TrainingError."""
-    rows, stop = checked_rows(config, base), stop_token(base.tokenizer, config.stop_token)
-    packs, left_out = pack(tokenise(groups, base.tokenizer, stop), rows, config.seed)
-    some(packs, rows)
-    measured, _ = pack(tokenise(held_out, base.tokenizer, stop), rows, config.seed)
+    """Supervised fine-tuning: cross-entropy of the pairs' answers. A pack may have more rows than a text may have tokens.
+
+    Raises TrainingDataError, TrainingError.
+    """
+    rows, stop = config.pack_tokens, stop_token(base.tokenizer, config.stop_token)
+    packs, left_out = pack(tokenise(groups, base.tokenizer, stop), rows, config.seed, base.max_length)
+    some(packs, min(rows, base.max_length))
+    measured, _ = pack(tokenise(held_out, base.tokenizer, stop), rows, config.seed, base.max_length)
 
     def loss(model: TrainModel, one: Pack, step: Sequence[Pack]) -> Tensor:
         return (pack_loss(model, one, config.label_smoothing, training=True) / total_weight(step))[None]

@@ -92,10 +92,13 @@ class Recipe(Schedule):
         Path | None,
         typer.Option("--init-adapter", help="Go on from this adapter, on any machine; the rate warms up anew."),
     ] = None
+    grow_rank: Annotated[
+        int | None, typer.Option("--grow-rank", min=1, help="Add components to --init-adapter up to this rank.")
+    ] = None
     label_smoothing: Annotated[
         float, typer.Option("--label-smoothing", min=0.0, max=0.9, help="Share of each target spread over all tokens.")
     ] = 0.0
-    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens per forward.")] = 1024
+    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens per forward; 32768 on a large GPU.")] = 1024
 
     def config(self, stop_token: str | None = None) -> "TrainConfig":
         """Raises TrainingError."""

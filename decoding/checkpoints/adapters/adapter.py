@@ -62,6 +62,23 @@ class Adapter:
         return self.scale * (factors.b.float() @ factors.a.float())
 
 
+def grown(adapter: Adapter, rank: int, seed: int) -> Adapter:
+    """The same change with components added until the rank is `rank`: A is drawn as for a new adapter, B is zero.
+
+    The scale stays, so that the old components mean what they meant.
+    """
+    import torch
+
+    chance, more, factors = torch.Generator().manual_seed(seed), rank - adapter.rank, dict[str, Factors]()
+    for module in sorted(adapter.factors):
+        a, b = adapter.factors[module].a.float(), adapter.factors[module].b.float()
+        bound = a.shape[1] ** -0.5
+        drawn = torch.empty(more, a.shape[1]).uniform_(-bound, bound, generator=chance)
+        factors[module] = Factors(torch.cat([a, drawn]), torch.cat([b, b.new_zeros(len(b), more)], 1))
+    alpha = adapter.scale * (sqrt(rank) if adapter.rank_stabilised else rank)
+    return Adapter(factors, rank, alpha, adapter.about, adapter.rank_stabilised)
+
+
 def check_base(adapter: Adapter, base_sha256: str, force: bool = False) -> None:
     """Refuse a model that the adapter was not trained on, unless forced. Raises AdapterMismatch."""
     if not force and adapter.about.base_sha256 != base_sha256:

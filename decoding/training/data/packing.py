@@ -59,6 +59,18 @@ class Pack:
             seen[start:stop, start:stop] = np.tri(stop - start, dtype=np.bool_)
         return seen
 
+    def ends(self) -> Tokens:
+        """[rows] the row after the last one below each row, so that row i sees row j if j <= i < ends[j]."""
+        depths, ends = self.positions(), np.full(self.rows, self.rows, dtype=np.int32)
+        path = np.zeros(int(depths.max()) + 1, dtype=np.int32)  # the rows of the text that was fed last, by depth
+        deep = 0
+        for start, stop in self.chains():
+            depth = depths[start]
+            ends[path[depth:deep]] = start
+            deep = depth + stop - start
+            path[depth:deep] = np.arange(start, stop)
+        return ends
+
     def chains(self) -> Iterator[tuple[int, int]]:
         """Runs of rows in which each row's parent is the row before it."""
         breaks = np.flatnonzero(self.parents != np.arange(self.rows) - 1)
@@ -102,17 +114,23 @@ class Builder(Protocol[T_in, P_out]):
     def pack(self) -> P_out: ...
 
 
-def pack(groups: Iterable[Sequence[TokenPair]], max_rows: int, seed: int) -> tuple[list[Pack], int]:
-    """Packs of at most `max_rows` rows, and how many pairs were left out because they are longer than that.
+def pack(
+    groups: Iterable[Sequence[TokenPair]], max_rows: int, seed: int, longest: int | None = None
+) -> tuple[list[Pack], int]:
+    """Packs of at most `max_rows` rows, and how many pairs were left out because they are longer than that, or than `longest`.
 
     Groups and, inside each, ids are shuffled by `seed`; pairs with the same id stay together. A group that does not fit
     continues in the next pack, where its prefix is fed again.
     """
-    return fill(groups, max_rows, seed, _PairBuilder)
+    return fill(groups, max_rows, seed, _PairBuilder, longest)
 
 
 def fill(
-    groups: Iterable[Sequence[T]], max_rows: int, seed: int, builder: Callable[[], Builder[T, P]]
+    groups: Iterable[Sequence[T]],
+    max_rows: int,
+    seed: int,
+    builder: Callable[[], Builder[T, P]],
+    longest: int | None = None,
 ) -> tuple[list[P], int]:
     """`pack` for any items that a builder takes."""
     chance = np.random.default_rng([seed, 0])
@@ -120,7 +138,7 @@ def fill(
     packs, current, left_out = list[P](), builder(), 0
     for index in chance.permutation(len(listed)):
         for item in _shuffled(listed[index], chance):
-            if item.rows > max_rows:
+            if item.rows > min(max_rows, longest or max_rows):
                 left_out += 1
                 continue
             if current.rows + current.new_rows(item) > max_rows:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from decoding.checkpoints.adapters.adapter import About, Adapter, Factors, check_base, factorise
+from decoding.checkpoints.adapters.adapter import About, Adapter, Factors, check_base, factorise, grown
 from decoding.checkpoints.adapters.adapter_files import read_adapter, write_peft
 from decoding.checkpoints.fetch.cache_folder import whole_folder
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
@@ -18,8 +18,9 @@ from decoding.checkpoints.model_config import ModelConfig
 from decoding.checkpoints.resolve import load_config, resolve
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.tokenizer.tokenizer import Tokenizer
-from decoding.training.config import LoraConfig, TrainConfig
+from decoding.training.config import LoraConfig, TrainConfig, TrainingError
 from decoding.training.model.forward import TrainModel, adapter_of, new_factors
+from decoding.training.model.gpu_model import GpuModel
 
 _TOKENIZER_AND_CONFIG = ("config.json", "generation_config.json", "tokenizer*", "*.jinja", "vocab*", "merges.txt")
 
@@ -49,13 +50,17 @@ def load_base(name: str = "embedded", progress: Progress = on_stderr) -> Base:
 
 
 def initial_adapter(base: Base, config: TrainConfig, about: About) -> Adapter | None:
-    """The adapter that training starts from: `init_adapter`, or a new one; None if all matrices are trained.
+    """The adapter that training starts from: `init_adapter`, grown if asked for, or a new one; None to train all matrices.
 
-    Raises AdapterMismatch if `init_adapter` belongs to another base.
+    Raises AdapterMismatch if `init_adapter` belongs to another base, TrainingError if it has a higher rank already.
     """
     if config.init_adapter:
         given = read_adapter(config.init_adapter)
         check_base(given, base.sha256)
+        if config.grow_rank and config.grow_rank < given.rank:
+            raise TrainingError(f"--grow-rank is {config.grow_rank}, and the adapter has rank {given.rank}: give a higher one")
+        if config.grow_rank:
+            given = grown(given, config.grow_rank, config.seed)
         return Adapter(given.factors, given.rank, given.alpha, about, given.rank_stabilised)
     if config.lora is None:
         return None
@@ -81,7 +86,8 @@ def ready_model(
         lora = LoraConfig(adapter.rank, adapter.alpha, lora.targets, lora.dropout, adapter.rank_stabilised)
     factors = adapter.factors if adapter else None
     weights, trained_dtype = read_weights(base.folder), dtype if config.sharded else torch.float32
-    return TrainModel(base.config, weights, factors, lora if adapter else None, dtype, device, trained_dtype)
+    kind: type[TrainModel] = GpuModel if device.type == "cuda" and not (adapter and lora.dropout) else TrainModel
+    return kind(base.config, weights, factors, lora if adapter else None, dtype, device, trained_dtype)
 
 
 def write_result(model: TrainModel, base: Base, adapter: Adapter | None, config: TrainConfig, folder: Path) -> None:

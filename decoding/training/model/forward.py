@@ -21,6 +21,7 @@ from decoding.errors import UnsupportedModel
 from decoding.targets.fast_ops import RopeTable
 from decoding.training.config import LoraConfig
 from decoding.training.data.packing import Pack
+from decoding.training.model.layer import Layer
 
 # Rows of an attention block. On one core of a CPU with AVX-512 bf16, with 768 rows of which 160 are the prefix of pairs of 80:
 # 214 tokens/s with blocks of 64 or 128 rows, 186 if blocks of 128 keep all keys before them, 169 in one block.
@@ -131,23 +132,12 @@ class TrainModel:
 
     def _layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix, dropout: float = 0.0) -> Tensor:
         prefix = f"model.layers.{index}."
-        normed = self._norm(x, f"{prefix}input_layernorm.weight")
-        mixed = mix(*self._heads(f"{prefix}self_attn.", normed, cos, sin, dropout))
-        x = x + self._linear(f"{prefix}self_attn.o_proj", mixed, dropout)
-        return x + self._mlp(f"{prefix}mlp.", self._norm(x, f"{prefix}post_attention_layernorm.weight"), dropout)
-
-    def _heads(self, prefix: str, x: Tensor, cos: Tensor, sin: Tensor, dropout: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [rows, heads, dim]."""
-        query, key, value = (
-            self._linear(f"{prefix}{name}_proj", x, dropout).view(len(x), -1, self.config.head_dim) for name in "qkv"
+        layer = Layer(
+            lambda name, rows: self._linear(prefix + name, rows, dropout),
+            lambda name, rows: self._norm(rows, prefix + name),
+            self.config,
         )
-        if self.config.qk_norm:
-            query, key = self._norm(query, f"{prefix}q_norm.weight"), self._norm(key, f"{prefix}k_norm.weight")
-        return _rotated(query, cos, sin), _rotated(key, cos, sin), value
-
-    def _mlp(self, prefix: str, x: Tensor, dropout: float) -> Tensor:
-        gate, up = self._linear(f"{prefix}gate_proj", x, dropout), self._linear(f"{prefix}up_proj", x, dropout)
-        return self._linear(f"{prefix}down_proj", functional.silu(gate) * up, dropout)
+        return layer.mixed_in(x, mix(*layer.heads(x, cos, sin)))
 
     def _linear(self, module: str, x: Tensor, dropout: float) -> Tensor:
         bias = self._frozen.get(f"{module}.bias")
@@ -226,12 +216,6 @@ def _taken(heads: Tensor, keys: slice | Tensor) -> Tensor:
     if isinstance(keys, slice):
         return heads[keys]
     return functional.embedding(keys, heads.flatten(1)).view(-1, *heads.shape[1:])
-
-
-def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Like `fast_ops.rotate`, but not in place."""
-    halves = heads.view(*heads.shape[:2], 2, -1)
-    return (halves * cos + halves.flip(2) * sin).view(heads.shape)
 
 
 def lora_scale(lora: LoraConfig) -> float:

@@ -88,7 +88,7 @@ def test_cuda_counts_the_same(tmp_path: Path) -> None:
             one_round(target, sequences)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    assert len([each for each in seen if "synchronizing" in str(each.message)]) == 1
+    assert len([each for each in seen if "called a synchronizing" in str(each.message)]) == 1
 
 
 def test_the_moves_of_a_round_are_made_together(target: FastTarget, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,130 @@
+"""The forward in training on a GPU: packs of many thousand rows, whose trees are masks of FlexAttention.
+
+Low-rank factors are merged into their weights once a forward, which costs less than two more products for each of so many
+rows; rows are padded to a few sizes, so that little is compiled. The same numbers as `TrainModel`'s up to rounding.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from decoding.training.data.packing import Pack
+from decoding.training.model.forward import Mix, Rows, TrainModel
+from decoding.training.model.layer import Layer
+
+BLOCK = 128  # rows and keys of a block of attention
+PADDED = 8192  # rows are padded to a multiple of this
+
+Weights = dict[str, Tensor]  # of one layer, by their names within it
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRows(Rows):
+    """Rows of a forest of token trees, padded."""
+
+    seen: BlockMask
+
+
+class GpuModel(TrainModel):
+    """`TrainModel` for packs that are forests of token trees; all others take its way."""
+
+    def rows(self, pack: Pack) -> Rows:
+        if type(pack) is not Pack:  # others have rows that see more or less than their ancestors
+            return super().rows(pack)
+        positions, spare = pack.positions(), -pack.rows % PADDED
+        ends = np.concatenate([pack.ends(), np.arange(pack.rows + 1, pack.rows + spare + 1, dtype=np.int32)])
+        return TreeRows(
+            tokens=functional.pad(self._ids(pack.tokens), (0, spare)),
+            positions=functional.pad(self._ids(positions), (0, spare)),
+            deepest=int(positions.max()),
+            blocks=(),
+            sources=self._ids(pack.sources),
+            seen=block_mask(ends, self.device),
+        )
+
+    def _layers(self, rows: Rows, dropout: float = 0.0, mix: Mix | None = None) -> Iterator[Tensor]:
+        if mix or not isinstance(rows, TreeRows):
+            yield from super()._layers(rows, dropout, mix)
+            return
+        cos, sin = self._rope.at(rows.positions, rows.deepest + 1)
+        heads, mixed_in, attention = _functions(self.device.type == "cuda")
+        x = functional.embedding(rows.tokens, self._weight("model.embed_tokens.weight"))
+        yield x
+        for weights in self._by_layer(dropout):
+            query, key, value = heads(x, cos, sin, weights, self.config)
+            folded = (each.transpose(0, 1)[None] for each in (query, key, value))
+            mixed = attention(*folded, block_mask=rows.seen, enable_gqa=True)[0].transpose(0, 1).flatten(1)
+            x = mixed_in(x, mixed, weights, self.config)
+            yield x
+
+    def _by_layer(self, dropout: float) -> Iterator[Weights]:
+        """The weights of each layer, with the factors merged."""
+        if dropout:
+            raise ValueError("factors that are merged take no dropout")
+        for index in range(self.config.layers):
+            prefix = f"model.layers.{index}."
+            names = [name for name in (*self._frozen, *self.trained) if name.startswith(prefix) and ".lora_" not in name]
+            yield {name.removeprefix(prefix): self._merged(name) for name in names}
+
+    def _merged(self, name: str) -> Tensor:
+        module = name.removesuffix(".weight")
+        if f"{module}.lora_A" not in self.trained:
+            return self._weight(name)
+        a, b = self._weight(f"{module}.lora_A"), self._weight(f"{module}.lora_B")
+        return torch.addmm(self._frozen[name], b, a, alpha=self._scale)
+
+
+def block_mask(ends: np.ndarray, device: torch.device) -> BlockMask:
+    """The mask of a forest by `Pack.ends` [rows]; rows are a multiple of BLOCK."""
+    count = len(ends) // BLOCK
+    by_block = ends.reshape(count, BLOCK)
+    first, before = np.arange(count) * BLOCK, np.tri(count, k=-1, dtype=bool)
+    some = (by_block.max(1) > first[:, None]) & np.tri(count, dtype=bool)
+    whole = (by_block.min(1) >= first[:, None] + BLOCK) & before
+    last = torch.from_numpy(ends).to(device)
+
+    def seen(batch: Tensor, head: Tensor, row: Tensor, key: Tensor) -> Tensor:
+        return (key <= row) & (row < last[key])
+
+    partly, wholly = _listed(some & ~whole, device), _listed(whole, device)
+    return BlockMask.from_kv_blocks(*partly, *wholly, BLOCK_SIZE=BLOCK, mask_mod=seen)
+
+
+def _listed(needed: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
+    """How many blocks of keys each block of rows needs [1, 1, blocks], and which, these first [1, 1, blocks, blocks]."""
+    order = np.argsort(~needed, axis=1, kind="stable").astype(np.int32)
+    counts = needed.sum(1).astype(np.int32)
+    return torch.from_numpy(counts)[None, None].to(device), torch.from_numpy(order)[None, None].to(device)
+
+
+@cache
+def _functions(compiled: bool) -> tuple[Callable[..., Any], ...]:
+    """`heads`, `mixed_in` and attention, compiled where that pays."""
+    plain = (_heads, _mixed_in, flex_attention)
+    return tuple(torch.compile(each, dynamic=False) for each in plain) if compiled else plain
+
+
+def _heads(x: Tensor, cos: Tensor, sin: Tensor, weights: Weights, config: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _layer(weights, config).heads(x, cos, sin)
+
+
+def _mixed_in(x: Tensor, mixed: Tensor, weights: Weights, config: Any) -> Tensor:
+    return _layer(weights, config).mixed_in(x, mixed)
+
+
+def _layer(weights: Weights, config: Any) -> Layer:
+    def linear(name: str, rows: Tensor) -> Tensor:
+        return functional.linear(rows, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+
+    def norm(name: str, rows: Tensor) -> Tensor:
+        weight = weights[name]
+        return functional.rms_norm(rows, weight.shape, weight, config.rms_norm_eps)
+
+    return Layer(linear, norm, config)
