@@ -72,6 +72,13 @@ def build(
     blanks: Annotated[
         float, typer.Option("--blanks", min=0.0, max=1.0, help="Share of the templates for columns that are empty.")
     ] = 0.25,
+    amounts: Annotated[
+        float,
+        typer.Option("--amounts", min=0.0, max=1.0, help="Share of the templates for totals, shares and ranges."),
+    ] = 0.5,
+    times: Annotated[
+        float, typer.Option("--times", min=0.0, max=1.0, help="Share of the templates for years, months and dates.")
+    ] = 0.5,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; the files are the same for any number.")] = 2,
     prompt_version: Annotated[
         int | None, typer.Option("--prompt-version", help="Of the compact prompts. Default: the newest.")
@@ -116,6 +123,8 @@ def build(
             superlatives=superlatives,
             conditions=conditions,
             blanks=blanks,
+            amounts=amounts,
+            times=times,
             prompt_version=version,
             gold_hints=gold_hints,
             databases=tuple(database or ()),

@@ -1,6 +1,7 @@
 """Questions made from templates on the training databases, for what a model gets wrong: which tables are needed, sets and
-nesting, superlatives, flags and conditions, empty columns. English and SQL are made side by side from the schema and its
-rows; a question is kept if its SQL runs in both engines and says something: rows, but not all of them.
+nesting, superlatives, flags and conditions, empty columns, and what people ask of business data, amounts and times. English
+and SQL are made side by side from the schema and its rows.
 
-Start at `templated` (items) -> `tables`, `sets`, `superlatives`, `conditions`, `blanks` (templates) -> `labels` (words).
+Start at `tables`, `sets`, `superlatives`, `conditions`, `blanks`, `amounts` (with `comparisons`), `times` -> `labels` (words).
+`eval.datasets.training.templated` runs the SQL and makes items: a question is kept if its result says something.
 """

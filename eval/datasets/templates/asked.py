@@ -1,6 +1,6 @@
 """A question made from a template, and what its author needs: words, values and rows of a database."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from eval.datasets.golds.gold_sql import sql_text
 from eval.datasets.templates.labels import Labels
+from eval.datasets.variants.wording import plural
 from tools.databases.database import Database
 from tools.result import Limits, Result
 from tools.schema import Table
@@ -51,6 +52,24 @@ class Author:
                 text = text.replace(f"{label} is ", f"{label} are ")
         return text[:1].upper() + text[1:]
 
+    def words(self, table: Table) -> dict[str, str]:
+        """What wordings call a table's rows, and the column that names them, or a first and a last name."""
+        name = self.labels.name(table)
+        label = self.labels.column(table, name.name) if name else "name" if self.labels.shown(table) else ""
+        names = plural(label) if label else ""
+        return {"one": self.labels.one(table), "many": self.labels.many(table), "name": label, "names": names}
+
+    def shown(self, table: Table, *, of_several: bool = False) -> str:
+        """The items of a SELECT list that name its rows; "" if none do. of_several: with the table's name in front."""
+        front = f"{q(table.name)}." if of_several else ""
+        return ", ".join(f"{front}{q(column.name)}" for column in self.labels.shown(table))
+
+    def some(self, meanings: Sequence[Callable[["Author"], Iterator[Asked]]], most: int) -> Iterator[Asked]:
+        """At most so many questions of each meaning."""
+        for meaning in meanings:
+            found = list(meaning(self))
+            yield from self.rng.sample(found, min(most, len(found)))
+
     def rows(self, sql: str) -> Sequence[Sequence[object]]:
         """The rows of a query; none if it fails."""
         result = self.engine.execute(sql, LIMITS)
@@ -91,11 +110,6 @@ def literal(value: object) -> str:
     """A value as SQL writes it."""
     number = isinstance(value, int | float)
     return sql_text(exp.Literal.number(value) if number else exp.Literal.string(str(value)))
-
-
-def with_article(noun: str) -> str:
-    """`an order`, `a singer`."""
-    return f"{'an' if noun[:1] in 'aeiou' and not noun.startswith(('uni', 'use', 'eu')) else 'a'} {noun}"
 
 
 Template = Iterator[Asked]

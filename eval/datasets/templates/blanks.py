@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from eval.datasets.templates.asked import Asked, Author, q, with_article
+from eval.datasets.templates.asked import Asked, Author, q
 from eval.datasets.templates.labels import participle
-from eval.datasets.variants.wording import plural
+from eval.datasets.variants.wording import plural, with_article
 from tools.schema import Column, Table
 
 _COUNTED = {

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from eval.datasets.templates.asked import Asked, Author, literal, q, with_article
-from eval.datasets.variants.wording import plural
+from eval.datasets.templates.asked import Asked, Author, literal, q
+from eval.datasets.variants.wording import plural, with_article
 from tools.linking.word_forms import word_set
 from tools.schema import Column, Table
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eval.datasets.golds.databases import TrainingDatabase
-from eval.datasets.variants.wording import plural, singular, words
+from eval.datasets.variants.wording import plural, singular, with_article, words
 from tools.linking.word_forms import word_set
 from tools.schema import Column, ColumnRef, ForeignKey, Table
 from tools.sql.scope import is_number, type_kind
@@ -15,6 +15,51 @@ NO_MEASURE = word_set("""
     black white hispanic asian amerindian multiracial house street room extension ssn index order sequence seq line
 """)
 DATES = word_set("date day time datetime timestamp year founded opened built born birthday dob")
+PRICE = word_set("price")
+QUANTITY = word_set("quantity qty")
+STOCK = word_set("stock inventory available remaining left")
+_ADDED = QUANTITY | word_set("""
+    amount amounts sales revenue profit profits budget payment payments attendance population fee fees expenses outstanding
+    donation gross claimed settled paid
+""")
+_NEVER_ADDED = word_set(
+    "average avg mean rate percent percentage per ratio share rank max min highest lowest price range"
+)
+_NOT_COUNTED = word_set("""
+    sales earnings expenses costs profits fees amounts prices savings gross class status address series less plus gross
+    losses taxes
+""")
+_CALENDAR = word_set("date datetime time timestamp year day of on in at the")
+_NO_MOMENT = word_set("per expiry valid to from last first rank update")
+_DONE = {
+    word: word
+    for word in ("made", "taken", "built", "sent", "held", "paid", "sold", "born", "shown", "given", "bought")
+}
+_DONE |= dict.fromkeys(("birth", "dob", "birthday", "bdate", "birthdate"), "born")
+_DONE |= {
+    "hire": "hired",
+    "release": "released",
+    "publication": "published",
+    "opening": "opened",
+    "purchase": "purchased",
+}
+_DONE |= {
+    "registration": "registered",
+    "create": "created",
+    "creation": "created",
+    "issue": "issued",
+    "founding": "founded",
+}
+_DONE |= {"payment": "paid", "shipping": "shipped", "delivery": "delivered"}
+_ACTIVE = {
+    "start": "started",
+    "started": "started",
+    "starting": "started",
+    "end": "ended",
+    "ended": "ended",
+    "died": "died",
+}
+_PLACED = word_set("order booking purchase reservation")
 _NO_NOUN = word_set("in of to by from at on for with taken is has")
 _PARTICIPLES = word_set("sold built held sent paid born shown taken given")
 _OPAQUE = re.compile(r"(^|\s)(ref|reference|tbl|dim|fact)\s", re.I)
@@ -83,6 +128,23 @@ class Labels:
             and not self.is_date(table, column)
         ]
 
+    def amounts(self, table: Table) -> list[Column]:
+        """Measures; where the schema knows no types, columns that are called like amounts."""
+        bare = [c for c in self.texts(table) if not c.type and self._is_amount(table, c)]
+        return [column for column in [*self.measures(table), *bare] if is_said(self.column(table, column.name))]
+
+    def _is_amount(self, table: Table, column: Column) -> bool:
+        said = self.column(table, column.name).split()
+        named = said[-1] in PRICE | _ADDED | STOCK or said[0] in PRICE | QUANTITY
+        return named and column != self.name(table) and not set(said) & NO_MEASURE
+
+    def shown(self, table: Table) -> list[Column]:
+        """The columns that tell a row from others: its name, or a first and a last name."""
+        name = self.name(table)
+        by_label = {self.column(table, column.name): column for column in table.columns}
+        both = [by_label[label] for label in ("first name", "last name") if label in by_label]
+        return [name] if name else both if len(both) == 2 else []
+
     def dates(self, table: Table) -> list[Column]:
         """Columns that say when."""
         return [
@@ -133,6 +195,63 @@ def participle(label: str) -> str:
     done, _, when = label.partition(" ")
     past = (len(done) > 5 and done.endswith("ed")) or done in _PARTICIPLES
     return done if past and when in ("", "on", "at", "in", "date", "year") else ""
+
+
+def is_said(label: str) -> bool:
+    """Whether all its words can be words: not those of `g c` or `inn outs 2b`."""
+    return all(len(word) > 2 or word in ("in", "of", "to", "by", "at", "on") for word in label.split())
+
+
+def is_added(label: str) -> bool:
+    """Whether sums of what is called so mean something: of sales and points, not of ages or prices."""
+    said = set(label.split())
+    return bool(said & _ADDED or counted(label)) and not said & _NEVER_ADDED
+
+
+def counted(label: str) -> bool:
+    """Whether it says what is counted: goals, bytes.
+
+    >>> counted("goals"), counted("goals per game"), counted("sales"), counted("status")
+    (True, False, False, False)
+    """
+    last = label.split()[-1]
+    return last.endswith("s") and not last.endswith(("ss", "us")) and last not in _NOT_COUNTED and " in " not in label
+
+
+def said_when(label: str, noun: str) -> dict[str, str] | None:
+    """How people say when: orders that `were placed`, projects that `started`, visits (in 2019), loans `with a due date`.
+
+    `noun` is a row of the table. None for a label that does not say when something happened.
+
+    >>> said_when("date of birth", "singer")["post"], said_when("start date", "visit")["post"], said_when("valid to", "card")
+    ('born', 'that started', None)
+    """
+    own = noun.split()
+    said = label.split()
+    rest = [word for word in said if word not in _CALENDAR and singular(word) not in own]
+    words, last = {"label": label, "kind": "done", "done": "", "was": ""}, rest[-1] if rest else ""
+    done = _DONE.get(last, last if len(last) > 5 and last.endswith("ed") else "")
+    if set(said) & _NO_MOMENT or (len(rest) > 1 and (done or last in _ACTIVE)):
+        return None
+    if last in _ACTIVE:
+        return {**words, "kind": "active", "verb": _ACTIVE[last], "post": f"that {_ACTIVE[last]}"}
+    if last == "order" and not _PLACED & set(own[-1:]):
+        done = "ordered"
+    if done or ((not rest or last == "order") and _PLACED & set(own[-1:])):
+        done = done or "placed"
+        return {**words, "verb": f"were {done}", "post": done, "done": done, "was": "were"}
+    if not rest:
+        return {**words, "verb": "were there", "post": "", "was": "were there"}
+    if is_label(label):
+        a_label = with_article(label)
+        return {**words, "kind": "label", "verb": f"have {a_label}", "post": f"with {a_label}"}
+    return None
+
+
+def is_label(label: str) -> bool:
+    """Whether people would say it: "start date", but not "date claim settled"."""
+    said = label.split()
+    return said[-1] in ("date", "year", "birthday") or said[:2] in (["date", "of"], ["year", "of"])
 
 
 def _key(child: Table, key: ForeignKey, parent: Table) -> Key:

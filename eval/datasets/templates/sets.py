@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from eval.datasets.templates.asked import Asked, Author, literal, q, with_article
+from eval.datasets.templates.asked import Asked, Author, literal, q
 from eval.datasets.templates.labels import Key
-from eval.datasets.variants.wording import plural
+from eval.datasets.variants.wording import plural, with_article
 
 _WITHOUT = (
     "Which {many} have no {children}? Show their {name}.",

@@ -94,13 +94,13 @@ def _contrast(author: Author, key: Key) -> Iterator[Asked]:
     own = f"{child}.{q(shown.name)}"
     yield Asked(author.worded(_LIST, **parts), f"SELECT {q(shown.name)} FROM {child}")
     yield Asked(
-        author.worded(_LIST_WITH, **parts), f"SELECT {own}, {q(key.parent.name)}.{q(name.name)} FROM {_path([key])}"
+        author.worded(_LIST_WITH, **parts), f"SELECT {own}, {q(key.parent.name)}.{q(name.name)} FROM {path([key])}"
     )
     if key_label.split()[-1] in ("id", "code", "number"):
         worded = author.worded(_LIST_KEY, **parts, key=key_label)
         yield Asked(worded, f"SELECT {q(shown.name)}, {q(key.column)} FROM {child}")
     for value in author.values(key.parent, name.name)[:1]:
-        where = f"FROM {_path([key])} WHERE {q(key.parent.name)}.{q(name.name)} = {literal(value)}"
+        where = f"FROM {path([key])} WHERE {q(key.parent.name)}.{q(name.name)} = {literal(value)}"
         yield Asked(author.worded(_OF, **parts, value=str(value)), f"SELECT {own} {where}", key.child.name)
         yield Asked(author.worded(_COUNT_OF, **parts, value=str(value)), f"SELECT COUNT(*) {where}")
 
@@ -117,7 +117,8 @@ def _words(author: Author, table: Table, shown: Column, parent: Table, name: str
     }
 
 
-def _path(chain: Sequence[Key]) -> str:
+def path(chain: Sequence[Key]) -> str:
+    """FROM over a chain of keys, from the first child to the last parent."""
     joined = q(chain[0].child.name)
     for key in chain:
         here, there = q(key.child.name), q(key.parent.name)
@@ -133,11 +134,11 @@ def _chained(author: Author, chain: Sequence[Key]) -> Iterator[Asked]:
         return
     parts = {**_words(author, first, shown, last, name.name), "middle": author.labels.one(chain[-1].child)}
     end = f"{q(last.name)}.{q(name.name)}"
-    found = author.rows(f"SELECT {end} FROM {_path(chain)} GROUP BY {end} ORDER BY COUNT(*) DESC, {end} LIMIT 5")
+    found = author.rows(f"SELECT {end} FROM {path(chain)} GROUP BY {end} ORDER BY COUNT(*) DESC, {end} LIMIT 5")
     values = [row[0] for row in found if isinstance(row[0], str) and 0 < len(row[0]) <= 30]
     if values:
         value = author.rng.choice(values)
-        sql = f"SELECT {q(first.name)}.{q(shown.name)} FROM {_path(chain)} WHERE {end} = {literal(value)}"
+        sql = f"SELECT {q(first.name)}.{q(shown.name)} FROM {path(chain)} WHERE {end} = {literal(value)}"
         yield Asked(author.worded(_CHAIN, **parts, value=value), sql, first.name)
-        grouped = f"SELECT {end}, COUNT(*) FROM {_path(chain)} GROUP BY {q(last.name)}.{q(chain[-1].id)}"
+        grouped = f"SELECT {end}, COUNT(*) FROM {path(chain)} GROUP BY {q(last.name)}.{q(chain[-1].id)}"
         yield Asked(author.worded(_CHAIN_EACH, **parts), grouped)

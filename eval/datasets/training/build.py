@@ -30,8 +30,6 @@ from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables
 from eval.datasets.golds.sources import HELD_BACK, Question, load_dev, load_questions, synonym_questions, without_dev
 from eval.datasets.official import DatasetError
 from eval.datasets.templates.labels import Labels
-from eval.datasets.templates.templated import KINDS as TEMPLATES
-from eval.datasets.templates.templated import templated
 from eval.datasets.training.examples import Item, Placed, Setting, pairs
 from eval.datasets.training.items import items
 from eval.datasets.training.options import CountTokens, Material, Options
@@ -47,6 +45,8 @@ from eval.datasets.training.parts import (
     summed,
 )
 from eval.datasets.training.tally import Tally
+from eval.datasets.training.templated import KINDS as TEMPLATES
+from eval.datasets.training.templated import templated
 from eval.datasets.variants.synonyms import read_synonyms
 from eval.datasets.variants.variants import distractors, draw, original
 from eval.datasets.wikisql.parts import invented, is_held_out, wikisql_parts

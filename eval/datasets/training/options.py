@@ -24,7 +24,8 @@ class Options:
     databases: only these databases; all if empty.
     spider, spider_syn, bird: share of each source's questions. All held-back questions are kept, under the original names.
     wikisql: passes over WikiSQL's questions, each on newly invented schemas. wikisql_queries: share that asks for SQL, too.
-    tables, sets, superlatives, conditions, blanks: share of what the templates of that kind make (`eval.datasets.templates`).
+    tables, sets, superlatives, conditions, blanks, amounts, times: share of what the templates of that kind make
+    (`eval.datasets.templates`).
     jobs: processes that build at the same time; the files are the same for any number.
     """
 
@@ -45,6 +46,8 @@ class Options:
     superlatives: float = 0.5
     conditions: float = 0.5
     blanks: float = 0.25
+    amounts: float = 0.5
+    times: float = 0.5
     prompt_version: int = PROMPT_VERSION
     gold_hints: float = 0.6
     databases: tuple[str, ...] = ()

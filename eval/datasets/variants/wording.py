@@ -68,3 +68,8 @@ def words(name: str) -> str:
     ('home town', 'birth year')
     """
     return " ".join(name_words(name)) or name
+
+
+def with_article(noun: str) -> str:
+    """`an order`, `a singer`."""
+    return f"{'an' if noun[:1] in 'aeiou' and not noun.startswith(('uni', 'use', 'eu')) else 'a'} {noun}"

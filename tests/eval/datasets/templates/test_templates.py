@@ -14,11 +14,11 @@ from eval.datasets.golds.gold_sql import GoldError, sql_text
 from eval.datasets.templates.asked import Asked, Author
 from eval.datasets.templates.labels import Labels
 from eval.datasets.templates.superlatives import meaning
-from eval.datasets.templates.templated import KINDS, telling, templated
 from eval.datasets.training.build import build
 from eval.datasets.training.examples import Item
 from eval.datasets.training.options import Options
 from eval.datasets.training.tally import Tally
+from eval.datasets.training.templated import KINDS, telling, templated
 from tools.databases.open_database import open_database
 
 _SQL = """

@@ -6,6 +6,7 @@ from random import Random
 from eval.datasets.golds.databases import TrainingDatabase
 from eval.datasets.golds.gold_sql import GoldError, normalise, sql_text
 from eval.datasets.golds.verify import Target, own_target, run
+from eval.datasets.templates.amounts import amounts
 from eval.datasets.templates.asked import Asked, Author, Template, q
 from eval.datasets.templates.blanks import blanks
 from eval.datasets.templates.conditions import conditions
@@ -13,6 +14,7 @@ from eval.datasets.templates.labels import Labels
 from eval.datasets.templates.sets import sets
 from eval.datasets.templates.superlatives import superlatives
 from eval.datasets.templates.tables import tables
+from eval.datasets.templates.times import times
 from eval.datasets.training.examples import Item
 from eval.datasets.training.second_questions import found_values
 from eval.datasets.training.tally import Tally
@@ -23,13 +25,15 @@ KINDS: Mapping[str, Callable[[Author], Template]] = {
     "superlatives": superlatives,
     "conditions": conditions,
     "blanks": blanks,
+    "amounts": amounts,
+    "times": times,
 }
-"""Templates by the kind of mistake that they are against."""
+"""Templates by the kind of mistake that they are against, or by what they ask for."""
 
 
 def templated(labels: Labels, shares: Mapping[str, float], rng: Random, tally: Tally) -> list[Item]:
     """A share of what each kind's templates make of the database. Without rows there are only those that need none."""
-    bound = ("tables", "sets", "blanks")
+    bound = ("tables", "sets", "blanks", "amounts")
     kinds = [kind for kind in shares if shares[kind] and (labels.database.has_rows or kind in bound)]
     return [item for kind in kinds for item in _of(kind, labels, shares[kind], rng, tally)]
 
