@@ -27,7 +27,7 @@ class KvCache(Protocol):
 Cache = TypeVar("Cache", bound=KvCache)
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(eq=False)  # no slots: Python 3.12.0 to 3.12.3 leave out `__weakref__` in a generic class that has them
 class CachedSequence(Generic[Cache]):
     """One open sequence: its cached tokens and what is remembered of them; then what the last `score` staged."""
 

@@ -20,7 +20,7 @@ from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.tokenizer.tokenizer import Tokenizer
 from decoding.training.config import LoraConfig, TrainConfig, TrainingError
 from decoding.training.model.forward import TrainModel, adapter_of, new_factors
-from decoding.training.model.gpu_model import GpuModel
+from decoding.training.model.gpu_model import GpuModel, gpu_model_fits
 
 _TOKENIZER_AND_CONFIG = ("config.json", "generation_config.json", "tokenizer*", "*.jinja", "vocab*", "merges.txt")
 
@@ -58,7 +58,9 @@ def initial_adapter(base: Base, config: TrainConfig, about: About) -> Adapter | 
         given = read_adapter(config.init_adapter)
         check_base(given, base.sha256)
         if config.grow_rank and config.grow_rank < given.rank:
-            raise TrainingError(f"--grow-rank is {config.grow_rank}, and the adapter has rank {given.rank}: give a higher one")
+            raise TrainingError(
+                f"--grow-rank is {config.grow_rank}, and the adapter has rank {given.rank}: give a higher one"
+            )
         if config.grow_rank:
             given = grown(given, config.grow_rank, config.seed)
         return Adapter(given.factors, given.rank, given.alpha, about, given.rank_stabilised)
@@ -86,7 +88,9 @@ def ready_model(
         lora = LoraConfig(adapter.rank, adapter.alpha, lora.targets, lora.dropout, adapter.rank_stabilised)
     factors = adapter.factors if adapter else None
     weights, trained_dtype = read_weights(base.folder), dtype if config.sharded else torch.float32
-    kind: type[TrainModel] = GpuModel if device.type == "cuda" and not (adapter and lora.dropout) else TrainModel
+    kind: type[TrainModel] = (
+        GpuModel if gpu_model_fits(base.config, device, bool(adapter and lora.dropout)) else TrainModel
+    )
     return kind(base.config, weights, factors, lora if adapter else None, dtype, device, trained_dtype)
 
 

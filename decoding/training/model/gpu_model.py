@@ -15,10 +15,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from decoding.checkpoints.model_config import ModelConfig
 from decoding.training.data.packing import Pack
 from decoding.training.model.forward import Mix, Rows, TrainModel
 from decoding.training.model.layer import Layer
 
+LEAST_HEAD = 16  # numbers of a head that FlexAttention takes on a GPU
 BLOCK = 128  # rows and keys of a block of attention
 PADDED = 8192  # rows are padded to a multiple of this
 
@@ -30,6 +32,11 @@ class TreeRows(Rows):
     """Rows of a forest of token trees, padded."""
 
     seen: BlockMask
+
+
+def gpu_model_fits(config: ModelConfig, device: torch.device, dropout: bool) -> bool:
+    """Whether a `GpuModel` can train a model of this kind there."""
+    return device.type == "cuda" and config.head_dim >= LEAST_HEAD and not dropout
 
 
 class GpuModel(TrainModel):
@@ -70,7 +77,9 @@ class GpuModel(TrainModel):
             raise ValueError("factors that are merged take no dropout")
         for index in range(self.config.layers):
             prefix = f"model.layers.{index}."
-            names = [name for name in (*self._frozen, *self.trained) if name.startswith(prefix) and ".lora_" not in name]
+            names = [
+                name for name in (*self._frozen, *self.trained) if name.startswith(prefix) and ".lora_" not in name
+            ]
             yield {name.removeprefix(prefix): self._merged(name) for name in names}
 
     def _merged(self, name: str) -> Tensor:
@@ -111,15 +120,15 @@ def _functions(compiled: bool) -> tuple[Callable[..., Any], ...]:
     return tuple(torch.compile(each, dynamic=False) for each in plain) if compiled else plain
 
 
-def _heads(x: Tensor, cos: Tensor, sin: Tensor, weights: Weights, config: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _heads(x: Tensor, cos: Tensor, sin: Tensor, weights: Weights, config: ModelConfig) -> tuple[Tensor, Tensor, Tensor]:
     return _layer(weights, config).heads(x, cos, sin)
 
 
-def _mixed_in(x: Tensor, mixed: Tensor, weights: Weights, config: Any) -> Tensor:
+def _mixed_in(x: Tensor, mixed: Tensor, weights: Weights, config: ModelConfig) -> Tensor:
     return _layer(weights, config).mixed_in(x, mixed)
 
 
-def _layer(weights: Weights, config: Any) -> Layer:
+def _layer(weights: Weights, config: ModelConfig) -> Layer:
     def linear(name: str, rows: Tensor) -> Tensor:
         return functional.linear(rows, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
 

@@ -1,6 +1,7 @@
 """The forward for a GPU: equal to the one for a CPU, in logits and gradients, whatever trees a pack holds."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from decoding.training.model.base import Base, initial_adapter, load_base, ready
 from decoding.training.model.forward import TrainModel
 from decoding.training.model.gpu_model import BLOCK, GpuModel, TreeRows, block_mask
 from decoding.training.model.loss import pack_loss
-from tests.decoding.models.tiny_models import FAMILIES, tiny_checkpoint
+from tests.decoding.models.tiny_models import FAMILIES, Family, tiny_checkpoint
 from tests.decoding.models.training_data import agent_groups
 
 CPU = torch.device("cpu")
@@ -116,7 +117,9 @@ def some_adapter(base: Base) -> Adapter:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_compiled_on_a_gpu(base: Base) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_compiled_on_a_gpu(family: Family, tmp_path: Path) -> None:
+    base = load_base(str(tiny_checkpoint(tmp_path, family, head_dim=16)))
     adapter, one = some_adapter(base), packed(base)
     config = TrainConfig(lora=LoraConfig(4, 8.0), steps=1)
     models = [ready_model(base, adapter, config, torch.float32, torch.device(kind)) for kind in ("cpu", "cuda")]
