@@ -58,25 +58,33 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="Folder for the int8 adapter.")],
     model: options.Model = "embedded",
     rank: Annotated[
-        int, typer.Option("--rank", min=1, help="Rank of the adapter that is made from a whole model.")
-    ] = 32,
+        int | None,
+        typer.Option("--rank", min=1, help="Rank to write. Default: the adapter's; 32 for a whole model."),
+    ] = None,
+    fine: Annotated[
+        int | None,
+        typer.Option("--fine", min=1, help="Components in int8, the strongest; the others take 4 bits. Default: all."),
+    ] = None,
 ) -> None:
-    """Write the int8 adapter that is shipped, from a trained adapter or a whole trained model."""
+    """Write the adapter that is shipped, in int8 or with --fine partly in 4 bits, from a trained adapter or a whole model."""
     with exit_codes.plain_errors():
         from agent.graph.doubt.calibration import forget_calibration
         from agent.graph.doubt.verifier import forget_verifier
         from agent.prompts.profiles.compact import PROMPT_VERSION
         from decoding.checkpoints.adapters.adapter import About, check_base
         from decoding.checkpoints.adapters.adapter_files import read_adapter, write_adapter
+        from decoding.checkpoints.adapters.quantised_rows import compressed
         from decoding.training.model.base import factorised, load_base
 
         base = load_base(model)
         if (trained / "config.json").exists():
-            adapter = factorised(base, trained, rank, About(base.name, base.sha256, PROMPT_VERSION))
+            adapter = factorised(base, trained, rank or 32, About(base.name, base.sha256, PROMPT_VERSION))
         else:
             adapter = read_adapter(trained)
             check_base(adapter, base.sha256)
-        size_bytes = write_adapter(adapter, out)
+        if fine is not None or rank not in (None, adapter.rank):
+            adapter = compressed(adapter, rank or adapter.rank, fine)
+        size_bytes = write_adapter(adapter, out, fine)
         if forget_calibration(out):
             output.report(f"deleted the confidence of another adapter in {out}; sqlagent train confidence fits it anew")
         if forget_verifier(out):

@@ -98,7 +98,9 @@ class Recipe(Schedule):
     label_smoothing: Annotated[
         float, typer.Option("--label-smoothing", min=0.0, max=0.9, help="Share of each target spread over all tokens.")
     ] = 0.0
-    pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens per forward; 32768 on a large GPU.")] = 1024
+    pack_tokens: Annotated[
+        int, typer.Option("--pack-tokens", min=16, help="Tokens per forward; 32768 on a large GPU.")
+    ] = 1024
 
     def config(self, stop_token: str | None = None) -> "TrainConfig":
         """Raises TrainingError."""

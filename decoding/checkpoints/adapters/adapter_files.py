@@ -2,7 +2,9 @@
 
 Ours, in which adapters are shipped, has `adapter.json` and `adapter.safetensors` with, per module, int8 `a` [rank, in] and `b`
 [rank, out] (B transposed), and fp32 scales per row: `a_scale`, `b_scale` [rank]. A row of both is one component of the
-change, so the size of one component does not reduce another's precision. It takes about one byte per parameter.
+change, so the size of one component does not reduce another's precision. It takes about one byte per parameter. With `fine`
+components, only the first of them are in int8; the others take 4 bits (`int4`), as `a_int4` [rest, in / 2] and `a_int4_scale`
+[rest, in / 32], and `b_int4` likewise.
 
 peft's has `adapter_config.json` and `adapter_model.safetensors` in fp32. Our description of the adapter is beside them in
 `about.json`, which peft ignores.
@@ -22,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from decoding.checkpoints.adapters.adapter import About, Adapter, Factors
+from decoding.checkpoints.adapters.quantised_rows import PARTS, restored_rows, stored_rows
 from decoding.checkpoints.model_config import read_json
 from decoding.errors import ModelUnavailable, UnsupportedModel
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 1
+FORMAT, FORMAT_WITH_INT4 = 1, 2
 _OURS, _PEFTS = "adapter.json", "adapter_config.json"
 _OUR_TENSORS, _PEFT_TENSORS = "adapter.safetensors", "adapter_model.safetensors"
 _ABOUT = "about.json"
@@ -74,14 +77,17 @@ def read_adapter(folder: Path) -> Adapter:
     raise ModelUnavailable(f"{folder} holds no adapter: neither {_OURS} nor {_PEFTS}")
 
 
-def write_adapter(adapter: Adapter, folder: Path) -> int:
-    """Write our format, which is lossy (int8); returns its size in bytes."""
+def write_adapter(adapter: Adapter, folder: Path, fine: int | None = None) -> int:
+    """Write our format, which is lossy; returns its size in bytes.
+
+    fine: how many components are in int8, while the others take 4 bits; None: all. Raises what `stored_rows` raises.
+    """
     tensors: dict[str, Tensor] = {}
     for module, factors in adapter.factors.items():
         for name, rows in (("a", factors.a), ("b", factors.b.T)):
-            tensors[f"{module}.{name}"], tensors[f"{module}.{name}_scale"] = _quantised(rows)
+            tensors |= {f"{module}.{name}{part}": stored for part, stored in stored_rows(rows, fine).items()}
     described = {
-        "format": FORMAT,
+        "format": FORMAT if fine is None else FORMAT_WITH_INT4,
         "rank": adapter.rank,
         "alpha": adapter.alpha,
         "rank_stabilised": adapter.rank_stabilised,
@@ -91,24 +97,17 @@ def write_adapter(adapter: Adapter, folder: Path) -> int:
     return sum((folder / name).stat().st_size for name in (_OURS, _OUR_TENSORS))
 
 
-def _quantised(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 rows, rounded to nearest, and their scales; a row of zeros has scale 0."""
-    import torch
-
-    rows = rows.detach().float().cpu()
-    scale = rows.abs().amax(1) / 127
-    steps = rows / scale.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
-    return steps.round().to(torch.int8).contiguous(), scale
-
-
 def _read_ours(folder: Path) -> Adapter:
     values = read_json(folder / _OURS)
-    if values.get("format") != FORMAT:
-        raise UnsupportedModel(f"{folder} is an adapter of format {values.get('format')}; this version reads {FORMAT}")
+    if values.get("format") not in (FORMAT, FORMAT_WITH_INT4):
+        raise UnsupportedModel(
+            f"{folder} is an adapter of format {values.get('format')}; this version reads {FORMAT} and {FORMAT_WITH_INT4}"
+        )
     file = folder / _OUR_TENSORS
     names = _names(file)
     modules = sorted({name.rsplit(".", 1)[0] for name in names})
-    wanted = {f"{module}.{part}" for module in modules for part in ("a", "a_scale", "b", "b_scale")}
+    parts = PARTS[: 4 if values["format"] == FORMAT_WITH_INT4 else 2]
+    wanted = {f"{module}.{factor}{part}" for module in modules for factor in "ab" for part in parts}
     if missing := sorted(wanted - names):
         raise ModelUnavailable(f"{folder} is damaged: it lacks {missing[0]!r}")
     try:
@@ -121,11 +120,7 @@ def _read_ours(folder: Path) -> Adapter:
 
 
 def _our_factors(stored: Mapping[str, Tensor], module: str) -> Factors:
-    return Factors(_restored(stored, f"{module}.a"), _restored(stored, f"{module}.b").T.contiguous())
-
-
-def _restored(stored: Mapping[str, Tensor], name: str) -> Tensor:
-    return stored[name].float() * stored[f"{name}_scale"][:, None]
+    return Factors(restored_rows(stored, f"{module}.a"), restored_rows(stored, f"{module}.b").T.contiguous())
 
 
 def write_peft(adapter: Adapter, folder: Path, dropout: float = 0.0) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import decoding.heads.head
+from decoding.checkpoints.adapters.int4 import packed, quantised, restored, unpacked
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.engine.method import Context
 from decoding.engine.recall import Recall
@@ -25,7 +26,6 @@ from decoding.heads.head import (
     load_head,
     save_head,
 )
-from decoding.heads.int4 import packed, quantised, restored, unpacked
 from decoding.heads.kinds import KINDS
 from decoding.heads.on_torch.tensor_context import to_target
 from tests.decoding.models.random_heads import small_head
