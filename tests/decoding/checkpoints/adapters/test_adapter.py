@@ -19,6 +19,7 @@ from decoding.checkpoints.adapters.adapter import (
     merged_weights,
 )
 from decoding.checkpoints.adapters.adapter_files import read_adapter, write_adapter, write_peft
+from decoding.checkpoints.adapters.quantised_rows import compressed
 from decoding.checkpoints.weight_files import base_sha256, read_weights
 from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.serving.load import load_text_decoder
@@ -87,6 +88,45 @@ def test_the_embedded_model_s_adapter_stays_under_ten_megabytes(tmp_path: Path) 
         for name, (out, columns) in shapes.items()
     }
     assert write_adapter(Adapter(factors, 32, 64.0, ABOUT), tmp_path) < 10_000_000
+
+
+def wide(rank: int, decay: float) -> Adapter:
+    """An adapter whose components get weaker."""
+    chance = torch.Generator().manual_seed(0)
+    sizes = decay ** torch.arange(rank)
+    a, b = torch.randn(rank, 64, generator=chance), torch.randn(96, rank, generator=chance)
+    return Adapter({"m": Factors(a * sizes[:, None], b)}, rank, 2.0 * rank, ABOUT)
+
+
+def test_weaker_components_in_4_bits_lose_little_and_save_much(tmp_path: Path) -> None:
+    """Beside int8: twice the components in about the same bytes, and nearer to the change."""
+    whole = wide(32, 0.9)
+    few = write_adapter(compressed(whole, 12), tmp_path / "int8")
+    many = write_adapter(compressed(whole, 20, fine=4), tmp_path / "int4", fine=4)
+    assert many < 1.2 * few
+    losses = [
+        relative(read_adapter(tmp_path / name).difference("m"), whole.difference("m")) for name in ("int8", "int4")
+    ]
+    assert losses[1] < 0.75 * losses[0]
+    assert read_adapter(tmp_path / "int4").rank == 20
+
+
+def test_what_is_compressed_is_stored_as_it_is(tmp_path: Path) -> None:
+    """And fitting the factors to each other's rounding is nearer than rounding each by itself."""
+    whole = wide(16, 0.9)
+    small = compressed(whole, 16, fine=2)
+    write_adapter(small, tmp_path / "fitted", fine=2)
+    write_adapter(Adapter(factorise({"m": whole.difference("m")}, 16), 16, 16.0, ABOUT), tmp_path / "rounded", fine=2)
+    assert relative(read_adapter(tmp_path / "fitted").difference("m"), small.difference("m")) < 1e-3
+    fitted, rounded = (
+        relative(read_adapter(tmp_path / name).difference("m"), whole.difference("m")) for name in ("fitted", "rounded")
+    )
+    assert fitted < 0.85 * rounded
+
+
+def test_rows_that_4_bits_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="keep all components in int8"):
+        write_adapter(Adapter({"m": Factors(torch.ones(4, 40), torch.ones(64, 4))}, 4, 4.0, ABOUT), tmp_path, fine=1)
 
 
 def test_peft_s_format_is_without_loss_and_has_its_names(tmp_path: Path) -> None:
