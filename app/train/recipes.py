@@ -39,9 +39,9 @@ _MASKS = Stage(
 )
 
 
-def export_of(stage: str) -> Stage:
-    """The stage that writes the adapter of another stage as it is shipped."""
-    return Stage("export", f"train export {{out}}/{stage}/adapter --model {{model}} --out {{out}}/shipped", "shipped")
+def export_of(stage: str, size: str = "") -> Stage:
+    """The stage that writes the adapter of another stage as it is shipped, with options for its size."""
+    return Stage("export", f"train export {{out}}/{stage}/adapter --model {{model}} {size}--out {{out}}/shipped", "shipped")
 
 
 BACKBONE = "jetspec"  # trained first and longest; the other block heads start from it
@@ -152,7 +152,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         Stage(
             "sft",
             "train sft --data {out}/data/train.jsonl --held-out {out}/data/held_back.jsonl --model {model} --out {out}/sft "
-            "--lr 1e-3 --warmup 0.04 --pack-tokens 8192 --accumulate 1 --epochs 2 --resume",
+            "--rank 64 --lr 1.2e-3 --warmup 0.03 --final-rate 0.02 --pack-tokens 16384 --accumulate 1 --epochs 2 --resume",
             "sft/adapter",
         ),
         Stage(
@@ -162,7 +162,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
             "--lr 1e-3 --warmup 0.04 --accumulate 1 --pack-tokens 8192 --epochs 2 --resume",
             "jacobi/adapter",
         ),
-        export_of("jacobi"),
+        export_of("jacobi", "--rank 50 --fine 8 "),  # 9.8 MB
         RESPONSES,
         _MASKS,
     ),
