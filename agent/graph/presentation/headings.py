@@ -10,9 +10,11 @@ from tools.sql.scope import kind_of, owner, sources
 
 _WRAPPERS = (
     exp.AnyValue, exp.Cast, exp.TryCast, exp.Round, exp.Coalesce, exp.Paren, exp.First, exp.Ceil, exp.Floor, exp.IgnoreNulls,
+    exp.Nullif,
 )  # fmt: skip
 _SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "−", exp.Mul: "×", exp.Div: "/"}
 _PARTS: dict[type[exp.Expr], str] = {exp.Year: "year", exp.Month: "month", exp.Day: "day"}
+_SPANS = {"%Y": "year", "%Y-%m": "month", "%m": "month", "%d": "day", "%Y-%m-%d": "day", "%H": "hour"}
 _BARE = "name"
 
 
@@ -116,8 +118,27 @@ def _inner(node: exp.Expr, schema: Schema) -> str:
     return _of(node.this, schema)
 
 
+def _total(node: exp.Expr, schema: Schema) -> str:
+    return _met(node.this, schema) or f"total {_of(node.this, schema)}"
+
+
+def _met(node: exp.Expr, schema: Schema) -> str:
+    """What `CASE WHEN status = 'open' THEN 1 ELSE 0 END` counts: "status open"; empty for anything else."""
+    if not isinstance(node, exp.Case) or len(node.args["ifs"]) != 1 or node.this is not None:
+        return ""
+    (when,), default = node.args["ifs"], node.args.get("default")
+    ones = when.args["true"].sql() == "1" and (default is None or default.sql() in ("0", "NULL"))
+    is_plain = isinstance(when.this, exp.EQ) and isinstance(when.this.expression, exp.Literal)
+    return f"{_of(when.this.left, schema)} {when.this.expression.name}" if ones and is_plain else ""
+
+
 def _arithmetic(node: exp.Expr, schema: Schema) -> str:
+    """Amounts with their signs; a share of a hundred as "percentage of status open"."""
     assert isinstance(node, exp.Binary)
+    hundred = next((each for each in node.find_all(exp.Literal) if each.name in ("100", "100.0")), None)
+    counted = [met for each in node.find_all(exp.Case) if (met := _met(each, schema))]
+    if hundred is not None and len(counted) == 1 and node.find(exp.Div):
+        return f"percentage of {counted[0]}"
     return f"{_of(node.left, schema)} {_SIGNS[type(node)]} {_of(node.right, schema)}"
 
 
@@ -126,10 +147,16 @@ def _part(node: exp.Expr, schema: Schema) -> str:
     return words(name)
 
 
+def _span(node: exp.Expr, schema: Schema) -> str:
+    """The part of a date that a format keeps: "month" for %Y-%m."""
+    form = node.args.get("format")
+    return _SPANS.get(form.name if form is not None else "") or _of(node.this, schema)
+
+
 _RULES: Sequence[tuple[tuple[type[exp.Expr], ...], Callable[[exp.Expr, Schema], str]]] = (
     ((exp.Column,), _column),
     ((exp.Count,), _count),
-    ((exp.Sum,), _prefixed("total")),
+    ((exp.Sum,), _total),
     ((exp.Avg,), _prefixed("average")),
     ((exp.Min,), _extreme("lowest", "earliest")),
     ((exp.Max,), _extreme("highest", "latest")),
@@ -137,6 +164,7 @@ _RULES: Sequence[tuple[tuple[type[exp.Expr], ...], Callable[[exp.Expr, Schema], 
     ((exp.Distinct,), lambda node, schema: _of(node.expressions[0], schema)),
     (tuple(_SIGNS), _arithmetic),
     ((exp.Extract, *_PARTS), _part),
+    ((exp.TimeToStr,), _span),
 )
 
 

@@ -81,6 +81,9 @@ def test_the_name_of_another_row_of_the_same_table_is_added(explain: Explain) ->
 @pytest.mark.parametrize(
     ("item", "heading"),
     [
+        ("100.0 * SUM(CASE WHEN title = 'Three' THEN 1 ELSE 0 END) / NULLIF(COUNT(*), 0)", "percentage of title Three"),
+        ("SUM(CASE WHEN title = 'Three' THEN 1 ELSE 0 END)", "title Three"),
+        ("STRFTIME(sold_on, '%Y-%m')", "month"),
         ("count(*)", "albums"),
         ("count(DISTINCT genre_id)", "genres"),
         ("count(DISTINCT title)", "different titles"),
