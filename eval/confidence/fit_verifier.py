@@ -17,7 +17,6 @@ from eval.datasets.official import DatasetError
 
 Matrix = npt.NDArray[np.float64]
 PENALTY = 1000.0  # of the squared weights of standardised summaries
-MOST_RIGHT = 1 / 3  # of the answers that were looked at again and are headed "Probably wrong"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def calibrated(verifier: Verifier, pools: Sequence[Pool]) -> tuple[Verifier, Map
     if len(databases) < 2 or len({each.correct for each in chosen}) < 2:
         raise DatasetError("a calibration needs right and wrong answers that are doubtful, on two databases at least")
     doubtful = held_out(chosen, databases)
-    below = threshold(doubtful, MOST_RIGHT)
+    below = threshold(doubtful)
     judged = [*doubtful, *((_confidence(each), each.right) for each in sure)]
     headed = [confidence < below for confidence, _ in doubtful] + [False] * len(sure)
     return replace(verifier, calibration=logistic(chosen, below)), trust(judged, headed) or {}
