@@ -65,7 +65,8 @@ def test_trains_exports_and_loads(tiny: str, data: str, tmp_path: Path) -> None:
     [
         ((), exit_codes.USAGE, "a run needs an end"),
         (("--steps", "1", "--stop-token", "nothing"), exit_codes.USAGE, "no stop token"),
-        (("--steps", "1", "--pack-tokens", "4096"), exit_codes.USAGE, "give fewer"),
+        (("--steps", "1", "--pack-tokens", "16"), exit_codes.USAGE, "nothing to train on"),
+        (("--steps", "1", "--grow-rank", "8"), exit_codes.USAGE, "give --init-adapter"),
         (("--steps", "1", "--init-adapter", "/nowhere"), exit_codes.MODEL, "holds no adapter"),
         (("--steps", "1", "--targets", "w_proj"), exit_codes.MODEL, "none of the layers w_proj"),
     ],
