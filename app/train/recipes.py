@@ -41,7 +41,9 @@ _MASKS = Stage(
 
 def export_of(stage: str, size: str = "") -> Stage:
     """The stage that writes the adapter of another stage as it is shipped, with options for its size."""
-    return Stage("export", f"train export {{out}}/{stage}/adapter --model {{model}} {size}--out {{out}}/shipped", "shipped")
+    return Stage(
+        "export", f"train export {{out}}/{stage}/adapter --model {{model}} {size}--out {{out}}/shipped", "shipped"
+    )
 
 
 BACKBONE = "jetspec"  # trained first and longest; the other block heads start from it

@@ -26,7 +26,11 @@ def stored_rows(rows: Tensor, fine: int | None) -> dict[str, Tensor]:
         raise UnsupportedModel(f"rows of {rows.shape[1]} numbers cannot take 4 bits: keep all components in int8")
     first = rows if fine is None else rows[:fine]
     stored = dict(zip(PARTS[:2], _int8(first), strict=True))
-    return stored if fine is None else stored | dict(zip(PARTS[2:], quantised(rows[fine:].cpu().contiguous()), strict=True))
+    return (
+        stored
+        if fine is None
+        else stored | dict(zip(PARTS[2:], quantised(rows[fine:].cpu().contiguous()), strict=True))
+    )
 
 
 def restored_rows(stored: Mapping[str, Tensor], name: str) -> Tensor:
@@ -79,7 +83,8 @@ def _solved(matrix: Tensor, right: Tensor) -> Tensor:
     """X that makes |matrix X - right| least."""
     import torch
 
-    return torch.linalg.lstsq(matrix.double(), right.double()).solution.float()
+    solution: Tensor = torch.linalg.lstsq(matrix.double(), right.double()).solution
+    return solution.float()
 
 
 def _rounded(rows: Tensor, fine: int | None) -> Tensor:
