@@ -42,7 +42,7 @@ def confidence(records: Records, adapter: AdapterFolder) -> None:
         if settings.get("second_look"):
             raise DatasetError(f"{records} has second looks; confidence is fitted on first answers (--no-second-look)")
         about = {"dataset": dataset, "engine": settings["engine"], "questions": settings["questions"]}
-        about["adapter"] = settings["adapter"]
+        about["adapter"] = Path(settings["adapter"]).name  # a folder means nothing on other machines
         fitted = fit(read_records(records / "records.jsonl", Record), about)
         output.report(f"wrote {fitted.calibration.write(adapter)}")
         output.print_json(fitted.cross_validated)
