@@ -111,20 +111,38 @@ def joined(b: Any, lanes: Any, join: Callable[[Any, Any, Any], Any]) -> Any:
     return b.extract_element(lanes, ir.Constant(I32, 0))
 
 
-def _reduction(start: float, step: Callable[[Any, Any, Any], Any], join: Callable[[Any, Any, Any], Any]) -> Any:
-    """(address, count) -> float over `count` floats, a multiple of 16: lane by lane, then the lanes in halves."""
+def _reduction(
+    start: float, step: Callable[[Any, Any, Any], Any], join: Callable[[Any, Any, Any], Any], chains: int = 1
+) -> Any:
+    """(address, count) -> float over `count` floats, a multiple of 16: lane by lane, then the lanes in halves.
+
+    chains: vectors that go side by side, so that one need not wait for the one before; for what has no order.
+    """
 
     @intrinsic
     def reduce(typing: Any, address: Any, count: Any) -> Any:
         def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
             address, count = arguments
+            vectors = b.sdiv(count, constant(LANES))
+            whole = b.sdiv(vectors, constant(chains))
 
-            def body(index: Any, lanes: list[Any]) -> list[Any]:
-                return [step(b, lanes[0], load(b, address, b.mul(index, constant(4 * LANES))))]
+            def block(index: Any, lanes: list[Any]) -> list[Any]:
+                at = b.mul(index, constant(4 * LANES * chains))
+                return [
+                    step(b, each, load(b, address, at, constant(4 * LANES * chain))) for chain, each in enumerate(lanes)
+                ]
+
+            def last(index: Any, lanes: list[Any]) -> list[Any]:
+                at = b.mul(b.add(index, b.mul(whole, constant(chains))), constant(4 * LANES))
+                return [step(b, lanes[0], load(b, address, at))]
 
             first = ir.Constant(FLOATS, [start] * LANES)
-            (lanes,) = loop(b, b.sdiv(count, constant(LANES)), [first], body)
-            return joined(b, lanes, join)
+            lanes = loop(b, whole, [first] * chains, block)
+            for other in lanes[1:]:
+                lanes[0] = join(b, other, lanes[0])
+            if chains > 1:
+                lanes = loop(b, b.srem(vectors, constant(chains)), lanes[:1], last)
+            return joined(b, lanes[0], join)
 
         return types.float32(types.intp, types.intp), codegen
 
@@ -141,8 +159,8 @@ def _magnitude(b: Any, x: Any) -> Any:
 
 add_floats = _reduction(0.0, lambda b, lanes, x: b.fadd(lanes, x), lambda b, x, y: b.fadd(x, y))
 add_squares = _reduction(0.0, lambda b, lanes, x: fma(b, x, x, lanes), lambda b, x, y: b.fadd(x, y))
-largest = _reduction(float("-inf"), lambda b, lanes, x: _greater(b, x, lanes), _greater)
-largest_magnitude = _reduction(0.0, lambda b, lanes, x: _greater(b, _magnitude(b, x), lanes), _greater)
+largest = _reduction(float("-inf"), lambda b, lanes, x: _greater(b, x, lanes), _greater, 4)
+largest_magnitude = _reduction(0.0, lambda b, lanes, x: _greater(b, _magnitude(b, x), lanes), _greater, 4)
 
 
 @intrinsic

@@ -25,7 +25,7 @@ _GROUP, _STEP = 16, 4  # outputs and inputs of 64 bytes
 _TAKES_BYTES = binding.llvm_version_info[0] >= 21  # the type of the dot product's operands changed in LLVM 21
 _I16 = ir.IntType(16)
 _AHEAD = 1536  # bytes of a group's weights that are asked for beforehand: processors do not look beyond a page of 4 kB
-_LEAST_TILED = 2  # rows from which matrix tiles are faster than registers
+_LEAST_TILED = 4  # rows from which matrix tiles are faster than registers
 
 
 class _Tile(NamedTuple):

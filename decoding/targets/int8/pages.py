@@ -63,4 +63,9 @@ class Pages:
         return keys[:, :, at], values[:, at]
 
     def _new(self) -> Page:
-        return aligned(self.page_shape, np.float32)
+        """Keys begin as zeros, because scores are taken of whole pages: numbers too small for fp32's normal range would slow
+        each product with them a hundredfold.
+        """
+        page: Page = aligned(self.page_shape, np.float32)
+        page[:, 0] = 0.0
+        return page

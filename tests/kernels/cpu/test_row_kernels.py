@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from kernels.cpu import quantize, row_phases, swiglu
-from kernels.cpu.emit import add_floats, kernel, largest
+from kernels.cpu.emit import add_floats, kernel, largest, largest_magnitude
 from kernels.cpu.processor import variant
 from kernels.cpu.weighted_sums import parts_times, rows_times, weighted_sums, weighted_sums_reference
 
@@ -64,6 +64,33 @@ def test_the_transform_is_orthonormal_times_eight(columns: int) -> None:
     np.testing.assert_allclose(x / 8, want, atol=3e-6)
     np.testing.assert_allclose(quantize.hadamard_reference(want), quantize.hadamard_reference(x / 8), atol=3e-6)
     np.testing.assert_allclose(np.square(want).sum(1), np.square(quantize.hadamard_reference(want)).sum(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [64, 192, 512, 1536])
+def test_the_transform_goes_stage_by_stage(columns: int) -> None:
+    """To the bit, whether its columns fill vectors or not: each stage adds and subtracts in fp32."""
+    row = random(1, columns)[0]
+    want, stride = row.copy(), columns // quantize.POINTS
+    while stride < columns:
+        pairs = want.reshape(-1, 2, stride)
+        want = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], 1).reshape(-1)
+        stride *= 2
+    quantize.hadamard(row.ctypes.data, columns)
+    np.testing.assert_array_equal(row, want)
+
+
+@pytest.mark.parametrize("count", [16, 48, 64, 112, 576])
+def test_the_largest_of_any_count(count: int) -> None:
+    @kernel
+    def both(address, floats):  # type: ignore[no-untyped-def]
+        return largest(address, floats), largest_magnitude(address, floats)
+
+    for place in range(0, count, 7):
+        row = random(1, count)[0]
+        row[place] = -9.0
+        assert both(row.ctypes.data, count)[1] == 9.0
+        row[place] = 9.0
+        assert both(row.ctypes.data, count) == (9.0, 9.0)
 
 
 def test_gates_over_their_whole_range() -> None:

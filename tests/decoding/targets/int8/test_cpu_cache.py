@@ -1,10 +1,13 @@
 """The int8 target's cache: bounded, and full pages shared without a copy."""
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Work
+from decoding.targets.int8 import pages
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
 from kernels.cpu.processor import variant
 from tests.decoding.targets.test_cpu_target import LONG, PROMPT, fed, fresh
@@ -23,6 +26,18 @@ def test_the_cache_is_bounded_and_can_be_off() -> None:
     assert small.open(LONG, Sampler()).cached == len(LONG) - 1
     small.close(_committed(small, (9, 9, 9)))
     assert small.open(PROMPT, Sampler()).cached == 0, "the least recently used went"
+
+
+def test_keys_of_a_new_page_are_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores are taken of whole pages; what memory held before may be numbers that slow every product a hundredfold."""
+
+    def used(shape: tuple[int, ...], dtype: type) -> npt.NDArray[np.float32]:
+        return np.full(shape, 1e-40, dtype)
+
+    monkeypatch.setattr(pages, "aligned", used)
+    cache = pages.Pages(2, 64)
+    cache.reserve(100)
+    assert [np.count_nonzero(page[:, 0]) for page in cache.pages] == [0, 0]
 
 
 def _committed(target: CpuTarget, tokens: tuple[int, ...]) -> CpuSequence:
