@@ -25,7 +25,7 @@ from tools.databases.database import Database
 from tools.databases.reading.annotations import with_annotations
 from tools.result import DEFAULT_LIMITS, Limits
 
-DEFAULT_DECODER = "jacobi_forcing"
+DEFAULT_DECODER = "adaptive"
 Found = TypeVar("Found")
 
 

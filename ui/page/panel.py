@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 
+from agent.assemble import DEFAULT_DECODER
 from agent.observe.step_titles import step_title
 from decoding.methods.registry import ready_methods
 from tools.sql.in_words import in_words
@@ -21,7 +22,7 @@ NO_CHART = "**No chart yet.** Where an answer has numbers, they are drawn here."
 NO_SQL = "**No SQL yet.** The query behind an answer appears here. You can change it and run it; it only reads."
 NO_RACE = "**No race yet.** Ask a question first: then its steps can be decoded again, by methods side by side."
 NOTHING_TO_RACE = "**Nothing to race.** No step of this answer was written by the model."
-FIRST_METHODS = ("plain", "prompt_lookup", "jacobi_forcing")
+FIRST_METHODS = ("plain", "prompt_lookup", DEFAULT_DECODER)
 Updates = dict[Any, Any]
 
 

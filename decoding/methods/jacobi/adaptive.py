@@ -15,10 +15,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
 from decoding.engine.target import AnyTarget, Array, Scores
 from decoding.engine.verify import Verdict
-from decoding.heads.head import Head
 from decoding.methods.drafting.expected_tree import Reached, expected_tree
-from decoding.methods.drafting.head_guesses import HeadGuesses, optional_head
-from decoding.methods.drafting.head_runtimes import BlockPass
 from decoding.methods.drafting.planned import Plan, RoundCosts, planned
 from decoding.methods.drafting.pooled import HEAD, pooled
 from decoding.methods.drafting.trees import Level, admitted, offered
@@ -27,6 +24,9 @@ from decoding.methods.jacobi.foreseen import ForeseenGuesses
 
 if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity
+    from decoding.heads.head import Head
+    from decoding.methods.drafting.head_guesses import HeadGuesses
+    from decoding.methods.drafting.head_runtimes import BlockPass
 
 FORESEEN = (0.3, 0.2, 0.1, 0.05)
 """Prior of what a mask is worth, in committed tokens: those that no copy had, less the price of the rows that guessed them."""
@@ -42,7 +42,8 @@ SLACK = 0.5
 
 
 class Adaptive(Method):
-    """head: of Domino's kind: a folder, "none", or "auto" for `path_tree`'s if one is shipped for the target.
+    """head: of Domino's kind: a folder, "none", or "auto" for `path_tree`'s if one is shipped for the target. With one,
+    forwards are fewer and take longer.
     row_cost: of a row, in plain steps; 0: what was measured on this machine, or a default, corrected while decoding.
     draft_cost: of the head's draft, in plain steps; 0: what is measured while decoding. With row_cost, and with draft_cost
     or no head, all is given, and what is drafted does not depend on the clock.
@@ -52,7 +53,7 @@ class Adaptive(Method):
 
     def __init__(
         self,
-        head: Head | str = "auto",
+        head: "Head | str" = "none",
         row_cost: float = 0.0,
         draft_cost: float = 0.0,
         budget: int = 32,
@@ -63,12 +64,12 @@ class Adaptive(Method):
     ) -> None:
         if not 0.0 <= row_cost < 1.0 or min(budget, top_k) < 1 or min(masks, copies, copied_tokens, draft_cost) < 0:
             raise ValueError("row_cost must be 0 to below 1, budget and top_k 1 or more, the others not negative")
-        self._take(optional_head("path_tree", head))
+        self._take(_optional(head))
         self._row_cost, self._draft_cost = row_cost, draft_cost
         self._budget, self._masks, self._top_k = budget, masks, top_k
         self._most_copies, self._copied_tokens = copies, copied_tokens
 
-    def _take(self, head: HeadGuesses | None) -> None:
+    def _take(self, head: "HeadGuesses | None") -> None:
         self._head = head
         self.network = head.head if head else None  # what it drafts with beside the target
         self.taps = head.taps if head else ()
@@ -97,7 +98,7 @@ class Adaptive(Method):
         self._own: set[tuple[int, ...]] = set()  # guesses that masks made, and hardly anyone else
         self._own_rows: list[int] = []  # how many of these, by depth
 
-    def head_pass(self, tokens: Sequence[int], room: int) -> BlockPass | None:
+    def head_pass(self, tokens: Sequence[int], room: int) -> "BlockPass | None":
         self._look_up(tokens, room)
         head = self._paying_head()
         return head.head_pass(tokens) if head else None
@@ -118,7 +119,7 @@ class Adaptive(Method):
             self._copied.find(tokens, room)
             self._looked_up = len(tokens)
 
-    def _paying_head(self) -> HeadGuesses | None:
+    def _paying_head(self) -> "HeadGuesses | None":
         """The head, where its draft is expected to pay."""
         return self._head if self._head and self._head.pays(self._copied.agreed, self._costs.rate) else None
 
@@ -186,3 +187,12 @@ class Adaptive(Method):
         steps = self._costs.count(self._pending(self._length), rows, tokens, bool(self._head and self._head.drafted))
         if self._head:
             self._head.count(self._copied.agreed, tokens, steps)
+
+
+def _optional(head: "Head | str") -> "HeadGuesses | None":
+    """See `optional_head`, which imports torch: that takes longer than a short conversation."""
+    if head == "none":
+        return None
+    from decoding.methods.drafting.head_guesses import optional_head
+
+    return optional_head("path_tree", head)

@@ -66,7 +66,8 @@ DEFAULT_METHODS: Sequence[str] = (
     "mask_tokens:copies=0",
     "adaptive",
     "adaptive:masks=0",
-    "adaptive:copies=0",
+    "adaptive:head=auto",
+    "adaptive:head=auto,copies=0",
 )
 
 

@@ -1,5 +1,7 @@
 """Guesses and masks are drafted where they are expected to pay."""
 
+import subprocess
+import sys
 from itertools import product
 
 import pytest
@@ -85,6 +87,15 @@ def test_a_copy_that_is_right_grows() -> None:
     recall.add(tuple(range(VOCAB)) * 3)
     rounds = rounds_of(Adaptive(masks=0), counting(), max_new_tokens=60, recall=recall)
     assert len(rounds[0].draft_tokens) < max(len(each.draft_tokens) for each in rounds)
+
+
+def test_drafting_without_a_head_needs_no_torch() -> None:
+    """Importing it takes longer than a question."""
+    code = """import sys
+from decoding.methods.registry import load_method
+load_method("adaptive")
+print("torch" in sys.modules)"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @pytest.mark.parametrize("options", [{}, {"masks": 0}, {"copies": 0}, {"row_cost": 0.01, "budget": 64}])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import quantiles
+from time import sleep
 from typing import Any
 
 import pytest
@@ -158,9 +159,17 @@ def test_fewer_rows_than_none_are_refused() -> None:
         Batcher(ToyTarget(), -1)
 
 
+class Unhurried(Wide):
+    """Takes its time, so that a text is not over before another one has come on a busy machine."""
+
+    def score(self, work: Sequence[Work[ToySequence]]) -> list[Scores]:
+        sleep(0.002)
+        return super().score(work)
+
+
 def test_the_batcher_reads_prompts_by_its_option() -> None:
     for rows, most in ((0, 900), (100, 100)):
-        target = Wide()
+        target = Unhurried()
         batcher = Batcher(target, rows)
         under_way = batcher.decode([long_request(3, 0, new=5000)])
         next(under_way)

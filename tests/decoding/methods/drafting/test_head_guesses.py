@@ -177,13 +177,13 @@ def test_a_method_drafts_with_the_head_of_its_target(
         head.config = replace(head.config, taps=taps[identity])
         save_head(head, folder, identity)
     for identity in taps:
-        method = load_method(name)
+        method = load_method(name, head="auto")
         method.meet(ToyTarget(), lambda known=identity: known)
         assert method.taps == taps[identity]
     wanted = load_method(name, head=str(tmp_path / "path_tree"))
     wanted.meet(ToyTarget(), lambda: base)
     assert wanted.taps == taps[first], "what is wanted by name is taken"
-    unknown = load_method(name)
+    unknown = load_method(name, head="auto")
     unknown.meet(ToyTarget(), lambda: replace(base, base_sha256="other"))
     assert unknown.taps == ((0, 1) if name == "path_tree" else ()), "a method that can do without a head drops it"
 
@@ -194,7 +194,7 @@ def others() -> tuple[TargetIdentity, TargetIdentity]:
 
 def test_without_a_head_for_the_target_nothing_is_tapped() -> None:
     """The shipped head is for the embedded model."""
-    for method in (Adaptive(), Cascade(Adaptive(), "prompt_lookup")):
+    for method in (Adaptive("auto"), Cascade(Adaptive("auto"), "prompt_lookup")):
         method.meet(ToyTarget(), None)
         assert method.taps == ()
     assert optional_head("no_such_kind", "auto") is None and optional_head("path_tree", "none") is None
