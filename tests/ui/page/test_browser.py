@@ -181,12 +181,12 @@ def test_methods_race_on_the_newest_step(browser: Any, tmp_path: Path) -> None:
         until(page, "#savings", "also decoded token by token, and timed")
         page.wait_for_selector("#measure", state="hidden")
         tab(page, "Race")
-        for chosen in ("prompt_lookup", "jacobi_forcing"):
+        for chosen in ("prompt_lookup", "adaptive"):
             page.click(f"#race-methods label:has-text('{chosen}')")
         page.click("#race")
         until(page, "#race-view .trouble", "two or three methods")
         assert page.locator(".toast-body, .block .error").count() == 0
-        for chosen in ("prompt_lookup", "jacobi_forcing"):
+        for chosen in ("prompt_lookup", "adaptive"):
             page.click(f"#race-methods label:has-text('{chosen}')")
         page.click("#race")
         until(page, "#race-view .verdict", "identical text")
