@@ -104,7 +104,7 @@ def race(browser: Any, folder: Path, scheme: str) -> None:
         until(page, "#chat", "“Lisbon” as")
         take(page, folder, f"desktop-{scheme}-chat-clarify")
         page = open_page(browser.new_context(viewport=SIZES["desktop"], color_scheme=scheme), address)
-        ask(page, "How many albums are there for each genre?")
+        ask(page, "How many customers are there in each country?")
         until(page, "#chat", "than token by token")
         tab(page, "Savings")
         page.click("#measure")
