@@ -26,11 +26,9 @@ def stored_rows(rows: Tensor, fine: int | None) -> dict[str, Tensor]:
         raise UnsupportedModel(f"rows of {rows.shape[1]} numbers cannot take 4 bits: keep all components in int8")
     first = rows if fine is None else rows[:fine]
     stored = dict(zip(PARTS[:2], _int8(first), strict=True))
-    return (
-        stored
-        if fine is None
-        else stored | dict(zip(PARTS[2:], quantised(rows[fine:].cpu().contiguous()), strict=True))
-    )
+    if fine is None:
+        return stored
+    return stored | dict(zip(PARTS[2:], quantised(rows[fine:].cpu().contiguous()), strict=True))
 
 
 def restored_rows(stored: Mapping[str, Tensor], name: str) -> Tensor:
