@@ -13,8 +13,8 @@
 #                                             RECIPE=text: a head for the base model's ordinary text, without data
 #   make fuzz minutes=60                      the guard against statements nobody thought of: half the time engines tell what was
 #                                             read (PostgreSQL and MariaDB where installed), half led by coverage, in out/fuzz
-#   make demo-check SET=fresh                 questions about the bundled data: right, wrong, and headed "Probably wrong"; 30 that
-#                                             no rule was written for, or without SET the 60 that were read
+#   make demo-check                           60 questions about the bundled data: right, wrong, and headed "Probably wrong";
+#                                             SET=fresh asks 30 others, SET=more 40
 #   make soak questions=2000                  questions in a row; fails where memory, files, threads or caches grow
 #   make wheel                                dist/*.whl, tried in a clean environment and another folder
 #   make lock                                 constraints.txt anew, from a clean environment

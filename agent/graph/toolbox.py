@@ -37,11 +37,15 @@ from tools.result import Limits, Result
 # meant: SQL that takes a plain word of the schema for a value is planned again. negated: a plan negates only where the question
 # may. having: it counts groups for "more than 3 airports". alphabetical: what is shown is sorted by its words. extremes:
 # "oldest and youngest" are two values. listed: the columns are those that the question's head lists. grouped: groups
-# fix what is shown beside aggregates.
+# fix what is shown beside aggregates. typed: literals are such as their columns hold. recent: the newest has the latest date,
+# and no highest identifier. flags: rows are counted whose flag is set. measured: the average rating is that of a column
+# called so. alike: EXCEPT and INTERSECT compare names of the same things. nulls: NOT IN leaves empty cells out of its list.
+# sold: how many were sold is a sum of quantities.
 MENDS = (
     "columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named", "phrased", "counted", "genders",
     "roles", "ordered", "bounds", "wildcards", "implied", "absent", "tables", "worded", "gaps", "rows", "firsts", "minmax",
     "meant", "negated", "having", "alphabetical", "extremes", "listed", "grouped", "typed",
+    "recent", "flags", "measured", "alike", "nulls", "sold",
 )  # fmt: skip
 DEFAULT_MENDS = tuple(mend for mend in MENDS if mend != "columns")  # which won 1 answer and lost 3 of 200
 

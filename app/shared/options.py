@@ -148,7 +148,8 @@ SecondLook = Annotated[
 ]
 DEFAULT_MENDS = (
     "bridges,members,direction,keys,dates,units,picks,named,phrased,counted,genders,roles,ordered,bounds,wildcards,"
-    "implied,absent,tables,worded,gaps,rows,firsts,minmax,meant,negated,having,alphabetical,extremes,listed,grouped,typed"
+    "implied,absent,tables,worded,gaps,rows,firsts,minmax,meant,negated,having,alphabetical,extremes,listed,grouped,typed,"
+    "recent,flags,measured,alike,nulls,sold"
 )
 Mends = Annotated[
     str,

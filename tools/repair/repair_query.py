@@ -5,10 +5,17 @@ from functools import partial
 
 from tools.databases.database import Database
 from tools.linking.match_values import ValueMatch
+from tools.repair.columns.compare_sets import compare_sets
+from tools.repair.columns.count_flags import count_flags
+from tools.repair.columns.measure_said import measure_said
+from tools.repair.columns.skip_nulls import skip_nulls
+from tools.repair.columns.sum_quantities import sum_quantities
+from tools.repair.columns.take_dates import take_dates
 from tools.repair.literals.add_genders import add_genders
 from tools.repair.literals.compare_nulls import compare_nulls
 from tools.repair.literals.compare_years import compare_years
 from tools.repair.literals.convert_units import convert_units
+from tools.repair.literals.fit_types import fit_types
 from tools.repair.literals.move_literals import move_literals
 from tools.repair.literals.separate_values import separate_values
 from tools.repair.literals.set_bounds import set_bounds
@@ -26,19 +33,24 @@ from tools.repair.shape.take_first import take_first
 from tools.repair.shape.unwrap_picks import unwrap_picks
 from tools.repair.spell_names import spell_names
 from tools.repair.sum_counted import sum_counted
-from tools.result import Limits, QueryError
+from tools.result import Limits, QueryError, Result
 from tools.schema import Schema
 
 _BY_QUESTION = {
+    "typed": fit_types,
     "direction": set_direction,
-    "units": convert_units,
+    "recent": take_dates,
     "bounds": set_bounds,
+    "units": convert_units,
     "wildcards": set_wildcards,
     "absent": ask_absence,
     "rows": count_rows,
     "minmax": set_extreme,
     "alphabetical": sort_words,
     "extremes": show_extremes,
+    "flags": count_flags,
+    "measured": measure_said,
+    "sold": sum_quantities,
 }
 _BY_VALUES = {
     "counted": sum_counted,
@@ -54,13 +66,11 @@ def repair_query(
     question: str = "",
     mends: Collection[str] = (),
 ) -> tuple[str, QueryError | None]:
-    """The query, and the error that is left, if any. Names are repaired by rules and spelled as the schema does, misplaced
-    literals are moved, two values for one column are separated, and a comparison with NULL becomes a test for it. `mends`, each
-    by what the `question` says: `direction` of the order, `units` of numbers, `dates` that are compared with years, `bounds`
-    of numbers, `wildcards` of LIKE, what is `counted`, `genders`, what is `absent`, `rows` that are counted, the extreme of
-    `minmax`, the key of an `alphabetical` order, both `extremes` of a column, and the columns that are `listed`. `firsts`: a
-    date that is no date goes where the first or the last is asked for. `picks`: ANY_VALUE goes where it makes one row of all.
-    `grouped`: groups fix what is shown beside aggregates.
+    """The query, and the error that is left, if any.
+
+    Names are always repaired and spelled as the schema does, misplaced literals are moved, two values for one column are
+    separated, and a comparison with NULL becomes a test for it. `mends` names the other rules; most go by the words of the
+    `question`. What each is for is said beside `agent.graph.toolbox.MENDS`.
     """
     schema = database.schema()
     error = database.explain(sql, limits)
@@ -77,6 +87,8 @@ def repair_query(
     rules += [separate_values, compare_nulls]
     rules += [unwrap_picks] if "picks" in mends else []
     rules += [set_groups] if "grouped" in mends else []
+    rules += [compare_sets] if "alike" in mends else []
+    rules += [partial(skip_nulls, has_rows=partial(_has_rows, database, limits))] if "nulls" in mends else []
     rules += [partial(rule, question=question, values=values) for name, rule in _BY_VALUES.items() if name in mends]
     rules += [partial(add_genders, values=values)] if "genders" in mends else []
     rules += [partial(rule, question=question) for name, rule in _BY_QUESTION.items() if name in mends]
@@ -88,3 +100,9 @@ def repair_query(
 def _running(database: Database, sql: str | None, limits: Limits) -> str | None:
     """The query if it would run, otherwise None."""
     return sql if sql is not None and database.explain(sql, limits) is None else None
+
+
+def _has_rows(database: Database, limits: Limits, sql: str) -> bool:
+    """Whether a query has rows; not if it cannot run."""
+    result = database.execute(sql, limits)
+    return isinstance(result, Result) and bool(result.rows)

@@ -22,10 +22,10 @@ def _run(tmp_path: Path, *arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "first", "last", "samples"),
     [
-        ((), "base model, plan and SQL", "without typed", [4, 8]),
+        ((), "base model, plan and SQL", "without sold", [4, 8]),
         (("--rows", "votes", "--votes", "3", "--votes", "16"), "default agent", "16 votes", [3, 16]),
         (("--rows", "parts"), "base model, plan and SQL", "+ second look", []),
-        (("--rows", "without"), "default agent", "without typed", []),
+        (("--rows", "without"), "default agent", "without sold", []),
     ],
 )
 def test_the_options_choose_the_rows(

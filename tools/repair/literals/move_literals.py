@@ -54,7 +54,7 @@ def _moved(condition: exp.EQ, schema: Schema, values: Sequence[ValueMatch]) -> b
     if any(_hold_the_same(here, (cell.table, cell.column), schema) for cell in cells):
         return False
     own = [cell for cell in cells if (cell.table, cell.column) == here]
-    there = (own[0].table, own[0].column) if own else _destination(condition, cells, schema)
+    there = (own[0].table, own[0].column) if own else _destination(condition, here[0], cells, schema)
     if there is None or (own and literal.name in [cell.value for cell in own]):
         return False
     value = next(cell.value for cell in own or cells if (cell.table, cell.column) == there)
@@ -62,14 +62,17 @@ def _moved(condition: exp.EQ, schema: Schema, values: Sequence[ValueMatch]) -> b
     return True
 
 
-def _destination(condition: exp.EQ, cells: Sequence[ValueMatch], schema: Schema) -> ColumnRef | None:
-    """Replace the condition's column by the one that holds the value: in a table of the query, or in one that can be joined."""
+def _destination(condition: exp.EQ, table: str, cells: Sequence[ValueMatch], schema: Schema) -> ColumnRef | None:
+    """Replace the condition's column by the one that holds the value: in its own table, in another one of the query, or in one
+    that can be joined. table: that of the condition's column.
+    """
     select = condition.parent_select
     if not isinstance(select, exp.Select):
         return None
     columns = list(dict.fromkeys((cell.table, cell.column) for cell in cells))
     called = {source.table.name: source.alias for source in sources(select, schema) if source.table}
     present = [column for column in columns if column[0] in called]
+    present = [column for column in present if column[0] == table] or present
     if len(present) == 1:
         there = present[0]
         alias: str | None = called[there[0]] if len(called) > 1 else ""

@@ -26,9 +26,8 @@ def take_first(sql: str, schema: Schema, question: str) -> str | None:
     >>> take_first(sql, Schema((store,), "duckdb"), "Which store was opened last?")
     'SELECT name FROM stores ORDER BY opened_on DESC LIMIT 1'
     """
-    said = _NAMES.sub("", question)
-    first, last = bool(_FIRST.search(said)), bool(_LAST.search(said))
-    trees = parse_or_nothing(sql, schema.dialect) if first != last else []
+    last = last_said(question)
+    trees = parse_or_nothing(sql, schema.dialect) if last is not None else []
     select = trees[0] if len(trees) == 1 else None
     if not isinstance(select, exp.Select) or any(select.args.get(part) for part in _SHAPED):
         return None
@@ -46,6 +45,13 @@ def take_first(sql: str, schema: Schema, question: str) -> str | None:
     )
     select.set("order", exp.Order(expressions=[ordered]))
     return select.limit(1).sql(schema.dialect)
+
+
+def last_said(question: str) -> bool | None:
+    """Whether the question asks for what is last in time; False if for what is first, None if for neither or both."""
+    said = _NAMES.sub("", question)
+    first, last = bool(_FIRST.search(said)), bool(_LAST.search(said))
+    return last if first != last else None
 
 
 def _is_no_date(condition: exp.Expr, schema: Schema) -> bool:

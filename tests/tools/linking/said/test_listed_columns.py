@@ -31,6 +31,12 @@ SCHEMA = Schema(
         ("What is the average price of the wines?", []),
         ("What are the wineries of the wines and their names?", []),  # more is asked for
         ("What are the wineries of the wines? Give their prices.", []),
+        ("What are the wineries of the wines? Give the price.", []),
+        ("Which wines are red? Only the names, please.", ["name"]),
+        ("Which wines are red? Only the price.", ["price"]),
+        ("Which wines are red? Winery and price", ["winery", "price"]),
+        ("who makes the red wine? I need the winery of it", ["winery"]),
+        ("Which wines are red? By price.", []),
         ("What is the price of each wine?", []),
         ("What is the name and price of the wines?", []),  # whose name?
         ("Find the physician that prescribed the highest dose.", []),  # the person, or the key

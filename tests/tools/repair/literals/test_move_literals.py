@@ -52,6 +52,11 @@ DC = found("publisher", "title", "DC Comics")
             [found("hero", "name", "Bo"), found("hero", "alias", "Bo")],
             None,
         ),  # two ways
+        (
+            "SELECT hero.id FROM hero JOIN publisher ON hero.publisher_id = publisher.id WHERE hero.name = 'Bo'",
+            [found("hero", "alias", "Bo"), found("publisher", "title", "Bo")],  # the nearer one
+            "SELECT hero.id FROM hero JOIN publisher ON hero.publisher_id = publisher.id WHERE hero.alias = 'Bo'",
+        ),
         ("SELECT id FROM hero WHERE name = 'Up'", [found("movie", "title", "Up")], None),  # nothing joins it
         ("SELECT id FROM hero WHERE name = 'Bo'", [found("hero", "alias", "Bo", 0.5)], None),  # perhaps not meant
         ("SELECT id FROM hero WHERE name = 'Bo", [DC], None),  # no SQL

@@ -17,6 +17,9 @@ SCHEMA = Schema((), "sqlite")
         ("age < 3", "Pilots of no more than 3 years", "age <= 3"),
         ("age >= 3", "Pilots of more than 3 years", "age > 3"),
         ("age > 20", "Pilots younger than 20", "age < 20"),
+        ("pay < 20", "Pilots who are dearer than 20", "pay > 20"),
+        ("pay < (SELECT AVG(pay) FROM pilot)", "Pilots dearer than the average", "pay > (SELECT AVG(pay) FROM pilot)"),
+        ("pay > (SELECT AVG(pay) FROM pilot)", "Pilots paid below average", "pay < (SELECT AVG(pay) FROM pilot)"),
         ("age > 30 OR age <= 20", "Pilots older than 30 or younger than 20", "age > 30 OR age < 20"),
     ],
 )
@@ -39,6 +42,9 @@ def test_groups_are_bounded_too() -> None:
         ("NOT age > 25", "Pilots of at least 25 years"),  # the rest is meant
         ("age > (SELECT 25)", "Pilots of at least 25 years"),
         ("age IN (25)", "Pilots of at least 25 years"),
+        ("pay < (SELECT AVG(pay) FROM pilot)", "Pilots not dearer than the average"),
+        ("pay < (SELECT MAX(pay) FROM pilot)", "Pilots dearer than the average"),
+        ("pay < (SELECT AVG(pay) FROM pilot)", "Pilots dearer than the average, older than average, below average"),
         ("age + 1 > 25", "Pilots of at least 25 years"),
     ],
 )
