@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Array, DraftCaches
-from decoding.targets.cache.kv_cache import TokenTable
+from decoding.targets.cache.state_table import StateTable
 
 _EMPTY = Draft()
 
@@ -34,7 +34,7 @@ class CachedSequence(Generic[Cache]):
     sampler: Sampler
     taps: tuple[int, ...]
     cache: Cache
-    states: TokenTable[Any]  # hidden states, a plane per tap
+    states: StateTable[Any]
     tokens: list[int] = field(default_factory=list)
     staged: tuple[list[int], Draft] | None = None
     draft_caches: DraftCaches = field(default_factory=dict)
@@ -45,25 +45,20 @@ class CachedSequence(Generic[Cache]):
 
     @property
     def hidden(self) -> Array | None:
-        return self.states.data[:, : self.cached].swapaxes(0, 1) if self.taps else None
+        return self.states.rows(self.cached).swapaxes(0, 1) if self.taps else None
 
 
 @dataclass(frozen=True, slots=True)
 class TappedRows:
-    """Where a forward writes a sequence's hidden states: `table`, a plane per tap, from the sequence's row `start` on."""
+    """Where a forward writes a sequence's hidden states at its taps."""
 
     taps: tuple[int, ...]
-    table: TokenTable[Any]
-    start: int = 0
-
-    def write(self, plane: int, row: int, states: Array) -> None:
-        """Those of one tap [rows, hidden], from a row of the sequence on."""
-        first = row - self.start
-        self.table.data[plane, first : first + len(states)] = states
+    table: StateTable[Any]
 
     def copied(self, first: int, end: int) -> Array | None:
         """[rows, taps, hidden] of some rows of the sequence; None without taps."""
-        return self.table.copied(first - self.start, end - self.start).swapaxes(0, 1) if self.taps else None
+        states: Array | None = self.table.copied(first, end) if self.taps else None
+        return states
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from decoding.engine.target import Array, PairScores, Scores, Work
 from decoding.targets.cache.cached_sequence import Cache, CachedSequence, Chunk, TappedRows, in_batches
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.cache.prefix_cache import Entry, PrefixCache, longest_prefix
+from decoding.targets.cache.state_table import StateTable
 
 FORWARD_ROWS = 512  # more go in several forwards, which bounds their memory
 CACHE_BYTES = 1 << 30
@@ -78,7 +79,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
     mode: Callable[[], AbstractContextManager[Any]] = nullcontext  # entered for all that computes
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
-        self._prefixes = PrefixCache[tuple[Kept, Array]](cache_bytes)
+        self._prefixes = PrefixCache[tuple[Kept, StateTable[Any]]](cache_bytes)
         self._live: WeakSet[CachedSequence[Cache]] = WeakSet()
 
     @abstractmethod
@@ -177,33 +178,28 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         caches = {head: each.first(sequence.cached) for head, each in sequence.draft_caches.items()}
         if sequence.cached and not self._prefixes.covers(sequence.tokens, sequence.taps, caches):
             kept, size_bytes = self._kept(sequence.cache, sequence.cached)
-            states = sequence.states.data  # nobody writes to it any more
-            entry = Entry(
-                tuple(sequence.tokens),
-                sequence.taps,
-                (kept, states[:, : sequence.cached]),
-                size_bytes + states.nbytes,
-                caches,
-            )
-            self._prefixes.add(entry)
+            states = sequence.states  # nobody writes to it any more
+            tokens, size_bytes = tuple(sequence.tokens), size_bytes + states.nbytes
+            self._prefixes.add(Entry(tokens, sequence.taps, (kept, states), size_bytes, caches))
         self._released(sequence.cache)
 
     def _new(
         self,
         sampler: Sampler,
         taps: tuple[int, ...],
-        source: CachedSequence[Cache] | Entry[tuple[Kept, Array]] | None = None,
+        source: CachedSequence[Cache] | Entry[tuple[Kept, StateTable[Any]]] | None = None,
         count: int = 0,
     ) -> CachedSequence[Cache]:
         """A sequence with nothing cached, or with the first `count` tokens of `source`."""
-        states = self.model.new_states(len(taps))
+        own = self.model.new_states(len(taps))
         if source is None:
-            sequence = CachedSequence(sampler, taps, self._new_cache(None, 0), states)
+            sequence = CachedSequence(sampler, taps, self._new_cache(None, 0), StateTable(own))
         else:
             kept, known = self._remembered(source, count)
-            same = known if source.taps == taps else known[[source.taps.index(tap) for tap in taps]]
-            states.copy_from(same[:, :count])
+            rows = known.rows(count) if taps else None
+            same = rows if source.taps == taps or rows is None else rows[[source.taps.index(tap) for tap in taps]]
             cache = self._new_cache(kept, count)
+            states = StateTable(own, same, first=count)
             sequence = CachedSequence(sampler, taps, cache, states, list(source.tokens[:count]))
             sequence.draft_caches |= {head: each.first(count) for head, each in source.draft_caches.items()}
         self._live.add(sequence)
@@ -214,10 +210,12 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         sources: list[Any] = [*self._prefixes.entries, *self._live]
         return longest_prefix(sources, tokens, taps)
 
-    def _remembered(self, source: CachedSequence[Cache] | Entry[tuple[Kept, Array]], count: int) -> tuple[Kept, Array]:
+    def _remembered(
+        self, source: CachedSequence[Cache] | Entry[tuple[Kept, StateTable[Any]]], count: int
+    ) -> tuple[Kept, StateTable[Any]]:
         if isinstance(source, Entry):
             return source.kept
-        return self._view(source.cache, count), source.states.data
+        return self._view(source.cache, count), source.states
 
     def _staged(self, work: Work[CachedSequence[Cache]]) -> list[Chunk[Cache]]:
         """Make room for what a sequence feeds, and cut it into chunks."""
@@ -237,9 +235,9 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         if not work.taps:
             return TappedRows(taps, work.sequence.states)
         self._check_taps(taps)
-        table = self.model.new_states(len(taps))
-        table.reserve(len(work.pending) + len(work.draft), 0)
-        return TappedRows(taps, table, work.sequence.cached)
+        table: StateTable[Any] = StateTable(self.model.new_states(len(taps)), first=work.sequence.cached)
+        table.reserve(work.sequence.cached + len(work.pending) + len(work.draft), 0)
+        return TappedRows(taps, table)
 
     def _check_taps(self, taps: tuple[int, ...]) -> None:
         if not all(0 <= tap <= self.model.config.layers for tap in taps):
@@ -260,7 +258,7 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         if hidden is not None:
             for chunk, ends in zip(chunks, pairwise(accumulate(map(len, chunks), initial=0)), strict=True):
                 for plane, tap in enumerate(chunk.tapped.taps):
-                    chunk.tapped.write(plane, chunk.before, hidden[taps.index(tap), slice(*ends)])
+                    chunk.tapped.table.write(plane, chunk.before, hidden[taps.index(tap), slice(*ends)])
         last = [chunk for chunk in chunks if chunk.is_last]
         return [each(chunk.staged_states()) for chunk, each in zip(last, scored, strict=True)]
 

@@ -52,6 +52,13 @@ class TokenTable(Generic[Rows]):
         table.data = self.copied(0, count)
         return table
 
+    def joined(self, prefix: Rows, count: int) -> Rows:
+        """A copy of the rows of `prefix` [planes, rows, *shape] and of the first `count` rows behind them."""
+        planes, rows, *shape = prefix.shape
+        copy = self._empty((planes, rows + count, *shape))
+        copy[:, :rows], copy[:, rows:] = prefix, self.data[:, :count]
+        return copy
+
     def copied(self, start: int, end: int) -> Rows:
         """A copy of the rows from `start` to `end` [planes, rows, *shape]."""
         planes, _, *shape = self.data.shape

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from itertools import compress, count
 from pathlib import Path
 
-import numpy as np
-
 from decoding.checkpoints.fetch.cache_folder import cache_root
 from decoding.checkpoints.model_config import load_config
 from decoding.engine.draft import ROOT, Draft
@@ -21,6 +19,7 @@ from decoding.targets.cache import cached_sequence
 from decoding.targets.cache.cached_target import CACHE_BYTES, CachedTarget, Scored
 from decoding.targets.cache.kept_prompts import WORTH_PAGES, KeptPrompts
 from decoding.targets.cache.prefix_cache import Entry
+from decoding.targets.cache.state_table import StateTable
 from decoding.targets.int8.buffers import Keys, Part
 from decoding.targets.int8.cpu_model import CpuModel, HeadRows
 from decoding.targets.int8.pages import Pages
@@ -65,7 +64,7 @@ class CpuTarget(CachedTarget[Pages, Pages]):
         if len(tokens) - known >= WORTH_PAGES * PAGE and (pages := kept.read(tokens)):
             held, end = self.model.new_pages().of(pages), PAGE * len(pages)
             if end > known:
-                no_states = np.empty((0, end, self.model.config.hidden_size), np.float32)
+                no_states: StateTable[Floats] = StateTable(self.model.new_states(0))
                 self._prefixes.add(Entry(tuple(tokens[:end]), (), (held, no_states), held.size_bytes))
 
     @property
