@@ -32,7 +32,9 @@ def _model_of(table):  # type: ignore[no-untyped-def]
         get_long(table, 14),
         get_long(table, 15),
         get_long(table, 16),
-        get(table, 34),
+        get_long(table, 17),
+        get_long(table, 18),
+        get(table, 38),
     )
 
 

@@ -41,6 +41,8 @@ class Model(NamedTuple):
     mask_rank: int  # components of what is added at mask tokens; 0: nothing is
     mask_down: int  # fp32 [layers, rank, hidden], rotated as the stream is
     mask_up: int
+    turn: int  # fp32 [turned, a multiple of 64]: turns so many numbers of the stream back, for taps
+    turned: int
     eps: float  # of the norms
 
 
@@ -59,7 +61,7 @@ class Job(NamedTuple):
     tile_count: int
     parts: int  # int64 [parts, 6]: first row, pages, before, own rows (0: a chain), their stride in bytes, their counts
     tap_planes: int  # int32 [layers + 1]: plane of `taps`, or -1
-    taps: int  # fp32 [planes, rows, hidden]
+    taps: int  # fp32 [planes, rows, hidden + 64]: the last numbers of a row are nothing
     head_rows: int  # int32 [heads]
     head_count: int
     asked: int  # the first of them, which go through the LM head; the others are quantized for a later call

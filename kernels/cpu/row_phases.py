@@ -5,11 +5,13 @@ Halves of a head lie apart, each padded.
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
 
 from kernels.cpu.emit import get, get_byte, get_int, kernel, put
 from kernels.cpu.quantize import hadamard, norm_factor, quantize
 from kernels.cpu.swiglu import adapt
 from kernels.cpu.threads import claim, finish, wait
+from kernels.cpu.weighted_sums import weighted_sums
 
 _EIGHTH, _ONE = np.float32(0.125), np.float32(1.0)
 
@@ -60,9 +62,14 @@ def epsilon(model):  # type: ignore[no-untyped-def]
 
 @kernel
 def tap(model, job, layer, row):  # type: ignore[no-untyped-def]
+    """A row of the stream, turned back block by block; the end of a block is overwritten by the next one."""
     plane = get_int(job.tap_planes, layer)
     if plane >= 0:
-        copy(job.x + 4 * row * model.hidden, model.hidden, job.taps + 4 * (plane * job.rows + row) * model.hidden)
+        size, wide = model.turned, (model.turned + 63) // 64 * 64
+        x, out = job.x + 4 * row * model.hidden, job.taps + 4 * (plane * job.rows + row) * (model.hidden + 64)
+        for first in range(0, model.true_hidden, size):
+            block, to = types.intp(x + 4 * first), types.intp(out + 4 * first)
+            weighted_sums(block, 0, 1, model.turn, 4 * wide, size, to, 0, wide, False, model.turn)
 
 
 @kernel

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from weakref import WeakKeyDictionary
 
@@ -62,7 +61,9 @@ class CpuModel:
         self._team = Team(threads or thread_count(), PHASES * config.layers + 2)
         self._tables = _addresses(config, arrays)
         self._masks = MaskRows(config, masks) if masks else None
-        self._model = _model(config, arrays, self._tables, self._masks)
+        self._turn = KernelRotation(stream_rotation(config.hidden_size).astype(np.float32))
+        self._turn_back = KernelRotation(stream_rotation(config.hidden_size).T.astype(np.float32))
+        self._model = _model(config, arrays, self._tables, self._masks, self._turn_back)
         self._model_table = table_of(self._model)
         self._room = Buffers(self._model, self._team.threads)
         self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
@@ -108,7 +109,7 @@ class CpuModel:
         cos, sin = self._angles.at(tables.positions)
         planes = np.full(self.config.layers + 1, -1, np.int32)
         planes[list(taps)] = range(len(taps))
-        states = np.empty((len(taps), rows, self.hidden), np.float32)
+        states = np.empty((len(taps), rows, self.hidden + 64), np.float32)
         head = HeadBuffers(len(heads), self.hidden, self._team.threads, keys, asked, self.config.vocab_size)
         head_rows = np.array(heads, np.int32)
         job = room.job._replace(
@@ -140,14 +141,6 @@ class CpuModel:
         self._compute(job, self._model_table if tokens is None else self._head_part(tokens).table)
         return logits
 
-    @cached_property
-    def _turn(self) -> KernelRotation:
-        return KernelRotation(stream_rotation(self.config.hidden_size).astype(np.float32))
-
-    @cached_property
-    def _turn_back(self) -> KernelRotation:
-        return KernelRotation(stream_rotation(self.config.hidden_size).T.astype(np.float32))
-
     def _head_part(self, tokens: TokenSet) -> HeadPart:
         """The LM head of some tokens, made once as long as they are known."""
         if (part := self._head_parts.get(tokens)) is None:
@@ -178,11 +171,10 @@ class CpuModel:
         return masks
 
     def _tapped(self, states: Floats, taps: Sequence[int]) -> Floats | None:
-        """Hidden states rotated back, and normalised where the tap is after the final norm."""
+        """Hidden states, normalised where the tap is after the final norm."""
         if not taps:
             return None
-        hidden = self.config.hidden_size
-        out = self._turn_back(states[..., :hidden])
+        out = states[..., : self.config.hidden_size]
         if self.config.layers in taps:
             last = out[list(taps).index(self.config.layers)]
             last /= np.sqrt(np.square(last).mean(-1, keepdims=True) + np.float32(self.config.rms_norm_eps))
@@ -228,7 +220,9 @@ class MaskRows:
         )
 
 
-def _model(config: ModelConfig, arrays: Arrays, tables: Longs, masks: MaskRows | None) -> Model:
+def _model(
+    config: ModelConfig, arrays: Arrays, tables: Longs, masks: MaskRows | None, turn_back: KernelRotation
+) -> Model:
     matrices, scales, offsets, biases = (address(row) for row in tables)
     return Model(
         layers=config.layers,
@@ -248,5 +242,7 @@ def _model(config: ModelConfig, arrays: Arrays, tables: Longs, masks: MaskRows |
         mask_rank=masks.rank if masks else 0,
         mask_down=address(masks.down) if masks else 0,
         mask_up=address(masks.up) if masks else 0,
+        turn=address(turn_back.matrix),
+        turned=turn_back.size,
         eps=config.rms_norm_eps,
     )

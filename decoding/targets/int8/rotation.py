@@ -46,18 +46,19 @@ def rotated(x: Floats, rotation: Floats) -> Floats:
 class KernelRotation:
     """`rotated` by a kernel, for every forward: on one thread, and in an order that does not depend on the number of rows.
 
-    numpy's BLAS would do it on threads of its own, which keep a processor busy for 100 ms after each product.
+    numpy's BLAS would do it on threads of its own, which keep a processor busy for 100 ms after each product. matrix [size,
+    padded size].
     """
 
     def __init__(self, rotation: Floats) -> None:
-        self._size = len(rotation)
-        self._matrix = np.zeros((self._size, padded(self._size)), np.float32)
-        self._matrix[:, : self._size] = rotation
+        self.size = len(rotation)
+        self.matrix = np.zeros((self.size, padded(self.size)), np.float32)
+        self.matrix[:, : self.size] = rotation
         self._run = compiled("weighted_sums:rows_times")
 
     def __call__(self, x: Floats) -> Floats:
         """x [..., columns], every `len(rotation)` columns multiplied by the rotation."""
-        rows = np.ascontiguousarray(x, np.float32).reshape(-1, self._size)
-        out = np.empty((len(rows), self._matrix.shape[1]), np.float32)
-        self._run(address(rows), len(rows), address(self._matrix), self._size, self._matrix.shape[1], address(out))
-        return out[:, : self._size].reshape(x.shape)
+        rows = np.ascontiguousarray(x, np.float32).reshape(-1, self.size)
+        out = np.empty((len(rows), self.matrix.shape[1]), np.float32)
+        self._run(address(rows), len(rows), address(self.matrix), self.size, self.matrix.shape[1], address(out))
+        return out[:, : self.size].reshape(x.shape)
