@@ -49,7 +49,13 @@ def export_of(stage: str, size: str = "") -> Stage:
 BACKBONE = "jetspec"  # trained first and longest; the other block heads start from it
 BLOCK_HEADS = ("dflash", "domino", "path_tree")
 HEADS = (BACKBONE, *BLOCK_HEADS, "medusa", "eagle3", "falcon", "draft_model")
-MINUTES = {BACKBONE: 20, "medusa": 5, "eagle3": 40}  # 15 for the others; EAGLE-3 unrolls its layer seven times a step
+MINUTES = {
+    BACKBONE: 20,
+    "path_tree": 40,
+    "medusa": 5,
+    "eagle3": 40,
+}  # 15 for the others; EAGLE-3 unrolls its layer seven times a step
+DEEPER = {"path_tree": "--option layers=2 --option block_size=12 "}  # its guesses are used most
 
 
 def _head_stages(kind: str) -> tuple[Stage, ...]:
@@ -57,11 +63,13 @@ def _head_stages(kind: str) -> tuple[Stage, ...]:
     minutes = MINUTES.get(kind, 15)
     begin = f"--init-head {{out}}/heads/{BACKBONE}/head " if kind in BLOCK_HEADS else ""
     block = kind in (BACKBONE, *BLOCK_HEADS)
-    anchors = "--option anchors=64 " if block else ""  # smaller steps, so that more of them fit in the same time
+    options = DEEPER.get(kind, "")
+    options += "--option anchors=64 " if block else ""  # smaller steps, so that more of them fit in the same time
+    room = "--most-mb 4.7 " if kind in DEEPER else ""
     return (
         Stage(
             f"head-{kind}",
-            f"train head --method {kind} --data {{out}}/features --model {{model}} --adapter {{out}}/shipped {begin}{anchors}"
+            f"train head --method {kind} --data {{out}}/features --model {{model}} --adapter {{out}}/shipped {begin}{options}"
             f"--out {{out}}/heads/{kind} --lr 1e-3 --accumulate 1 --epochs 6 --minutes {minutes} --resume",
             f"heads/{kind}/head",
             processes=2,
@@ -69,7 +77,7 @@ def _head_stages(kind: str) -> tuple[Stage, ...]:
         Stage(
             f"export-{kind}",
             f"train head export {{out}}/heads/{kind}/head --data {{out}}/responses/responses.jsonl --model {{model}} "
-            f"--adapter {{out}}/shipped --out {{out}}/shipped_heads/{kind}",
+            f"--adapter {{out}}/shipped {room}--out {{out}}/shipped_heads/{kind}",
             f"shipped_heads/{kind}",
         ),
     )

@@ -56,9 +56,10 @@ def test_the_base_has_a_head_of_its_own() -> None:
 
 
 def test_all_that_ships_is_small() -> None:
-    """At most 33 MiB of weights, and 3.1 MB a head; what is in training stays in the repository."""
+    """At most 35 MiB of weights, and 3.1 MB a head but for the one of two layers; what is in training stays in the repository."""
     files = [path for path in SHIPPED.parent.rglob("*") if path.is_file() and path.parent.name != "next"]
     sizes = {path: path.stat().st_size for path in files}
-    assert sum(sizes.values()) < 33 << 20
+    assert sum(sizes.values()) < 35 << 20
     for folder in {path.parent for path in files if path.name == "head.safetensors"}:
-        assert sum(size for path, size in sizes.items() if path.parent == folder) <= 3_100_000, folder
+        most = 4_700_000 if folder == SHIPPED / "path_tree" else 3_100_000
+        assert sum(size for path, size in sizes.items() if path.parent == folder) <= most, folder
