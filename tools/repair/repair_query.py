@@ -9,6 +9,7 @@ from tools.repair.columns.compare_sets import compare_sets
 from tools.repair.columns.count_flags import count_flags
 from tools.repair.columns.measure_said import measure_said
 from tools.repair.columns.skip_nulls import skip_nulls
+from tools.repair.columns.sum_counted import sum_counted
 from tools.repair.columns.sum_quantities import sum_quantities
 from tools.repair.columns.take_dates import take_dates
 from tools.repair.literals.add_genders import add_genders
@@ -32,7 +33,6 @@ from tools.repair.shape.sort_words import sort_words
 from tools.repair.shape.take_first import take_first
 from tools.repair.shape.unwrap_picks import unwrap_picks
 from tools.repair.spell_names import spell_names
-from tools.repair.sum_counted import sum_counted
 from tools.result import Limits, QueryError, Result
 from tools.schema import Schema
 

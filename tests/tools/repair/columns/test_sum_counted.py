@@ -7,8 +7,8 @@ from sqlite3 import connect
 import pytest
 
 from tools.databases.open_database import open_database
+from tools.repair.columns.sum_counted import sum_counted
 from tools.repair.repair_query import repair_query
-from tools.repair.sum_counted import sum_counted
 from tools.result import Limits
 from tools.schema import Column, Schema, Table
 
