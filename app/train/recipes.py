@@ -49,12 +49,8 @@ def export_of(stage: str, size: str = "") -> Stage:
 BACKBONE = "jetspec"  # trained first and longest; the other block heads start from it
 BLOCK_HEADS = ("dflash", "domino", "path_tree")
 HEADS = (BACKBONE, *BLOCK_HEADS, "medusa", "eagle3", "falcon", "draft_model")
-MINUTES = {
-    BACKBONE: 20,
-    "path_tree": 40,
-    "medusa": 5,
-    "eagle3": 40,
-}  # 15 for the others; EAGLE-3 unrolls its layer seven times a step
+# 15 minutes for the others; EAGLE-3 unrolls its layer seven times a step
+MINUTES = {BACKBONE: 20, "path_tree": 40, "medusa": 5, "eagle3": 40}
 DEEPER = {"path_tree": "--option layers=2 --option block_size=12 "}  # its guesses are used most
 
 

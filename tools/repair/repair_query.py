@@ -1,6 +1,7 @@
 """Repairs a query by rules before the model is asked again. It does not guess, and keeps only repairs that run."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 
 from tools.databases.database import Database
@@ -35,6 +36,8 @@ from tools.repair.shape.unwrap_picks import unwrap_picks
 from tools.repair.spell_names import spell_names
 from tools.result import Limits, QueryError, Result
 from tools.schema import Schema
+
+_LOOK_S = 2.0  # of a query that a rule asks
 
 _BY_QUESTION = {
     "typed": fit_types,
@@ -104,5 +107,5 @@ def _running(database: Database, sql: str | None, limits: Limits) -> str | None:
 
 def _has_rows(database: Database, limits: Limits, sql: str) -> bool:
     """Whether a query has rows; not if it cannot run."""
-    result = database.execute(sql, limits)
+    result = database.execute(sql, replace(limits, deadline_s=min(limits.deadline_s, _LOOK_S)))
     return isinstance(result, Result) and bool(result.rows)

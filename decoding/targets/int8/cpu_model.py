@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,7 @@ from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Lo
 from decoding.targets.int8.compiled import FORWARD, compiled
 from decoding.targets.int8.packed_model import Arrays, HeadPart, head_room, padded
 from decoding.targets.int8.pages import Pages
-from decoding.targets.int8.rotation import KernelRotation, rotated, stream_rotation
+from decoding.targets.int8.rotation import KernelRotation, padded_matrix, rotated, stream_rotation
 from decoding.targets.int8.stored_rows import StoredRows
 from kernels.cpu.job import MATRICES, PHASES, Job, Model, table_of
 from kernels.cpu.team import Team, thread_count
@@ -61,8 +62,7 @@ class CpuModel:
         self._team = Team(threads or thread_count(), PHASES * config.layers + 2)
         self._tables = _addresses(config, arrays)
         self._masks = MaskRows(config, masks) if masks else None
-        self._turn = KernelRotation(stream_rotation(config.hidden_size).astype(np.float32))
-        self._turn_back = KernelRotation(stream_rotation(config.hidden_size).T.astype(np.float32))
+        self._turn_back = padded_matrix(stream_rotation(config.hidden_size).T.astype(np.float32))
         self._model = _model(config, arrays, self._tables, self._masks, self._turn_back)
         self._model_table = table_of(self._model)
         self._room = Buffers(self._model, self._team.threads)
@@ -140,6 +140,10 @@ class CpuModel:
         job = self._room.of(1, 1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
         self._compute(job, self._model_table if tokens is None else self._head_part(tokens).table)
         return logits
+
+    @cached_property
+    def _turn(self) -> KernelRotation:
+        return KernelRotation(stream_rotation(self.config.hidden_size).astype(np.float32))
 
     def _head_part(self, tokens: TokenSet) -> HeadPart:
         """The LM head of some tokens, made once as long as they are known."""
@@ -220,9 +224,7 @@ class MaskRows:
         )
 
 
-def _model(
-    config: ModelConfig, arrays: Arrays, tables: Longs, masks: MaskRows | None, turn_back: KernelRotation
-) -> Model:
+def _model(config: ModelConfig, arrays: Arrays, tables: Longs, masks: MaskRows | None, turn_back: Floats) -> Model:
     matrices, scales, offsets, biases = (address(row) for row in tables)
     return Model(
         layers=config.layers,
@@ -242,7 +244,7 @@ def _model(
         mask_rank=masks.rank if masks else 0,
         mask_down=address(masks.down) if masks else 0,
         mask_up=address(masks.up) if masks else 0,
-        turn=address(turn_back.matrix),
-        turned=turn_back.size,
+        turn=address(turn_back),
+        turned=len(turn_back),
         eps=config.rms_norm_eps,
     )

@@ -43,22 +43,26 @@ def rotated(x: Floats, rotation: Floats) -> Floats:
     return (x.reshape(-1, len(rotation)) @ rotation).reshape(x.shape)
 
 
+def padded_matrix(rotation: Floats) -> Floats:
+    """[size, padded size], as kernels multiply with it."""
+    matrix = np.zeros((len(rotation), padded(len(rotation))), np.float32)
+    matrix[:, : len(rotation)] = rotation
+    return matrix
+
+
 class KernelRotation:
     """`rotated` by a kernel, for every forward: on one thread, and in an order that does not depend on the number of rows.
 
-    numpy's BLAS would do it on threads of its own, which keep a processor busy for 100 ms after each product. matrix [size,
-    padded size].
+    numpy's BLAS would do it on threads of its own, which keep a processor busy for 100 ms after each product.
     """
 
     def __init__(self, rotation: Floats) -> None:
-        self.size = len(rotation)
-        self.matrix = np.zeros((self.size, padded(self.size)), np.float32)
-        self.matrix[:, : self.size] = rotation
+        self._size, self._matrix = len(rotation), padded_matrix(rotation)
         self._run = compiled("weighted_sums:rows_times")
 
     def __call__(self, x: Floats) -> Floats:
         """x [..., columns], every `len(rotation)` columns multiplied by the rotation."""
-        rows = np.ascontiguousarray(x, np.float32).reshape(-1, self.size)
-        out = np.empty((len(rows), self.matrix.shape[1]), np.float32)
-        self._run(address(rows), len(rows), address(self.matrix), self.size, self.matrix.shape[1], address(out))
-        return out[:, : self.size].reshape(x.shape)
+        rows = np.ascontiguousarray(x, np.float32).reshape(-1, self._size)
+        out = np.empty((len(rows), self._matrix.shape[1]), np.float32)
+        self._run(address(rows), len(rows), address(self._matrix), self._size, self._matrix.shape[1], address(out))
+        return out[:, : self._size].reshape(x.shape)

@@ -34,7 +34,7 @@ def test_the_mends_reach_the_agent_in_their_order(mends: tuple[str, ...]) -> Non
 def test_an_unknown_mend_is_told() -> None:
     with pytest.raises(
         typer.BadParameter,
-        match=r"--mends: walls is none of columns, bridges, .*, listed, grouped, typed; give none to leave out all",
+        match=r"--mends: walls is none of columns, bridges, .*, alike, nulls, sold; give none to leave out all",
     ):
         Asking(mends="columns,walls").agent_options()
 
