@@ -111,7 +111,7 @@ class CpuModel:
         planes[list(taps)] = range(len(taps))
         states = np.empty((len(taps), rows, self.hidden + 64), np.float32)
         head = HeadBuffers(len(heads), self.hidden, self._team.threads, keys, asked, self.config.vocab_size)
-        head_rows = np.array(heads, np.int32)
+        head_row_numbers = np.array(heads, np.int32)
         job = room.job._replace(
             layers=self.config.layers,
             rows=rows,
@@ -125,10 +125,11 @@ class CpuModel:
             parts=address(tables.parts),
             tap_planes=address(planes),
             taps=address(states),
-            head_rows=address(head_rows),
+            head_rows=address(head_row_numbers),
             **head.fields(),
         )
-        self._compute(job, self._model_table)
+        held = parts, tables, room, cos, sin, masks, planes, states, head, head_row_numbers
+        self._compute(job, self._model_table, held)
         kept = HeadRows(self, head.bytes, head.scales, head.spreads)
         return head.tokens[0, :asked].tolist(), kept, self._tapped(states, taps)
 
@@ -138,7 +139,8 @@ class CpuModel:
         head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
         head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
         job = self._room.of(1, 1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
-        self._compute(job, self._model_table if tokens is None else self._head_part(tokens).table)
+        part = self._model_table if tokens is None else self._head_part(tokens)
+        self._compute(job, part if isinstance(part, np.ndarray) else part.table, (part, head, logits))
         return logits
 
     @cached_property
@@ -154,10 +156,10 @@ class CpuModel:
             self._head_parts[tokens] = part
         return part
 
-    def _compute(self, job: Job, model_table: Longs) -> None:
-        """A forward, on all threads."""
+    def _compute(self, job: Job, model_table: Longs, held: object) -> None:
+        """A forward, on all threads. held: what owns the job's memory, which a thread that comes late may still look at."""
         table = table_of(job)
-        self._team.run(self._forward, address(model_table), address(table), kept=(table, model_table))
+        self._team.run(self._forward, address(model_table), address(table), kept=(table, model_table, self, held))
 
     def _embed(self, tokens: Longs, x: Floats) -> npt.NDArray[np.bool_] | None:
         """Rotated embeddings of tokens, into the stream x [rows, padded hidden]; returns which rows are mask tokens' (None:
