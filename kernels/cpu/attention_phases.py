@@ -97,9 +97,8 @@ def _whole_heads(model, job):  # type: ignore[no-untyped-def]
     """How many heads of keys go to one thread each, as many to each thread: none where there are several sequences or many
     tiles, which keep threads equally busy.
     """
-    last = job.tile_count - 1
-    is_alone = get_int(job.tiles, 0) == get_int(job.tiles, 3 * last)
-    return model.kv_heads // job.threads * job.threads if is_alone and last < 2 * job.threads - 1 else 0
+    is_busy = job.one_part == 0 or job.tile_count >= 2 * job.threads
+    return 0 if is_busy else model.kv_heads // job.threads * job.threads
 
 
 @kernel

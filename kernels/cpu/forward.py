@@ -76,6 +76,7 @@ def _job_of(table):  # type: ignore[no-untyped-def]
         get_long(table, 32),
         get_long(table, 33),
         get_long(table, 34),
+        get_long(table, 35),
     )
 
 

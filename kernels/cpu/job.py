@@ -59,6 +59,7 @@ class Job(NamedTuple):
     masks: int  # uint8 [rows]: whether a row is a mask token's; or 0 where none is
     tiles: int  # int32 [tiles, 3]: part, first row, row behind the last
     tile_count: int
+    one_part: int  # 1 where all tiles are of one sequence
     parts: int  # int64 [parts, 6]: first row, pages, before, own rows (0: a chain), their stride in bytes, their counts
     tap_planes: int  # int32 [layers + 1]: plane of `taps`, or -1
     taps: int  # fp32 [planes, rows, hidden + 64]: the last numbers of a row are nothing

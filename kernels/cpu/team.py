@@ -39,7 +39,8 @@ class Team:
 
     Work comes in phases of so many pieces, which threads `claim` and `finish`; a phase ends for a thread when all of its
     pieces are finished, by whomever (`wait`). So a thread that comes late, or not at all, on a busy machine costs only
-    its help. It then finds nothing to do, and must touch nothing: it may be there after the call has returned.
+    its help. It may come after the call has returned. It then finds nothing to do, and before a `claim` tells it so it
+    must read nothing but what `kept` holds.
 
     phases: at most. threads: the caller's included.
     """
@@ -54,7 +55,7 @@ class Team:
     def run(self, function: Callable[..., None], *arguments: Any, kept: Any = None) -> None:
         """The function's work, done when this returns. One caller at a time, others wait.
 
-        kept: what holds the memory that every thread reads, those that come late too.
+        kept: what holds the memory that threads read before they claim a piece, those that come late too.
         """
         with self._lock:
             if self._owner != os.getpid():

@@ -111,7 +111,7 @@ class CpuModel:
         planes[list(taps)] = range(len(taps))
         states = np.empty((len(taps), rows, self.hidden + 64), np.float32)
         head = HeadBuffers(len(heads), self.hidden, self._team.threads, keys, asked, self.config.vocab_size)
-        head_row_numbers = np.array(heads, np.int32)
+        head_rows = np.array(heads, np.int32)
         job = room.job._replace(
             layers=self.config.layers,
             rows=rows,
@@ -122,14 +122,14 @@ class CpuModel:
             masks=0 if masks is None else address(masks),
             tiles=address(tables.tiles),
             tile_count=len(tables.tiles),
+            one_part=len(parts) == 1,
             parts=address(tables.parts),
             tap_planes=address(planes),
             taps=address(states),
-            head_rows=address(head_row_numbers),
+            head_rows=address(head_rows),
             **head.fields(),
         )
-        held = parts, tables, room, cos, sin, masks, planes, states, head, head_row_numbers
-        self._compute(job, self._model_table, held)
+        self._compute(job, self._model_table)
         kept = HeadRows(self, head.bytes, head.scales, head.spreads)
         return head.tokens[0, :asked].tolist(), kept, self._tapped(states, taps)
 
@@ -139,8 +139,7 @@ class CpuModel:
         head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
         head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
         job = self._room.of(1, 1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
-        part = self._model_table if tokens is None else self._head_part(tokens)
-        self._compute(job, part if isinstance(part, np.ndarray) else part.table, (part, head, logits))
+        self._compute(job, self._model_table if tokens is None else self._head_part(tokens).table)
         return logits
 
     @cached_property
@@ -156,10 +155,10 @@ class CpuModel:
             self._head_parts[tokens] = part
         return part
 
-    def _compute(self, job: Job, model_table: Longs, held: object) -> None:
-        """A forward, on all threads. held: what owns the job's memory, which a thread that comes late may still look at."""
+    def _compute(self, job: Job, model_table: Longs) -> None:
+        """A forward, on all threads."""
         table = table_of(job)
-        self._team.run(self._forward, address(model_table), address(table), kept=(table, model_table, self, held))
+        self._team.run(self._forward, address(model_table), address(table), kept=(table, model_table))
 
     def _embed(self, tokens: Longs, x: Floats) -> npt.NDArray[np.bool_] | None:
         """Rotated embeddings of tokens, into the stream x [rows, padded hidden]; returns which rows are mask tokens' (None:
