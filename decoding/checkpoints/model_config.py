@@ -98,6 +98,11 @@ class ModelConfig:
         """The same in FP8, with a scale in fp32 for each row of a head."""
         return 2 * self.layers * self.kv_heads * (self.head_dim + 4)
 
+    @property
+    def int8_token_bytes(self) -> int:
+        """The same in eight bits, with three numbers of each key and its value."""
+        return self.layers * self.kv_heads * (2 * self.head_dim + 12)
+
 
 def load_config(path: Path) -> ModelConfig:
     """Configuration of the checkpoint folder `path`.

@@ -103,7 +103,8 @@ def memory_needed(
     if needed < LARGE_BYTES:
         return None
     kind = scheme.name if dtype == "stored" and scheme else dtype
-    token = config.fp8_token_bytes if fp8_cache else config.token_bytes(other)
+    in_bytes = config.fp8_token_bytes if fp8_cache else config.int8_token_bytes
+    token = in_bytes if fp8_cache or runtime_of(dtype, device) == "kernels" else config.token_bytes(other)
     told = f"weights in {kind} take {needed / 1e9:.1f} GB, each token of a text {token / 1e3:.0f} kB"
     told += f", in each of {processes} processes" if processes > 1 else ""
     if scheme and dtype != "stored":

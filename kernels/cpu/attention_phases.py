@@ -4,14 +4,15 @@ import math
 
 import numpy as np
 
-from kernels.cpu.emit import get, get_int, get_long, kernel, put
-from kernels.cpu.job import GROUP_ROWS, LINE, PAGE
+from kernels.cpu.emit import get, get_int, get_long, kernel
+from kernels.cpu.int8_attention import attend_int8, write_key, write_value
+from kernels.cpu.job import GROUP_ROWS, LINE, PAGE, plane_bytes
 from kernels.cpu.product_phases import product, rescaled
 from kernels.cpu.row_phases import copy, epsilon, norm, rotate
 from kernels.cpu.threads import claim, finish, wait
-from kernels.cpu.tree_attention import attend
 
 _ONE = np.float32(1.0)
+_plane_bytes = kernel(plane_bytes)
 
 
 @kernel
@@ -30,10 +31,10 @@ def qkv_products(sync, phase, model, job, layer, scratch):  # type: ignore[no-un
                     out = job.queries + 4 * (row * model.heads + unit) * model.dim
                 rescaled(model, 4 * layer, unit * model.dim, model.dim, mine, scale, out)
                 if unit < model.heads:
-                    factor = np.float32(math.log2(math.e) / math.sqrt(model.true_dim))
+                    factor = np.float32(math.log2(math.e) / (64 * math.sqrt(model.true_dim)))
                     _position(model, job, layer, 0, row, out, factor)
                 else:
-                    _remember(model, job, layer, unit - model.heads, row, out)
+                    _remember(model, job, layer, unit - model.heads, row, out, out + 4 * model.dim)
         unit = finish(sync, phase)
     wait(sync, phase, pieces)
 
@@ -49,24 +50,22 @@ def _position(model, job, layer, kind, row, head, factor):  # type: ignore[no-un
 
 
 @kernel
-def _remember(model, job, layer, unit, row, head):  # type: ignore[no-untyped-def]
-    """Keys (the first units) or values of a row, into its sequence's page."""
+def _remember(model, job, layer, unit, row, head, room):  # type: ignore[no-untyped-def]
+    """Keys (the first units) or values of a row, into its sequence's page. room: bytes of a head."""
     slot = get_int(job.slots, row)
-    page = get_long(get_long(job.pages, row), slot // PAGE)
     at, kv_head = slot % PAGE, unit % model.kv_heads
-    plane = page + _plane(model, layer, kv_head)
+    plane = get_long(get_long(job.pages, row), slot // PAGE) + _plane(model, layer, kv_head)
     if unit < model.kv_heads:
         _position(model, job, layer, 1, row, head, _ONE)
-        for i in range(model.dim):
-            put(plane, i * PAGE + at, get(head, i))
+        write_key(head, model.dim, room, plane, at)
     else:
-        copy(head, model.dim, plane + 4 * (PAGE + at) * model.dim)
+        write_value(head, model.dim, room, plane, at)
 
 
 @kernel
 def _plane(model, layer, kv_head):  # type: ignore[no-untyped-def]
     """How far into a page the keys of a layer and head begin; its values follow."""
-    return 4 * (layer * model.kv_heads + kv_head) * 2 * PAGE * model.dim
+    return (layer * model.kv_heads + kv_head) * _plane_bytes(model.dim)
 
 
 @kernel
@@ -107,10 +106,11 @@ def _attend_tile(model, job, layer, tile, first_head, heads, scratch):  # type: 
     part = job.parts + 48 * get_int(job.tiles, 3 * tile)
     first, stop = get_int(job.tiles, 3 * tile + 1), get_int(job.tiles, 3 * tile + 2)
     start, width = get_long(part, 0) + first, heads * model.dim
-    queries = scratch
-    mixed = queries + 4 * (stop - first) * width
-    sums = mixed + 4 * (stop - first) * width
-    scores = (sums + 4 * ((stop - first) * heads + stop + LINE)) // LINE * LINE
+    outputs, queries = (stop - first) * heads, scratch
+    mixed = queries + 4 * outputs * model.dim
+    sums = mixed + 4 * outputs * model.dim
+    scores = (sums + 4 * (outputs + stop + LINE)) // LINE * LINE
+    room = (scores + outputs * job.score_stride + LINE) // LINE * LINE
     for row in range(stop - first):
         place = 4 * ((start + row) * model.heads + first_head) * model.dim
         copy(job.queries + place, width, queries + 4 * row * width)
@@ -121,7 +121,7 @@ def _attend_tile(model, job, layer, tile, first_head, heads, scratch):  # type: 
         get_long(part, 4),
         get_long(part, 5),
     )
-    attend(
+    attend_int8(
         queries,
         heads,
         model.dim,
@@ -137,6 +137,7 @@ def _attend_tile(model, job, layer, tile, first_head, heads, scratch):  # type: 
         job.score_stride,
         sums,
         mixed,
+        room,
     )
     for row in range(stop - first):
         place = 4 * ((start + row) * model.heads + first_head) * model.dim

@@ -89,6 +89,21 @@ class Job(NamedTuple):
     )
 
 
+def plane_bytes(dim: int) -> int:
+    """What a page has of one layer and head: keys and values in eight bits, and three numbers of each position."""
+    return 2 * PAGE * dim + 12 * PAGE
+
+
+def weight_stride(positions: int) -> int:
+    """Of bytes for the positions of whole pages; no multiple of 4 kB, or rows would share places in the cache."""
+    return (positions + PAGE - 1) // PAGE * PAGE + LINE
+
+
+def attention_room(outputs: int, dim: int, positions: int) -> int:
+    """Bytes that attention takes for so many heads of queries, beside their scores."""
+    return outputs * (17 * dim + 2 * weight_stride(positions))
+
+
 def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:
     """The numbers of a record of sizes and addresses, one after the other, for the function that reads it in a kernel.
 

@@ -46,7 +46,7 @@ def attend(  # type: ignore[no-untyped-def]
         row = first + output // heads
         ancestors = own + row * own_stride if own else 0
         total = before + get_int(counts, row)
-        weight = _softmax(scores + output * s_stride, before, total, limit, ancestors, sums + 4 * outputs)
+        weight = softmax(scores + output * s_stride, before, total, limit, ancestors, sums + 4 * outputs)
         put(sums, output, np.float32(1.0) / weight)
     for page in range(pages_used):
         values, ahead = ahead, _ahead(pages, page, pages_used, plane + _ROW_BYTES * dim, dim)
@@ -65,7 +65,7 @@ def _ahead(pages, page, count, plane, dim):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _softmax(scores, before, total, limit, ancestors, compact):  # type: ignore[no-untyped-def]
+def softmax(scores, before, total, limit, ancestors, compact):  # type: ignore[no-untyped-def]
     """Scores of a row over `limit` positions become weights, 0 where it does not see; returns their sum.
 
     total: positions that it sees, `before` of them cached. ancestors: its own rows, 0 for a chain.

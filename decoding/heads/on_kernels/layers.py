@@ -13,7 +13,7 @@ from decoding.engine.target import DraftCaches
 from decoding.heads.on_kernels.weights import HeadWeights, Workspace
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
-from decoding.targets.int8.pages import Pages
+from decoding.targets.int8.pages import FloatLayout, Pages
 from kernels.cpu.head_layer import Layer, Rows, Text, layer_scratch
 from kernels.cpu.job import PAGE
 
@@ -85,7 +85,7 @@ class HeadLayers:
         self._space, self._weights = space, weights
         self._layers = [weights.layer(index, norm) for index, norm in enumerate(norms)]
         first = self._layers[0].record
-        new_pages = partial(Pages, len(norms) * first.kv_heads, first.dim)
+        new_pages = partial(Pages, FloatLayout(len(norms) * first.kv_heads, first.dim))
         self.kept = taken_rows({} if caches is None else caches, weights, new_pages)
         self.pages = self.kept.pages
         self._run, self._context = compiled("head_layer:layer_rows"), compiled("head_layer:context_rows")

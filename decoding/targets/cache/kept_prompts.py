@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,17 +20,18 @@ MOST_BYTES = 256 << 20
 WORTH_PAGES = 4  # fewer are sooner computed than kept
 _SUFFIX = ".page"
 
-Page = npt.NDArray[np.float32]
+Page = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class KeptPrompts:
-    """Pages below `folder`. model: what changes with any of the model's numbers. positions, shape: of a page."""
+    """Pages below `folder`. model: what changes with any of the model's numbers. positions, shape, dtype: of a page."""
 
     folder: Path
     model: str
     positions: int
     shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     most_bytes: int = MOST_BYTES
 
     def read(self, tokens: Sequence[int]) -> list[Page]:
@@ -59,7 +61,7 @@ class KeptPrompts:
 
     def _mapped(self, file: Path) -> Page | None:
         try:
-            page = np.memmap(file, np.float32, "c")
+            page = np.memmap(file, self.dtype, "c")
             file.touch()  # used last
             return page.reshape(self.shape).view(np.ndarray)
         except (OSError, ValueError):  # not there, or of another size

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decoding.targets.int8.pages import Pages
-from kernels.cpu.job import CHUNK, GROUP_ROWS, LINE, PAGE, Job, Model, aligned
+from kernels.cpu.job import CHUNK, GROUP_ROWS, LINE, PAGE, Job, Model, aligned, attention_room
 
 _FEW_ROWS = 64
 
@@ -144,6 +144,7 @@ class Buffers:
         width, outputs = model.heads * model.dim, self._outputs * (model.heads // model.kv_heads)
         score_stride = 4 * (self._positions * PAGE + 16)  # no multiple of 4 kB, or rows would share places in the cache
         attention = 8 * outputs * model.dim + 4 * (outputs + rows + LINE) + outputs * score_stride
+        attention += LINE + attention_room(outputs, model.dim, self._positions * PAGE)
         scratch = max(attention, 8 * GROUP_ROWS * max(model.dim, CHUNK)) + LINE
         scratch = -(-scratch // LINE) * LINE
         self.x = aligned((rows, model.hidden), np.float32)

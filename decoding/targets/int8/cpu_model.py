@@ -18,7 +18,7 @@ from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
 from decoding.targets.int8.compiled import FORWARD, compiled
 from decoding.targets.int8.packed_model import Arrays, HeadPart, head_room, padded
-from decoding.targets.int8.pages import Pages
+from decoding.targets.int8.pages import ByteLayout, Pages
 from decoding.targets.int8.rotation import KernelRotation, padded_matrix, rotated, stream_rotation
 from decoding.targets.int8.stored_rows import StoredRows
 from kernels.cpu.job import MATRICES, PHASES, Job, Model, table_of
@@ -83,7 +83,7 @@ class CpuModel:
 
     def new_pages(self) -> Pages:
         """The pages of a sequence with nothing cached."""
-        return Pages(self.config.layers * self.config.kv_heads, self.dim)
+        return Pages(ByteLayout(self.config.layers * self.config.kv_heads, self.dim))
 
     def new_states(self, taps: int) -> TokenTable[Floats]:
         """An empty table for the hidden states of one sequence: a plane per tap."""

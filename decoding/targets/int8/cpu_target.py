@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import compress, count
 from pathlib import Path
 
+import numpy as np
+
 from decoding.checkpoints.fetch.cache_folder import cache_root
 from decoding.checkpoints.model_config import load_config
 from decoding.engine.draft import ROOT, Draft
@@ -98,7 +100,8 @@ class CpuTarget(CachedTarget[Pages, Pages]):
 
 def kept_prompts(model: CpuModel, identity: str) -> KeptPrompts:
     """The prompts in the user's cache folder. identity: what changes with any of the model's numbers."""
-    return KeptPrompts(cache_root() / "prompts", identity, PAGE, model.new_pages().page_shape)
+    layout = model.new_pages().layout
+    return KeptPrompts(cache_root() / "prompts", identity, PAGE, layout.shape, np.dtype(layout.dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from decoding.heads.on_kernels.small_lm import KernelReader
 from decoding.methods.cascade import Cascade
 from decoding.serving.load import load_text_decoder
 from decoding.targets.cache.prefix_cache import Entry, PrefixCache
-from decoding.targets.int8.pages import Pages
+from decoding.targets.int8.pages import FloatLayout, Pages
 from kernels.cpu.processor import variant
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -115,7 +115,7 @@ def test_two_methods_with_one_head_do_not_write_into_the_same_pages(folder: Path
 
 
 def test_the_first_rows_are_a_copy_where_another_text_may_write() -> None:
-    pages = Pages(2, 64)
+    pages = Pages(FloatLayout(2, 64))
     pages.reserve(200)
     kept = KeptRows(pages, 150, is_taken=True)
     for wanted, count, shared in ((200, 150, 2), (64, 64, 1), (70, 70, 1), (0, 0, 0)):
@@ -128,13 +128,15 @@ def test_the_first_rows_are_a_copy_where_another_text_may_write() -> None:
 
 
 def test_what_heads_have_computed_counts_as_memory_of_its_prefix() -> None:
-    pages = Pages(2, 64)
+    pages = Pages(FloatLayout(2, 64))
     pages.reserve(64)
     size = pages.size_bytes
     cache = PrefixCache[str](3 * size)
     for token in range(2):
         cache.add(Entry((token, 5), (), "", size))
     assert cache.covers((0, 5), (), {"head": KeptRows(pages, 2)}) and cache.size_bytes == 3 * size
-    assert cache.covers((0,), (), {"head": KeptRows(Pages(2, 64), 1)}) and cache.size_bytes == 3 * size, "it is shorter"
+    assert cache.covers((0,), (), {"head": KeptRows(Pages(FloatLayout(2, 64)), 1)}) and cache.size_bytes == 3 * size, (
+        "it is shorter"
+    )
     assert cache.covers((0,), (), {"other": KeptRows(pages, 1)})
     assert [entry.tokens for entry in cache.entries] == [(0, 5)], "the least recently used went"

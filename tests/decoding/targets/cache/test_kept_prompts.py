@@ -15,7 +15,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.targets.cache.kept_prompts import WORTH_PAGES, KeptPrompts
-from decoding.targets.int8.cpu_target import CpuTarget
+from decoding.targets.int8.cpu_target import CpuTarget, kept_prompts
 from kernels.cpu.job import PAGE
 from kernels.cpu.processor import variant
 from tests.decoding.models.tiny_models import tiny_checkpoint
@@ -32,7 +32,7 @@ def one() -> CpuTarget:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> KeptPrompts:
-    return KeptPrompts(tmp_path / "prompts", "one", PAGE, one().model.new_pages().page_shape)
+    return replace(kept_prompts(one().model, "one"), folder=tmp_path / "prompts")
 
 
 def process(kept: KeptPrompts | None) -> CpuTarget:
@@ -112,7 +112,7 @@ def test_a_sequence_changes_no_kept_page(kept: KeptPrompts) -> None:
 
 
 def test_the_pages_used_last_stay_and_only_their_user_reads_them(kept: KeptPrompts) -> None:
-    size = int(np.prod(kept.shape)) * 4
+    size = int(np.prod(kept.shape)) * kept.dtype.itemsize
     small = replace(kept, most_bytes=6 * size)
     answer(process(small), QUESTIONS[0])
     for age, file in enumerate(files(small)):

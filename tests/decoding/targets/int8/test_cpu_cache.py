@@ -1,5 +1,7 @@
 """The int8 target's cache: bounded, and full pages shared without a copy."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -9,6 +11,7 @@ from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Work
 from decoding.targets.int8 import pages
 from decoding.targets.int8.cpu_target import CpuSequence, CpuTarget
+from kernels.cpu.job import plane_bytes
 from kernels.cpu.processor import variant
 from tests.decoding.targets.test_cpu_target import LONG, PROMPT, fed, fresh
 
@@ -19,7 +22,7 @@ def test_the_cache_is_bounded_and_can_be_off() -> None:
     off = fresh(cache_bytes=0)
     off.close(_committed(off, LONG))
     assert off.open(LONG, Sampler()).cached == 0
-    page = 2 * 2 * 2 * 64 * 64 * 4  # layers, heads, keys and values, padded head, positions, bytes
+    page = 2 * 2 * plane_bytes(64)  # layers, heads, padded head
     small = fresh(cache_bytes=3 * page)
     small.close(_committed(small, LONG))
     small.close(_committed(small, PROMPT))
@@ -28,16 +31,37 @@ def test_the_cache_is_bounded_and_can_be_off() -> None:
     assert small.open(PROMPT, Sampler()).cached == 0, "the least recently used went"
 
 
-def test_keys_of_a_new_page_are_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores are taken of whole pages; what memory held before may be numbers that slow every product a hundredfold."""
+@pytest.mark.parametrize("layout", [pages.FloatLayout(2, 64), pages.ByteLayout(2, 64)])
+def test_what_scores_are_made_of_begins_as_zeros(layout: pages.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores are taken of whole pages; what memory held before may be no number, or one that slows every product a
+    hundredfold.
+    """
 
-    def used(shape: tuple[int, ...], dtype: type) -> npt.NDArray[np.float32]:
-        return np.full(shape, 1e-40, dtype)
+    def used(shape: tuple[int, ...], dtype: type) -> npt.NDArray[Any]:
+        return np.full(shape, 255, dtype)
 
     monkeypatch.setattr(pages, "aligned", used)
-    cache = pages.Pages(2, 64)
+    cache = pages.Pages(layout)
     cache.reserve(100)
-    assert [np.count_nonzero(page[:, 0]) for page in cache.pages] == [0, 0]
+    for page in cache.pages:
+        floats = layout.at(page, 7)[0 if page.dtype == np.float32 else 2]
+        assert np.count_nonzero(page) and not np.count_nonzero(floats)
+
+
+@pytest.mark.parametrize("layout", [pages.FloatLayout(2, 64), pages.ByteLayout(2, 64)])
+def test_a_position_is_moved_whole(layout: pages.Layout) -> None:
+    cache, random = pages.Pages(layout), np.random.default_rng(0)
+    cache.reserve(128)
+    for page in cache.pages:
+        page[...] = random.integers(0, 100, page.shape)
+    before = [page.copy() for page in cache.pages]
+    cache.compact(60, [0, 2, 9])
+    for index, row in enumerate((0, 2, 9)):
+        (old_page, old), (new_page, new) = (divmod(60 + each, 64) for each in (row, index))
+        pairs = zip(layout.at(before[old_page], old), layout.at(cache.pages[new_page], new), strict=True)
+        assert all(np.array_equal(*pair) for pair in pairs)
+        for was, moved in zip(before, cache.pages, strict=True):
+            assert (was != moved).sum() <= 2 * sum(part.size for part in layout.at(was, 0)), "and nothing else"
 
 
 def _committed(target: CpuTarget, tokens: tuple[int, ...]) -> CpuSequence:

@@ -1,0 +1,150 @@
+"""Attention of draft trees over keys and values in eight bits, with exact integer products.
+
+A page's part of one layer and head of keys holds 64 positions: keys packed as a weight of `int8_products` with positions
+as outputs [64, dim], values as one with positions as inputs [dim, 64], and three numbers of each position: the key's
+scale, 128 times the sum of its integers, the value's scale. Queries and keys get a Hadamard transform first, which
+leaves their products as they are and spreads what sticks out (QuaRot, arXiv 2404.00456). The weights of values take 16
+bits, as two products of eight, because many small ones add up (SageAttention, arXiv 2410.02367, keeps them in fp16).
+
+Integers have no order, and `softmax` sums in that of a chain, so a row is the same to the bit in a chain, in any tree, with
+any part of it cached, and on every processor.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from kernels.cpu.emit import get, get_byte, get_int, get_long, kernel, put, put_byte, put_int
+from kernels.cpu.int8_products import products
+from kernels.cpu.job import PAGE, weight_stride
+from kernels.cpu.quantize import hadamard_64, quantize, quantize_reference, rescale
+from kernels.cpu.tree_attention import attend_reference, softmax
+from kernels.cpu.two_bytes import add_integers, join_sums, scale_weights, split_weights
+
+_ROW = 4 * PAGE  # bytes of a number for each position of a page
+_SIGN, _SIGNS = np.uint8(0x80), np.int32(-0x7F7F7F80)  # of one byte, and of four
+_MOST, _TINY = np.float32(65535.0), np.float32(1e-30)
+
+_weight_stride = kernel(weight_stride)
+Floats = npt.NDArray[np.float32]
+
+
+@kernel
+def write_key(key, dim, room, plane, at):  # type: ignore[no-untyped-def]
+    """Put a rotated key, fp32 [dim], which is overwritten, at a position of a page. room: dim bytes. Addresses."""
+    transform(key, dim)
+    scale = quantize(key, dim, room)
+    first, numbers, total = (at // 16 * (dim // 4)) * 16 + at % 16, plane + 2 * PAGE * dim, 0
+    for step in range(dim // 4):
+        put_int(plane, first + 16 * step, get_int(room, step) ^ _SIGNS)
+    for i in range(dim):
+        total += get_byte(room, i) - 128
+    put(numbers, at, scale)
+    put_int(numbers + _ROW, at, np.int32(128 * total))
+
+
+@kernel
+def write_value(value, dim, room, plane, at):  # type: ignore[no-untyped-def]
+    """Put a value, fp32 [dim], at a position of a page. room: dim bytes. Addresses."""
+    scale, values = quantize(value, dim, room), plane + PAGE * dim
+    for i in range(dim):
+        put_byte(values, (i // 16 * (PAGE // 4) + at // 4) * 64 + i % 16 * 4 + at % 4, get_byte(room, i) ^ _SIGN)
+    put(plane + 2 * PAGE * dim + 2 * _ROW, at, scale)
+
+
+@kernel
+def transform(x, dim):  # type: ignore[no-untyped-def]
+    """The Hadamard transform of each 64 floats, times 8, in place."""
+    for first in range(0, dim, 64):
+        hadamard_64(types.intp(x + 4 * first))
+
+
+@kernel
+def attend_int8(  # type: ignore[no-untyped-def]
+    queries, heads, dim, pages, plane, before, first, stop, own, own_stride, counts, scores, s_stride, sums, mixed, room
+):
+    """`heads` query heads that share keys, for the rows [first, stop) of a sequence; addresses, strides in bytes.
+
+    queries [rows, heads, dim], rotated and times log2(e) / (64 sqrt(dim)); overwritten. pages: addresses (int64) of the
+    sequence's pages; plane: how far into a page the keys of this layer and head begin. before: positions cached. own [stop,
+    ...], int32: for each row its ancestors' rows and itself, ascending; 0: a chain. counts [stop], int32: how many those are.
+    scores, sums: room for [rows x heads, positions of whole pages] and for rows x heads + stop floats; room: see
+    `kernels.cpu.job.attention_room`, at a line of the cache. mixed [rows, heads, dim]: the result.
+    """
+    limit, outputs = before + stop, (stop - first) * heads
+    used = (limit + PAGE - 1) // PAGE
+    totals, parts = room, room + 8 * outputs * dim
+    inputs = parts + 8 * outputs * dim
+    weights, w_stride = inputs + outputs * dim, _weight_stride(limit)
+    _score(queries, outputs, dim, pages, plane, used, inputs, scores, s_stride, sums)
+    for output in range(outputs):
+        row = first + output // heads
+        ancestors = own + row * own_stride if own else 0
+        total, mine = before + get_int(counts, row), scores + output * s_stride
+        weight = softmax(mine, before, total, used * PAGE, ancestors, sums + 4 * outputs)
+        high = weights + output * w_stride
+        scale = _quantize_weights(mine, pages, plane + 2 * PAGE * dim, used, high, high + outputs * w_stride)
+        put(sums, output, scale / weight)
+    for page in range(used):
+        values, out = get_long(pages, page) + plane + PAGE * dim, parts if page else totals
+        products(weights + page * PAGE, w_stride, 2 * outputs, values, PAGE // 4, dim, out, 4 * dim)
+        if page:
+            add_integers(totals, parts, 2 * outputs * dim)
+    for output in range(outputs):
+        high = totals + 4 * output * dim
+        join_sums(high, high + 4 * outputs * dim, get(sums, output), dim, mixed + 4 * output * dim)
+
+
+@kernel
+def _score(queries, outputs, dim, pages, plane, used, inputs, scores, s_stride, scales):  # type: ignore[no-untyped-def]
+    """scores [outputs, positions] of queries, whose integers go to `inputs`, and their scales to `scales`."""
+    for output in range(outputs):
+        query = queries + 4 * output * dim
+        transform(query, dim)
+        put(scales, output, quantize(query, dim, inputs + output * dim))
+    for page in range(used):
+        keys, out = get_long(pages, page) + plane, scores + page * _ROW
+        numbers = keys + 2 * PAGE * dim
+        products(inputs, dim, outputs, keys, dim // 4, PAGE, out, s_stride)
+        for output in range(outputs):
+            mine = out + output * s_stride
+            rescale(mine, PAGE, numbers + _ROW, numbers, 0, get(scales, output), mine)
+
+
+@kernel
+def _quantize_weights(weights, pages, numbers, used, high, low):  # type: ignore[no-untyped-def]
+    """Two bytes for each position's weight times its value's scale; returns the scale of their integers. Weights are
+    overwritten.
+    """
+    top = _TINY
+    for page in range(used):
+        scales = types.intp(get_long(pages, page) + numbers + 2 * _ROW)
+        top = max(top, scale_weights(types.intp(weights + page * _ROW), scales, PAGE))
+    split_weights(types.intp(weights), _MOST / top, used * PAGE, types.intp(high), types.intp(low))
+    return top / _MOST
+
+
+def attend_int8_reference(
+    queries: Floats, keys: Floats, values: Floats, before: int, seen: npt.NDArray[np.bool_]
+) -> Floats:
+    """queries [rows, heads, dim], scaled for base 2; keys, values [before + rows, dim]; seen [rows, rows].
+
+    In fp64 behind the rounding of queries, keys and values, without that of weights.
+    """
+    turned_queries, turned_keys = (_rounded(_transformed(x)) for x in (queries, keys))
+    return attend_reference(turned_queries, turned_keys, _rounded(values), before, seen)
+
+
+def _transformed(x: Floats) -> Floats:
+    """The orthonormal transform of each 64 numbers of rows [..., dim]."""
+    matrix = np.ones((1, 1))
+    while len(matrix) < 64:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    out: Floats = (x.reshape(*x.shape[:-1], -1, 64).astype(np.float64) @ matrix / 8).reshape(x.shape).astype(np.float32)
+    return out
+
+
+def _rounded(x: Floats) -> Floats:
+    integers, scales = quantize_reference(x.reshape(-1, x.shape[-1]))
+    rounded: Floats = ((integers.astype(np.float32) - 128) * scales[:, None]).reshape(x.shape)
+    return rounded

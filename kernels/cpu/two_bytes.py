@@ -1,0 +1,103 @@
+"""Numbers of 16 bits as two rows of bytes, for exact products of eight bits: the weights of attention's values.
+
+Written as vectors of sixteen, because loops over addresses would check for overlaps at every call.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from kernels.cpu.emit import F32, FLOATS, I8, I32, LANES, constant, intrinsic, joined, load, loop, splat, store
+
+_INTEGERS = ir.VectorType(I32, LANES)
+_LEAST = 1e-9  # products of numbers below fp32's normal range are slow, and what is smaller than this would not count
+
+
+def _greater(b: Any, x: Any, y: Any) -> Any:
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
+
+
+@intrinsic
+def scale_weights(typing: Any, weights: Any, scales: Any, count: Any) -> Any:
+    """weights[i] *= scales[i], fp32, not negative, and the largest of them; count: a multiple of 16. Addresses."""
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        weights, scales, count = arguments
+        zero, least = splat(b, F32(0.0)), splat(b, F32(_LEAST))
+
+        def body(index: Any, carried: list[Any]) -> list[Any]:
+            at = b.mul(index, constant(4 * LANES))
+            weight = load(b, weights, at)
+            product = b.fmul(weight, load(b, scales, at))
+            kept = b.select(b.fcmp_ordered(">", weight, least), product, zero)
+            store(b, kept, weights, at)
+            return [_greater(b, kept, carried[0])]
+
+        (lanes,) = loop(b, b.sdiv(count, constant(LANES)), [zero], body)
+        return joined(b, lanes, _greater)
+
+    return types.float32(types.intp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def split_weights(typing: Any, weights: Any, step: Any, count: Any, high: Any, low: Any) -> Any:
+    """The bytes of round(weights[i] * step), at most 65,535; count: a multiple of 16. Addresses."""
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        weights, step, count, high, low = arguments
+        steps, half, bytes16 = splat(b, step), splat(b, F32(0.5)), ir.VectorType(I8, LANES)
+        eight = ir.Constant(_INTEGERS, [8] * LANES)
+
+        def body(index: Any, carried: list[Any]) -> list[Any]:
+            at = b.mul(index, constant(LANES))
+            exact = b.fadd(b.fmul(load(b, weights, b.mul(at, constant(4))), steps), half)
+            whole = b.fptosi(exact, _INTEGERS)
+            store(b, b.trunc(b.lshr(whole, eight), bytes16), high, at)
+            store(b, b.trunc(whole, bytes16), low, at)
+            return carried
+
+        loop(b, b.sdiv(count, constant(LANES)), [], body)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.float32, types.intp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def add_integers(typing: Any, totals: Any, parts: Any, count: Any) -> Any:
+    """totals[i] += parts[i], int32; count: a multiple of 16. Addresses."""
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        totals, parts, count = arguments
+
+        def body(index: Any, carried: list[Any]) -> list[Any]:
+            at = b.mul(index, constant(4 * LANES))
+            store(b, b.add(load(b, totals, at, kind=_INTEGERS), load(b, parts, at, kind=_INTEGERS)), totals, at)
+            return carried
+
+        loop(b, b.sdiv(count, constant(LANES)), [], body)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def join_sums(typing: Any, high: Any, low: Any, factor: Any, count: Any, out: Any) -> Any:
+    """out[i] = (256 high[i] + low[i]) * factor, fp32 of int32; count: a multiple of 16. Addresses."""
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        high, low, factor, count, out = arguments
+        factors, byte = splat(b, factor), splat(b, F32(256.0))
+
+        def body(index: Any, carried: list[Any]) -> list[Any]:
+            at = b.mul(index, constant(4 * LANES))
+            both = [b.sitofp(load(b, each, at, kind=_INTEGERS), FLOATS) for each in (high, low)]
+            store(b, b.fmul(b.fadd(b.fmul(both[0], byte), both[1]), factors), out, at)
+            return carried
+
+        loop(b, b.sdiv(count, constant(LANES)), [], body)
+        return context.get_dummy_value()
+
+    word = types.intp
+    return types.void(word, word, types.float32, word, word), codegen
