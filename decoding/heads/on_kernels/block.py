@@ -14,7 +14,7 @@ from decoding.heads.on_kernels.vocabulary import KernelVocabulary, PackedRows
 from decoding.heads.on_kernels.weights import HeadWeights, Placed, Workspace, padded_rows, silu
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
-from kernels.cpu.draft_tokens import Corrector, corrected_scratch
+from kernels.cpu.heads.draft_tokens import Corrector, corrected_scratch
 
 
 class KernelBlock:
@@ -156,7 +156,7 @@ class KernelPaths(KernelBlock):
             columns=self._embedding.shape[1],
         )
         self._corrector = Placed(record)
-        self._corrected = compiled("draft_tokens:corrected")
+        self._corrected = compiled("heads.draft_tokens:corrected")
 
     def chain(self, states: Floats, tokens: Sequence[int], cursor: ConstraintCursor | None) -> list[int] | None:
         """There is no faster way to a chain than `expansion`."""

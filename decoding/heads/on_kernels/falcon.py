@@ -13,8 +13,8 @@ from decoding.heads.on_kernels.vocabulary import KernelVocabulary
 from decoding.heads.on_kernels.weights import HeadWeights, Placed, Workspace, padded_rows
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
-from kernels.cpu.linear import linear_scratch
-from kernels.cpu.recurrent import Lstm
+from kernels.cpu.heads.linear import linear_scratch
+from kernels.cpu.heads.recurrent import Lstm
 
 
 class KernelFalcon:
@@ -28,7 +28,7 @@ class KernelFalcon:
         self._layers = HeadLayers(weights, self._space, norms)
         names = [f"lstm_{kind}.{index}" for index in (0, 1) for kind in ("inputs", "recurrent")]
         self._lstm = Placed(Lstm(*(weights.matrix(name).record for name in names)))
-        self._run_lstm = compiled("recurrent:lstm_windows")
+        self._run_lstm = compiled("heads.recurrent:lstm_windows")
         self._features = np.empty((0, weights.width), np.float32)  # of tokens that have no pair yet
         before = sizes["memory"] + sizes["k"] - 1
         self._line = np.zeros((before, 2, weights.width), np.float32)  # a text is preceded by zeros

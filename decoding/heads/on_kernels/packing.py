@@ -1,6 +1,6 @@
 """Makes a head's `HeadWeights` from its module, with torch.
 
-Each matrix is stored as NAME.weight, int8, as `kernels.cpu.linear.Matrix` describes it, with NAME.scales, NAME.offsets,
+Each matrix is stored as NAME.weight, int8, as `kernels.cpu.heads.linear.Matrix` describes it, with NAME.scales, NAME.offsets,
 NAME.biases where it has any, and NAME.turns. Widths are padded to multiples of 64, heads with their halves apart, and each
 gate of a recurrent cell by itself. A layer's are qkv, output, gates (all gates, then all ups) and down, with the vectors
 post_norm and qk_norms.

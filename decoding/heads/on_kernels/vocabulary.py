@@ -17,9 +17,9 @@ from decoding.heads.on_kernels.weights import Placed, Workspace
 from decoding.targets.int8.buffers import Longs, address
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import padded
-from kernels.cpu.draft_tokens import Vocabulary
+from kernels.cpu.heads.draft_tokens import Vocabulary
+from kernels.cpu.heads.linear import Matrix, linear_scratch
 from kernels.cpu.job import aligned
-from kernels.cpu.linear import Matrix, linear_scratch
 
 
 class PackedRows:
@@ -37,7 +37,7 @@ class PackedRows:
         self._weight = aligned((count // 16, columns // 4, 16, 4), np.int8)
         self._scales, self._offsets = np.empty(count, np.float32), np.empty(count, np.int32)
         scratch = np.empty(columns, np.uint8)
-        compiled("linear:pack_rows")(
+        compiled("heads.linear:pack_rows")(
             address(source),
             columns,
             address(wanted),
@@ -72,7 +72,7 @@ class KernelVocabulary:
         signed = (sampler.seed + (1 << 63)) % (1 << 64) - (1 << 63)  # the same 64 bits
         temperature, size = float(sampler.temperature), len(self.ids)
         self.placed = Placed(Vocabulary(self._rows.matrix, address(self.ids), size, temperature, signed))
-        self._best, self._ranked = compiled("draft_tokens:best"), compiled("draft_tokens:ranked")
+        self._best, self._ranked = compiled("heads.draft_tokens:best"), compiled("heads.draft_tokens:ranked")
 
     @classmethod
     def for_prompt(

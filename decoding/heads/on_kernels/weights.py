@@ -12,9 +12,9 @@ from decoding.engine.target import Array
 from decoding.targets.int8.buffers import Angles, address
 from decoding.targets.int8.compiled import compiled
 from decoding.targets.int8.packed_model import Arrays, padded
-from kernels.cpu.head_layer import Layer
+from kernels.cpu.heads.head_layer import Layer
+from kernels.cpu.heads.linear import Matrix, linear_scratch
 from kernels.cpu.job import PAGE, aligned, table_of
-from kernels.cpu.linear import Matrix, linear_scratch
 
 Record = TypeVar("Record", bound=tuple[Any, ...])
 
@@ -109,7 +109,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._scratch = np.empty(0, np.uint8)
-        self._linear = compiled("linear:linear_of")
+        self._linear = compiled("heads.linear:linear_of")
 
     def scratch(self, size_bytes: int) -> int:
         """Address of so much memory, until the next call."""

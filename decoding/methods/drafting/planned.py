@@ -20,6 +20,9 @@ STEP = 1.3
 DRAFT_STEPS = 0.4
 """What a head's draft takes, as long as it is neither given nor timed."""
 
+BESIDE_FORWARDS = (0.08, 0.17)
+"""Prior of what drafting takes in a round without masks, and what drafting and asking masks take in one with them."""
+
 LONGEST = 2.0
 """What is counted of a draft that took longer: the first one loads and compiles."""
 
@@ -69,6 +72,7 @@ class RoundCosts:
         self._costs = RowCosts.even(row_cost) if row_cost else self._told.scaled(self._times.scale)
         self._prompts, self._draft_cost = context.prompts, draft_cost or DRAFT_STEPS
         self._times_rows, self._times_drafts = not row_cost, not draft_cost and (has_head or not row_cost)
+        self._beside = context.experience.means("plain steps beside forwards", BESIDE_FORWARDS)
         self._took = (0.0, 0.0)
 
     @property
@@ -80,12 +84,21 @@ class RoundCosts:
         """Of the next round. pending: tokens that are fed before its draft."""
         return Prices(self._costs, self._prompts, pending, self.rate)
 
+    @property
+    def mask_steps(self) -> float:
+        """How much longer a round with masks takes, beyond its rows; nothing where no time counts."""
+        return max(self._beside[1] - self._beside[0], 0.0) if self._times_drafts else 0.0
+
     def took(self, draft_ms: float, target_ms: float) -> None:
         """The times of the round that is counted next, where they are known."""
         self._took = draft_ms, target_ms
 
-    def count(self, pending: int, rows: int, tokens: int, is_by_head: bool) -> float:
-        """Count a round that committed so many tokens, and return what it took. rows: of its draft."""
+    def count(
+        self, pending: int, rows: int, tokens: int, is_by_head: bool, has_masks: bool = False, asked_ms: float = 0.0
+    ) -> float:
+        """Count a round that committed so many tokens, and return what it took. rows: of its draft. asked_ms: what asking its
+        masks took.
+        """
         (draft_ms, target_ms), self._took = self._took, (0.0, 0.0)
         prices = self.prices(pending)
         forward = prices.steps(rows)
@@ -93,7 +106,8 @@ class RoundCosts:
         if target_ms and self._times_rows:
             self._times.saw(self._told.at(prices.rows(rows)) - 1.0, target_ms)
         if target_ms and self._times_drafts:
-            draft = min(forward * draft_ms / target_ms, LONGEST)
+            draft = min(forward * (draft_ms + asked_ms) / target_ms, LONGEST)
+            self._beside.saw(has_masks, draft)
         self._rate.saw(tokens, forward + draft)
         return forward + draft
 
@@ -118,18 +132,31 @@ class Plan:
         return self.tree.with_masks(chain, self.masks)
 
 
-def planned(tree: ExpectedTree, mask_worths: Sequence[float], prices: Prices, bars: Sequence[float], most: int) -> Plan:
+def planned(
+    tree: ExpectedTree,
+    mask_worths: Sequence[float],
+    prices: Prices,
+    bars: Sequence[float],
+    most: int,
+    mask_steps: float = 0.0,
+) -> Plan:
     """The plan of at most `most` rows that is expected to commit most beyond what its time would bring without it.
 
     tree: sorted, as from `expected_tree`. mask_worths: tokens that the masks after a node are worth, by depth, if the text
     leaves the tree there. A bar cuts off what commits less; the best of `bars`, descending, is taken, because where rows come
-    in tiles a lower one may cost no more. Where all of them leave too many rows, the bar is raised.
+    in tiles a lower one may cost no more. Where all of them leave too many rows, the bar is raised. mask_steps: what masks cost
+    beyond their rows, which may be more than they bring.
     """
     plans = [_cut(tree, mask_worths, bar) for bar in bars]
     while plans[0].rows > most:
         plans.insert(0, _cut(tree, mask_worths, STEP * plans[0].bar))
+    if mask_worths and mask_steps:
+        plans += [_cut(tree, (), bar) for bar in bars]
     fitting = (plan for plan in plans if plan.rows <= most)
-    return max(fitting, key=lambda plan: plan.gain - prices.rate * prices.steps(plan.rows))
+    return max(
+        fitting,
+        key=lambda plan: plan.gain - prices.rate * (prices.steps(plan.rows) + mask_steps * any(plan.masks)),
+    )
 
 
 def _cut(tree: ExpectedTree, mask_worths: Sequence[float], bar: float) -> Plan:

@@ -9,6 +9,7 @@ this machine (`planned`), and the head drafts where what rounds commit with it, 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import exp
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from decoding.engine.draft import Draft
@@ -97,6 +98,7 @@ class Adaptive(Method):
         self._gains: dict[tuple[int, ...], float] = {}  # of the tree's guesses, by their paths from the root
         self._own: set[tuple[int, ...]] = set()  # guesses that masks made, and hardly anyone else
         self._own_rows: list[int] = []  # how many of these, by depth
+        self._has_masks = False  # whether the draft has any
 
     def head_pass(self, tokens: Sequence[int], room: int) -> "BlockPass | None":
         self._look_up(tokens, room)
@@ -130,7 +132,7 @@ class Adaptive(Method):
         bars = prices.bars(self._budget)
         tree = expected_tree(self._continuations, bars[-1], self._budget, room, self._cursor())
         worths = [self._mask_worth[depth] for depth in range(self._masks)]
-        plan = planned(tree, worths, prices, bars, self._budget)
+        plan = planned(tree, worths, prices, bars, self._budget, self._costs.mask_steps)
         self._note(plan)
         return plan.draft(self._foreseen.chain)
 
@@ -143,9 +145,12 @@ class Adaptive(Method):
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
-        self._count(committed, len(draft))
-        self._reached = self._length + len(committed)
-        self._foreseen.observe(draft, scores, verdict, self._reached)
+        reached, has_masks = self._length + len(committed), self._has_masks or self._foreseen.ahead > 0
+        start = perf_counter()
+        self._foreseen.observe(draft, scores, verdict, reached)
+        asked_ms = 1e3 * (perf_counter() - start)
+        self._count(committed, len(draft), has_masks, asked_ms)
+        self._reached = reached
         if self._head:
             self._head.observe(draft, scores, verdict)
         self._forget_draft(self._reached)
@@ -172,11 +177,12 @@ class Adaptive(Method):
     def _note(self, plan: Plan) -> None:
         """Remember what there is to count."""
         paths = plan.tree.paths()
+        self._has_masks = any(plan.masks)
         self._bar, self._gains = plan.bar, dict(zip(paths, plan.tree.gains, strict=True))
         self._own.intersection_update(paths)
         self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(self._foreseen.ahead)]
 
-    def _count(self, committed: Sequence[int], rows: int) -> None:
+    def _count(self, committed: Sequence[int], rows: int, has_masks: bool, asked_ms: float) -> None:
         """Count what was right, and what the round was worth. rows: of the draft."""
         paths = [tuple(committed[: depth + 1]) for depth in range(len(committed))]
         self._copied.count(committed)
@@ -184,7 +190,8 @@ class Adaptive(Method):
             hit = depth < len(paths) and paths[depth] in self._own
             self._mask_worth.saw(depth, hit - self._bar * own)
         tokens = 1 + sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])
-        steps = self._costs.count(self._pending(self._length), rows, tokens, bool(self._head and self._head.drafted))
+        has_drafted = bool(self._head and self._head.drafted)
+        steps = self._costs.count(self._pending(self._length), rows, tokens, has_drafted, has_masks, asked_ms)
         if self._head:
             self._head.count(self._copied.agreed, tokens, steps)
 

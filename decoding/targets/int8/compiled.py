@@ -36,7 +36,7 @@ class ObjectCode(NamedTuple):
 
 @cache
 def compiled(place: str) -> Callable[..., None]:
-    """A function of `kernels.cpu`, "module:function", all of whose arguments are integers.
+    """A function of `kernels.cpu`, "module:function" (modules below it too), all of whose arguments are integers.
 
     Compiled now unless the cache has it for this processor.
     """
@@ -83,7 +83,7 @@ def _file(place: str) -> Path:
 @cache
 def source_key() -> str:
     digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
-    for file in sorted(Path(kernels.cpu.__path__[0]).glob("*.py")):
+    for file in sorted(Path(kernels.cpu.__path__[0]).rglob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -7,7 +7,9 @@ prefill, neither the target's nor a head's (the agent's own prefill time is reco
 decoding's text, so the accuracy is the checkpoint's; whether it does is recorded.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
@@ -200,9 +202,10 @@ def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
     recall = call.settings.recall.copy()
     settings = replace(call.settings, decoder=method.decoder, options=method.options, recall=recall)
     decoder.generate(call.prompt, replace(settings, max_new_tokens=_WARM_TOKENS, recall=recall.copy()))
-    start = perf_counter()
-    again = decoder.generate(call.prompt, settings)
-    wall_ms = 1e3 * (perf_counter() - start)
+    with _uncollected():
+        start = perf_counter()
+        again = decoder.generate(call.prompt, settings)
+        wall_ms = 1e3 * (perf_counter() - start)
     equal = again.text == call.generation.text
     # A method may commit tokens past a stop string in its last forward; these do not count.
     beyond = max(len(again.tokens) - len(call.generation.tokens), 0) if equal else 0
@@ -228,6 +231,16 @@ def _measured(decoder: TextDecoder, call: Call, method: MethodSpec) -> Measured:
         accepted_rounds=[accepted[depth] for depth in sorted(drafted)],
         gap=0.0 if equal else parting_gap(decoder, call.prompt, call.generation, again, settings.sampler),
     )
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Python's collections, each of which takes as long as ten forwards, wait until the text is decoded, as in `timeit`."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def extra_parameters(method: Method) -> int:

@@ -74,10 +74,24 @@ def test_a_row_keeps_the_cost_that_is_given_while_drafts_are_timed() -> None:
     assert again.rate < 1.5, "and a draft takes half of a forward"
 
 
+def test_masks_cost_what_rounds_with_them_take_longer() -> None:
+    target, experience = ToyTarget(), Experience()
+    context = Context(Sampler(), target.embedding, target.lm_head, Recall(), experience=experience)
+    told, found = (RoundCosts(context, row_cost, 0.0, has_head=False) for row_cost in (0.5, 0.0))
+    before = found.mask_steps
+    assert before > 0.0
+    for _ in range(100):
+        for costs, has_masks in ((told, False), (told, True), (found, False), (found, True)):
+            costs.took(1.0, 10.0)
+            costs.count(1, 0, 2, is_by_head=False, has_masks=has_masks, asked_ms=3.0 * has_masks)
+    assert before < 0.2 < found.mask_steps < 0.3, "they took 0.3 steps longer"
+    assert told.mask_steps == 0.0, "no clock counts where costs are given"
+
+
 def test_masks_that_never_help_are_given_up() -> None:
     """The target's guesses at masks are wrong: it knows a token only from the one before."""
     target = ToyTarget(lambda tokens: 20.0 * torch.eye(VOCAB)[(tokens[-1] + 5) % VOCAB])
-    rounds = rounds_of(Adaptive(copies=0), target, max_new_tokens=60)
+    rounds = rounds_of(Adaptive(copies=0, row_cost=0.06), target, max_new_tokens=60)
     masks = [each.draft_tokens.count(MASK) for each in rounds]
     assert masks[0] > 0 and max(masks[-5:]) < masks[0]
 

@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernels.cpu import draft_tokens, recurrent
+from kernels.cpu.heads import draft_tokens, recurrent
+from kernels.cpu.heads.linear import Matrix, linear, linear_reference, linear_scratch, pack_rows
 from kernels.cpu.int8_products import pack, unpack
 from kernels.cpu.job import table_of
-from kernels.cpu.linear import Matrix, linear, linear_reference, linear_scratch, pack_rows
 from kernels.cpu.processor import variant
 from kernels.gumbel import gumbel
 

@@ -76,6 +76,13 @@ def test_masks_hang_where_the_text_leaves_the_tree() -> None:
     assert draft.context == {*range(len(draft))} and draft.masks == (9, 9)
 
 
+@pytest.mark.parametrize(("mask_steps", "hung"), [(0.0, 6), (0.1, 6), (2.0, 0)])
+def test_masks_hang_only_where_they_bring_more_than_asking_them_takes(mask_steps: float, hung: int) -> None:
+    tree, prices = expected_tree(shares, 0.28, 9, 9, None), Prices(RowCosts.even(0.0), 1, 1, 1.0)
+    plan = planned(tree, [0.5, 0.4], prices, [0.11], 20, mask_steps)
+    assert (len(plan.tree), sum(plan.masks)) == (3, hung)
+
+
 def a_chain(length: int) -> ExpectedTree:
     """Each of its tokens is right with a probability of 0.8."""
     return expected_tree(lambda nodes: [{1: 0.8} for _ in nodes], 0.001, length, length, None)

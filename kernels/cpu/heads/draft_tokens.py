@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import add_floats, get, get_int, get_long, kernel, largest, put, put_long
-from kernels.cpu.linear import MATRIX, Matrix, linear, linear_scratch, read_matrix
+from kernels.cpu.heads.linear import MATRIX, Matrix, linear, linear_scratch, read_matrix
+from kernels.cpu.heads.recurrent import gru_cell, sigmoid
 from kernels.cpu.lm_head import noise_word
-from kernels.cpu.recurrent import gru_cell, sigmoid
 from kernels.cpu.row_phases import copy
 from kernels.cpu.swiglu import exp2
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import get, kernel, put
-from kernels.cpu.linear import MATRIX, Matrix, linear, read_matrix
+from kernels.cpu.heads.linear import MATRIX, Matrix, linear, read_matrix
 from kernels.cpu.row_phases import copy
 from kernels.cpu.swiglu import exp2
 
