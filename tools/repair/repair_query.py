@@ -39,6 +39,7 @@ from tools.schema import Schema
 
 _LOOK_S = 2.0  # of a query that a rule asks
 
+_BY_SCHEMA = {"picks": unwrap_picks, "grouped": set_groups, "alike": compare_sets}
 _BY_QUESTION = {
     "typed": fit_types,
     "direction": set_direction,
@@ -88,9 +89,7 @@ def repair_query(
         return sql, error
     rules: list[Callable[[str, Schema], str | None]] = [partial(move_literals, values=values)]
     rules += [separate_values, compare_nulls]
-    rules += [unwrap_picks] if "picks" in mends else []
-    rules += [set_groups] if "grouped" in mends else []
-    rules += [compare_sets] if "alike" in mends else []
+    rules += [rule for name, rule in _BY_SCHEMA.items() if name in mends]
     rules += [partial(skip_nulls, has_rows=partial(_has_rows, database, limits))] if "nulls" in mends else []
     rules += [partial(rule, question=question, values=values) for name, rule in _BY_VALUES.items() if name in mends]
     rules += [partial(add_genders, values=values)] if "genders" in mends else []

@@ -6,7 +6,7 @@ and of a tree path only the accepted rows that lie out of place are moved.
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from decoding.engine.target import Array
 
@@ -65,3 +65,32 @@ class TokenTable(Generic[Rows]):
         copy = self._empty((planes, end - start, *shape))
         copy[:] = self.data[:, start:end]
         return copy
+
+
+class PrefixedTable(Generic[Rows]):
+    """Rows that another table has, and a table of its own behind them. Committed rows are never written again, so whoever
+    continues a sequence may read its first rows where they are.
+
+    prefix [planes, rows, *shape]: a view of those; None: there is none. own: what follows.
+    """
+
+    def __init__(self, own: TokenTable[Any], prefix: Rows | None = None) -> None:
+        self.own, self.prefix = own, prefix
+
+    @property
+    def shared(self) -> int:
+        """Rows before its own."""
+        return 0 if self.prefix is None else self.prefix.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all rows, whoever shares them."""
+        return int(self.own.data.nbytes) + (0 if self.prefix is None else self.prefix.nbytes)
+
+    def reserve(self, needed: int, keep: int) -> None:
+        """Room for `needed` rows in all; the first `keep` survive."""
+        self.own.reserve(needed - self.shared, max(keep - self.shared, 0))
+
+    def compact(self, start: int, rows: Sequence[int]) -> None:
+        """See `TokenTable.compact`."""
+        self.own.compact(start - self.shared, rows)

@@ -5,42 +5,23 @@ rows instead of copying them. Committed rows are never written again, and torch 
 rows live as long as any sequence or entry of the prefix cache begins with them.
 """
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
+from decoding.targets.cache.kv_cache import PrefixedTable
 from decoding.targets.cache.tensor_table import TensorTable
 
 WORTH_SHARING = 64  # rows
 
 
-class SharedTable:
-    """prefix [planes, rows, ...]: a view of another table's rows; None: there is none. own: what follows.
+class SharedTable(PrefixedTable[Tensor]):
+    """is_kept: whether these are the rows of a closed sequence."""
 
-    is_kept: whether these are the rows of a closed sequence.
-    """
+    own: TensorTable
 
     def __init__(self, own: TensorTable, prefix: Tensor | None = None, is_kept: bool = False) -> None:
-        self.own, self.prefix, self.is_kept = own, prefix, is_kept
+        super().__init__(own, prefix)
+        self.is_kept = is_kept
         self.is_lent = False  # whether others read rows of `own`, which must not serve another sequence then
-
-    @property
-    def shared(self) -> int:
-        """Rows of the prefix."""
-        return 0 if self.prefix is None else self.prefix.shape[1]
-
-    @property
-    def nbytes(self) -> int:
-        """Of all rows, whoever shares them."""
-        return self.own.data.nbytes + (0 if self.prefix is None else self.prefix.nbytes)
-
-    def reserve(self, needed: int, keep: int) -> None:
-        """Room for `needed` rows in all; the first `keep` survive."""
-        self.own.reserve(needed - self.shared, keep - self.shared)
-
-    def compact(self, start: int, rows: Sequence[int]) -> None:
-        """See `TokenTable.compact`."""
-        self.own.compact(start - self.shared, rows)
 
     def begin(self, count: int, own: TensorTable) -> "SharedTable":
         """A table on `own`, which is empty, that begins with the first `count` rows.

@@ -1,53 +1,36 @@
 """Hidden states of one sequence's tokens, a plane per tap: rows that it shares with the sequence that it continues, and its own
-behind them.
-
-Committed rows are never written again, so whoever continues a sequence reads its first rows where they are. To copy those of a
-prompt would take as long as a forward, most of it for memory that was not in use before.
+behind them. To copy those of a prompt would take as long as a forward, most of it for memory that was not in use before.
 """
 
-from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from decoding.engine.target import Array
-from decoding.targets.cache.kv_cache import TokenTable
-
-Rows = TypeVar("Rows", bound=Array)
+from decoding.targets.cache.kv_cache import PrefixedTable, Rows, TokenTable
 
 
-class StateTable(Generic[Rows]):
-    """prefix [planes, rows, hidden]: a view of another table's rows; None: there is none. own: what follows, from row `first`
-    on, where the rows before it are not the prefix's but nobody's.
-    """
+class StateTable(PrefixedTable[Rows]):
+    """first: the row from which on `own` has the rows where there is no prefix; those before it are nobody's."""
 
     def __init__(self, own: TokenTable[Any], prefix: Rows | None = None, first: int = 0) -> None:
-        self._own, self._prefix = own, prefix
-        self._first = first if prefix is None else prefix.shape[1]
+        super().__init__(own, prefix)
+        self._first = first
 
     @property
-    def nbytes(self) -> int:
-        """Of all rows, whoever shares them."""
-        return int(self._own.data.nbytes) + (0 if self._prefix is None else self._prefix.nbytes)
-
-    def reserve(self, needed: int, keep: int) -> None:
-        """Room for `needed` rows in all; the first `keep` survive."""
-        self._own.reserve(needed - self._first, max(keep - self._first, 0))
-
-    def compact(self, start: int, rows: Sequence[int]) -> None:
-        """See `TokenTable.compact`."""
-        self._own.compact(start - self._first, rows)
+    def shared(self) -> int:
+        return self._first if self.prefix is None else super().shared
 
     def write(self, plane: int, row: int, states: Array) -> None:
         """Those of one tap [rows, hidden], from a row on that is its own."""
-        self._own.data[plane, row - self._first : row - self._first + len(states)] = states
+        self.own.data[plane, row - self.shared : row - self.shared + len(states)] = states
 
     def copied(self, start: int, end: int) -> Any:
         """[rows, planes, hidden] of rows of its own."""
-        return self._own.copied(start - self._first, end - self._first).swapaxes(0, 1)
+        return self.own.copied(start - self.shared, end - self.shared).swapaxes(0, 1)
 
     def rows(self, count: int) -> Any:
         """[planes, count, hidden] of the first rows: a view where all lie in one place, else a copy."""
-        if self._prefix is not None and count <= self._first:
-            return self._prefix[:, :count]
-        if self._prefix is None:
-            return self._own.data[:, :count]
-        return self._own.joined(self._prefix, count - self._first)
+        if self.prefix is not None and count <= self.shared:
+            return self.prefix[:, :count]
+        if self.prefix is None:
+            return self.own.data[:, :count]
+        return self.own.joined(self.prefix, count - self.shared)

@@ -5,7 +5,8 @@ import re
 from sqlglot import exp
 
 from tools.linking.word_forms import keys, name_stems, name_words, stem
-from tools.schema import Schema
+from tools.schema import Column, Schema, Table
+from tools.sql.only_column import only_column
 from tools.sql.parse_quietly import parse_or_nothing
 from tools.sql.scope import is_number, sources, type_kind
 
@@ -54,17 +55,12 @@ def _named(select: exp.Select, schema: Schema, kind: type[exp.Expr], question: s
     phrases = [
         tuple(map(stem, keys(said))) for each, pattern in _PHRASES if each is kind for said in pattern.findall(question)
     ]
-    every = sources(select, schema)
-    found = [
-        (source.alias, column.name)
-        for source in every
-        for column in (source.table.columns if source.table else ())
-        if is_number(type_kind(column.type)) and any(_begins(phrase, column.name) for phrase in phrases)
-    ]
-    if len(found) != 1:
-        return None
-    alias, name = found[0]
-    return exp.column(exp.to_identifier(name, quoted=not name.isidentifier()), alias if len(every) > 1 else None)
+
+    def is_said(table: Table, column: Column) -> bool:
+        return is_number(type_kind(column.type)) and any(_begins(phrase, column.name) for phrase in phrases)
+
+    found = only_column(sources(select, schema), is_said)
+    return found and found[1]
 
 
 def _begins(phrase: tuple[str, ...], name: str) -> bool:

@@ -5,7 +5,8 @@ import re
 from sqlglot import exp
 
 from tools.linking.word_forms import keys, name_stems, name_words, stem
-from tools.schema import Schema
+from tools.schema import Column, Schema, Table
+from tools.sql.only_column import only_column
 from tools.sql.parse_quietly import parse_or_nothing
 from tools.sql.scope import is_number, sources, type_kind
 
@@ -29,28 +30,18 @@ def sum_quantities(sql: str, schema: Schema, question: str) -> str | None:
     select = trees[0] if len(trees) == 1 else None
     if said is None or not isinstance(select, exp.Select) or len(select.selects) != 1 or select.args.get("group"):
         return None
-    count = select.selects[0].unalias()
-    found = _quantities(select, schema)
-    if not isinstance(count, exp.Count) or isinstance(count.this, exp.Distinct) or len(found) != 1:
+    count, found = select.selects[0].unalias(), only_column(sources(select, schema), _is_quantity)
+    if not isinstance(count, exp.Count) or isinstance(count.this, exp.Distinct) or found is None:
         return None
-    ((alias, name, owner),) = found
-    if name_stems(owner) & {stem(word) for word in keys(said["what"])}:
+    owner, quantity = found
+    if name_stems(owner.name) & {stem(word) for word in keys(said["what"])}:
         return None
     counted = count.this
-    if isinstance(counted, exp.Column) and not (counted.name.lower() == name.lower() or counted.is_star):
+    if isinstance(counted, exp.Column) and not (counted.name.lower() == quantity.name.lower() or counted.is_star):
         return None
-    several = len(sources(select, schema)) > 1
-    count.replace(
-        exp.Sum(this=exp.column(exp.to_identifier(name, quoted=not name.isidentifier()), alias if several else None))
-    )
+    count.replace(exp.Sum(this=quantity))
     return select.sql(schema.dialect)
 
 
-def _quantities(select: exp.Select, schema: Schema) -> list[tuple[str, str, str]]:
-    """The alias, the name and the table of each column of quantities in FROM."""
-    return [
-        (source.alias, column.name, source.table.name)
-        for source in sources(select, schema)
-        for column in (source.table.columns if source.table else ())
-        if source.table and is_number(type_kind(column.type)) and not _AMOUNTS.isdisjoint(name_words(column.name))
-    ]
+def _is_quantity(table: Table, column: Column) -> bool:
+    return is_number(type_kind(column.type)) and not _AMOUNTS.isdisjoint(name_words(column.name))

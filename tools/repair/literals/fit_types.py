@@ -55,12 +55,15 @@ def _column(node: exp.Expr) -> exp.Column | None:
 
 def _number(text: str, question: str) -> str | None:
     """The only number in a text, in figures or as a word, that the question says in either way."""
-    found = [*_NUMBER.findall(text), *(str(NUMBER_WORDS.index(word)) for word in keys(text) if word in NUMBER_WORDS)]
-    said = {
-        *_NUMBER.findall(question),
-        *(str(NUMBER_WORDS.index(word)) for word in keys(question) if word in NUMBER_WORDS),
-    }
-    return found[0] if len(found) == 1 and found[0] in said and not _DIGITS.fullmatch(text) else None
+    found = _numbers(text)
+    is_said = len(found) == 1 and found[0] in _numbers(question)
+    return found[0] if is_said and not _DIGITS.fullmatch(text) else None
+
+
+def _numbers(text: str) -> list[str]:
+    """Those of a text, in figures."""
+    words = (str(NUMBER_WORDS.index(word)) for word in keys(text) if word in NUMBER_WORDS)
+    return [*_NUMBER.findall(text), *words]
 
 
 def _is_repeated(comparison: exp.Expr, text: exp.Literal) -> bool:

@@ -7,6 +7,7 @@ from sqlglot import exp
 from tools.linking.match_values import ValueMatch
 from tools.linking.said.listed_columns import Places, listed_columns
 from tools.schema import Schema
+from tools.sql.only_column import only_column
 from tools.sql.parse_quietly import parse_or_nothing
 from tools.sql.scope import FromItem, column_ref, sources
 
@@ -49,14 +50,5 @@ def _place(item: exp.Expr, schema: Schema) -> tuple[str, str] | None:
 
 def _column(places: Places, every: Sequence[FromItem]) -> exp.Column | None:
     """The only column in FROM at one of the places."""
-    found = [
-        (source.alias, column.name)
-        for source in every
-        for column in (source.table.columns if source.table else ())
-        if source.table and (source.table.name.lower(), column.name.lower()) in places
-    ]
-    if len(found) != 1:
-        return None
-    alias, name = found[0]
-    quoted = not name.isidentifier()
-    return exp.column(exp.to_identifier(name, quoted=quoted), alias if len(every) > 1 else None)
+    found = only_column(every, lambda table, column: (table.name.lower(), column.name.lower()) in places)
+    return found and found[1]
