@@ -92,10 +92,10 @@ class HeadLayers:
 
     def context(self, inputs: Floats, fed: Sequence["Fed"], norm: str) -> None:
         """Add rows that are only seen, at positions like their slots. inputs [rows, width], which get `norm`."""
-        positions = np.concatenate([each.slots for each in fed])
+        tables = self._tables(np.concatenate([each.slots for each in fed]), fed)
         for index in range(len(self._layers)):
             layer = self._weights.layer(index, norm)
-            self._context(layer.at, self._rows(layer.record, inputs, inputs, positions, fed))
+            self._context(layer.at, self._rows(layer.record, inputs, inputs, tables))
 
     def run(self, x: Floats, inputs: Floats | None, positions: Longs, before: int, seen: Seen) -> Floats:
         """`run_together` for rows of this sequence alone."""
@@ -107,39 +107,61 @@ class HeadLayers:
         inputs: what the first layer's queries, keys and values are projected from; None: the stream. fed: which rows are
         whose, in their order.
         """
+        tables = self._tables(positions, fed)
         for index, layer in enumerate(self._layers):
             given = x if inputs is None or index else inputs
-            self._run(layer.at, self._rows(layer.record, given, x, positions, fed))
+            self._run(layer.at, self._rows(layer.record, given, x, tables))
         return x
 
-    def _rows(self, layer: Layer, inputs: Floats, x: Floats, positions: Longs, fed: Sequence["Fed"]) -> int:
-        """Address of the numbers of `Rows`. What they name must outlive the kernel's call, so it is kept here."""
+    def _tables(self, positions: Longs, fed: Sequence["Fed"]) -> "_Tables":
+        """What all layers are told of the rows, for which their sequences get room."""
         assert self._weights.angles is not None
         for each in fed:
             each.layers.pages.reserve(each.end)
-        cos, sin = self._weights.angles.at(positions)
-        slots = np.concatenate([each.slots for each in fed]).astype(np.int32)
-        pages = np.repeat([address(each.layers.pages.addresses) for each in fed], [each.rows for each in fed])
         firsts = accumulate((each.rows for each in fed), initial=0)
-        texts = np.array([each.numbers(first) for each, first in zip(fed, firsts, strict=False)], np.int64)
-        score_stride = 4 * (-(-max(each.end for each in fed) // PAGE) * PAGE + 16)
-        most, own = max(each.rows for each in fed), max(each.seen.first + each.rows for each in fed)
+        return _Tables(
+            *self._weights.angles.at(positions),
+            slots=np.concatenate([each.slots for each in fed]).astype(np.int32),
+            pages=np.repeat([address(each.layers.pages.addresses) for each in fed], [each.rows for each in fed]),
+            texts=np.array([each.numbers(first) for each, first in zip(fed, firsts, strict=False)], np.int64),
+            score_stride=4 * (-(-max(each.end for each in fed) // PAGE) * PAGE + 16),
+            most=max(each.rows for each in fed),
+            own=max(each.seen.first + each.rows for each in fed),
+        )
+
+    def _rows(self, layer: Layer, inputs: Floats, x: Floats, tables: "_Tables") -> int:
+        """Address of the numbers of `Rows`. What they name must outlive the kernel's call, so it is kept here."""
+        room = layer_scratch(layer, len(x), tables.most, tables.own, tables.score_stride)
         rows = Rows(
             fed=len(x),
             inputs=address(inputs),
             x=address(x),
-            cos=address(cos),
-            sin=address(sin),
-            slots=address(slots),
-            pages=address(pages),
-            texts=address(texts),
-            text_count=len(fed),
-            scratch=self._space.scratch(layer_scratch(layer, len(x), most, own, score_stride)),
-            score_stride=score_stride,
+            cos=address(tables.cos),
+            sin=address(tables.sin),
+            slots=address(tables.slots),
+            pages=address(tables.pages),
+            texts=address(tables.texts),
+            text_count=len(tables.texts),
+            scratch=self._space.scratch(room),
+            score_stride=tables.score_stride,
         )
         table = np.array(rows, np.int64)
-        self._kept = cos, sin, slots, pages, texts, inputs, x, fed, table
+        self._kept = tables, inputs, x, table
         return address(table)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """The arrays of `Rows`. most, own: rows of one text that are fed, and with those that were fed before, at most."""
+
+    cos: Floats
+    sin: Floats
+    slots: npt.NDArray[np.int32]
+    pages: Longs
+    texts: Longs
+    score_stride: int
+    most: int
+    own: int
 
 
 @dataclass(frozen=True, slots=True)
