@@ -70,7 +70,8 @@ class PlainCost:
 
     def _load(self) -> StepCost | None:
         try:
-            return StepCost.read(json.loads(self._path().read_text()))
+            values = json.loads(self._path().read_text())
+            return StepCost.read(values) if values["kernels"] == self._kernels() else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
@@ -84,8 +85,16 @@ class PlainCost:
             return cost
         with suppress(OSError):  # no room, or not ours to write: it is measured again
             self._path().parent.mkdir(parents=True, exist_ok=True)
-            self._path().write_text(json.dumps(asdict(cost)))
+            self._path().write_text(json.dumps(asdict(cost) | {"kernels": self._kernels()}))
         return cost
+
+    def _kernels(self) -> str:
+        """What changes with our own kernels, so that times of other ones are not believed; "" where none run."""
+        if self._decoder.target.runtime != "kernels":
+            return ""
+        from decoding.targets.int8.compiled import source_key
+
+        return source_key()
 
     def row_costs(self) -> RowCosts | None:
         """What rows cost on this machine; None before it was measured. Measures nothing."""

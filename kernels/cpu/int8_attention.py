@@ -3,8 +3,9 @@
 A page's part of one layer and head of keys holds 64 positions: keys packed as a weight of `int8_products` with positions
 as outputs [64, dim], values as one with positions as inputs [dim, 64], and three numbers of each position: the key's
 scale, 128 times the sum of its integers, the value's scale. Queries and keys get a Hadamard transform first, which
-leaves their products as they are and spreads what sticks out (QuaRot, arXiv 2404.00456). The weights of values take 16
-bits, as two products of eight, because many small ones add up (SageAttention, arXiv 2410.02367, keeps them in fp16).
+leaves their products as they are and spreads what sticks out (QuaRot, arXiv 2404.00456). Queries and the weights of
+values take 16 bits, as two products of eight: many small weights add up (SageAttention, arXiv 2410.02367, keeps them in
+fp16), and a query's rounding would shift all scores of a row.
 
 Integers have no order, and `softmax` sums in that of a chain, so a row is the same to the bit in a chain, in any tree, with
 any part of it cached, and on every processor.
@@ -14,16 +15,17 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from kernels.cpu.emit import get, get_byte, get_int, get_long, kernel, put, put_byte, put_int
+from kernels.cpu.emit import get, get_byte, get_int, get_long, kernel, largest_magnitude, put, put_byte, put_int
 from kernels.cpu.int8_products import products
 from kernels.cpu.job import PAGE, weight_stride
-from kernels.cpu.quantize import hadamard_64, quantize, quantize_reference, rescale
+from kernels.cpu.quantize import hadamard_64, quantize, quantize_reference
 from kernels.cpu.tree_attention import attend_reference, softmax
-from kernels.cpu.two_bytes import add_integers, join_sums, scale_weights, split_weights
+from kernels.cpu.two_bytes import add_integers, join_scores, join_sums, scale_weights, split_bytes
 
 _ROW = 4 * PAGE  # bytes of a number for each position of a page
 _SIGN, _SIGNS = np.uint8(0x80), np.int32(-0x7F7F7F80)  # of one byte, and of four
-_MOST, _TINY = np.float32(65535.0), np.float32(1e-30)
+_MOST, _MOST_QUERY, _TINY = np.float32(65535.0), np.float32(127 * 256), np.float32(1e-30)
+_ZERO = np.float32(32768.0)  # of a query's 16 bits: 128 of the upper byte, which the offsets of keys take away again
 
 _weight_stride = kernel(weight_stride)
 Floats = npt.NDArray[np.float32]
@@ -75,8 +77,8 @@ def attend_int8(  # type: ignore[no-untyped-def]
     used = (limit + PAGE - 1) // PAGE
     totals, parts = room, room + 8 * outputs * dim
     inputs = parts + 8 * outputs * dim
-    weights, w_stride = inputs + outputs * dim, _weight_stride(limit)
-    _score(queries, outputs, dim, pages, plane, used, inputs, scores, s_stride, sums)
+    weights, w_stride = inputs + 2 * outputs * dim, _weight_stride(limit)
+    _score(queries, outputs, dim, pages, plane, used, inputs, parts, scores, s_stride, sums)
     for output in range(outputs):
         row = first + output // heads
         ancestors = own + row * own_stride if own else 0
@@ -96,19 +98,24 @@ def attend_int8(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _score(queries, outputs, dim, pages, plane, used, inputs, scores, s_stride, scales):  # type: ignore[no-untyped-def]
-    """scores [outputs, positions] of queries, whose integers go to `inputs`, and their scales to `scales`."""
+def _score(queries, outputs, dim, pages, plane, used, inputs, parts, scores, s_stride, scales):  # type: ignore[no-untyped-def]
+    """scores [outputs, positions] of queries, whose bytes go to `inputs`, and their scales to `scales`. parts: room for two
+    integers for each output and position of a page.
+    """
+    lows = inputs + outputs * dim
     for output in range(outputs):
-        query = queries + 4 * output * dim
+        query, high, low = queries + 4 * output * dim, inputs + output * dim, lows + output * dim
         transform(query, dim)
-        put(scales, output, quantize(query, dim, inputs + output * dim))
+        top = max(largest_magnitude(query, dim), _TINY)
+        split_bytes(types.intp(query), _MOST_QUERY / top, _ZERO, dim, types.intp(high), types.intp(low))
+        put(scales, output, top / _MOST_QUERY)
     for page in range(used):
-        keys, out = get_long(pages, page) + plane, scores + page * _ROW
+        keys = types.intp(get_long(pages, page) + plane)
         numbers = keys + 2 * PAGE * dim
-        products(inputs, dim, outputs, keys, dim // 4, PAGE, out, s_stride)
+        products(inputs, dim, 2 * outputs, keys, dim // 4, PAGE, parts, _ROW)
         for output in range(outputs):
-            mine = out + output * s_stride
-            rescale(mine, PAGE, numbers + _ROW, numbers, 0, get(scales, output), mine)
+            high, out = types.intp(parts + output * _ROW), types.intp(scores + page * _ROW + output * s_stride)
+            join_scores(high, high + outputs * _ROW, numbers + _ROW, numbers, get(scales, output), PAGE, out)
 
 
 @kernel
@@ -120,7 +127,7 @@ def _quantize_weights(weights, pages, numbers, used, high, low):  # type: ignore
     for page in range(used):
         scales = types.intp(get_long(pages, page) + numbers + 2 * _ROW)
         top = max(top, scale_weights(types.intp(weights + page * _ROW), scales, PAGE))
-    split_weights(types.intp(weights), _MOST / top, used * PAGE, types.intp(high), types.intp(low))
+    split_bytes(types.intp(weights), _MOST / top, np.float32(0.0), used * PAGE, types.intp(high), types.intp(low))
     return top / _MOST
 
 
@@ -129,10 +136,9 @@ def attend_int8_reference(
 ) -> Floats:
     """queries [rows, heads, dim], scaled for base 2; keys, values [before + rows, dim]; seen [rows, rows].
 
-    In fp64 behind the rounding of queries, keys and values, without that of weights.
+    In fp64 behind the rounding of keys and values, without that of queries and weights.
     """
-    turned_queries, turned_keys = (_rounded(_transformed(x)) for x in (queries, keys))
-    return attend_reference(turned_queries, turned_keys, _rounded(values), before, seen)
+    return attend_reference(_transformed(queries), _rounded(_transformed(keys)), _rounded(values), before, seen)
 
 
 def _transformed(x: Floats) -> Floats:

@@ -1,4 +1,5 @@
-"""Numbers of 16 bits as two rows of bytes, for exact products of eight bits: the weights of attention's values.
+"""Numbers of 16 bits as two rows of bytes, for exact products of eight bits: attention's queries, and the weights of its
+values.
 
 Written as vectors of sixteen, because loops over addresses would check for overlaps at every call.
 """
@@ -42,17 +43,18 @@ def scale_weights(typing: Any, weights: Any, scales: Any, count: Any) -> Any:
 
 
 @intrinsic
-def split_weights(typing: Any, weights: Any, step: Any, count: Any, high: Any, low: Any) -> Any:
-    """The bytes of round(weights[i] * step), at most 65,535; count: a multiple of 16. Addresses."""
+def split_bytes(typing: Any, x: Any, step: Any, zero: Any, count: Any, high: Any, low: Any) -> Any:
+    """The bytes of round(x[i] * step) + zero, which is 0 to 65,535; count: a multiple of 16. Addresses."""
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
-        weights, step, count, high, low = arguments
-        steps, half, bytes16 = splat(b, step), splat(b, F32(0.5)), ir.VectorType(I8, LANES)
+        x, step, zero, count, high, low = arguments
+        steps, bytes16 = splat(b, step), ir.VectorType(I8, LANES)
+        rounding = splat(b, b.fadd(zero, F32(0.5)))
         eight = ir.Constant(_INTEGERS, [8] * LANES)
 
         def body(index: Any, carried: list[Any]) -> list[Any]:
             at = b.mul(index, constant(LANES))
-            exact = b.fadd(b.fmul(load(b, weights, b.mul(at, constant(4))), steps), half)
+            exact = b.fadd(b.fmul(load(b, x, b.mul(at, constant(4))), steps), rounding)
             whole = b.fptosi(exact, _INTEGERS)
             store(b, b.trunc(b.lshr(whole, eight), bytes16), high, at)
             store(b, b.trunc(whole, bytes16), low, at)
@@ -61,7 +63,34 @@ def split_weights(typing: Any, weights: Any, step: Any, count: Any, high: Any, l
         loop(b, b.sdiv(count, constant(LANES)), [], body)
         return context.get_dummy_value()
 
-    return types.void(types.intp, types.float32, types.intp, types.intp, types.intp), codegen
+    word, number = types.intp, types.float32
+    return types.void(word, number, number, word, word, word), codegen
+
+
+@intrinsic
+def join_scores(typing: Any, high: Any, low: Any, offsets: Any, scales: Any, factor: Any, count: Any, out: Any) -> Any:
+    """out[i] = (256 (high[i] - offsets[i]) + low[i]) * (factor * scales[i]), fp32 of int32; addresses.
+
+    count: a multiple of 16.
+    """
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        high, low, offsets, scales, factor, count, out = arguments
+        factors, byte = splat(b, factor), splat(b, F32(256.0))
+
+        def body(index: Any, carried: list[Any]) -> list[Any]:
+            at = b.mul(index, constant(4 * LANES))
+            upper = b.sub(load(b, high, at, kind=_INTEGERS), load(b, offsets, at, kind=_INTEGERS))
+            lower = load(b, low, at, kind=_INTEGERS)
+            whole = b.fadd(b.fmul(b.sitofp(upper, FLOATS), byte), b.sitofp(lower, FLOATS))
+            store(b, b.fmul(whole, b.fmul(factors, load(b, scales, at))), out, at)
+            return carried
+
+        loop(b, b.sdiv(count, constant(LANES)), [], body)
+        return context.get_dummy_value()
+
+    word = types.intp
+    return types.void(word, word, word, word, types.float32, word, word), codegen
 
 
 @intrinsic

@@ -57,6 +57,16 @@ def test_a_file_of_an_older_release_is_measured_again(decoder: TextDecoder) -> N
     assert PlainCost(decoder).step_cost().rows.steps[0] == 1.0
 
 
+def test_times_of_other_kernels_are_not_believed(monkeypatch: pytest.MonkeyPatch, decoder: TextDecoder) -> None:
+    in_bytes = load_text_decoder(decoder.name, dtype="int8")
+    if in_bytes.target.runtime != "kernels":
+        pytest.skip("no kernels of our own run here")
+    measured = PlainCost(in_bytes).step_cost()
+    assert PlainCost(in_bytes).row_costs() == measured.rows
+    monkeypatch.setattr("decoding.targets.int8.compiled.source_key", lambda: "of another version")
+    assert PlainCost(in_bytes).row_costs() is None
+
+
 def test_methods_are_told_what_was_measured(decoder: TextDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
     begin = Adaptive.begin

@@ -5,7 +5,7 @@ the bit wherever it stands.
 import numpy as np
 import pytest
 
-from kernels.cpu.int8_attention import attend_int8, attend_int8_reference, write_key, write_value
+from kernels.cpu.int8_attention import attend_int8, attend_int8_reference, transform, write_key, write_value
 from kernels.cpu.job import LINE, PAGE, aligned, attention_room, plane_bytes
 from kernels.cpu.processor import variant
 from kernels.cpu.tree_attention import attend_reference
@@ -63,6 +63,15 @@ def test_numbers_that_stick_out_do_not_drown_the_others() -> None:
     exact = attend_reference(case.queries[91:], case.keys, case.values, 91, mask)
     error = case.run(list(range(100)), 9, mask) - exact
     assert np.sqrt(np.square(error).mean()) < 0.1 * exact.std()
+
+
+def test_the_transform_keeps_lengths_and_products() -> None:
+    x = np.random.default_rng(3).standard_normal((2, 128), dtype=np.float32)
+    turned = x.copy()
+    for row in turned:
+        transform(row.ctypes.data, 128)
+    np.testing.assert_allclose(turned @ turned.T / 64, x @ x.T, rtol=1e-5, atol=1e-4)
+    assert np.abs(turned - x).max() > 1.0
 
 
 def test_many_small_weights_add_up() -> None:
