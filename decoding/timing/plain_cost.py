@@ -2,7 +2,8 @@
 cost here.
 
 They are timed once at two context lengths (well under a second for the embedded model), then kept in the cache. Between and
-beyond them a step's time is taken as linear in the context, because only attention grows with it.
+beyond them a step's time is taken as linear in the context, because only attention grows with it. Where forwards take less
+than a plain step is said to take, the machine was busy when that was timed, and it is timed once more.
 """
 
 import json
@@ -10,7 +11,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
+from statistics import median
 from typing import Any, Self
 
 from decoding.checkpoints.fetch.cache_folder import cache_root
@@ -24,6 +27,7 @@ from decoding.timing.machine_key import running_as
 _CONTEXTS = (128, 768)
 _ROWS = (1, 4, 8, 16, 24, 32, 48)
 _REPEATS = 7
+_BELIEVED = 0.8  # of a plain step's time: forwards that take less contradict it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +54,35 @@ class PlainCost:
     def __init__(self, decoder: TextDecoder) -> None:
         self._decoder = decoder
         self._cost: StepCost | None = None
+        self._is_doubted = False  # whether what was measured has been thrown away already
 
     def estimate_ms(self, rounds: Sequence[Round], prompt_tokens: int) -> float:
         """Plain decoding's time for the text of one sequence's `rounds`.
 
         The first round includes the prefill, which is the same for every decoder; each further forward that plain decoding
-        would take costs one step. Contexts are taken to grow by one token a step: forced tokens between them are left out.
+        would take costs one step, which is never more than the forwards of this text took. Contexts are taken to grow by one
+        token a step: forced tokens between them are left out.
         """
-        first, cost = rounds[0], self.step_cost()
+        first, cost, seen = rounds[0], self.step_cost(), _usual_ms(rounds[1:])
+        if seen < _BELIEVED * cost.at(prompt_tokens, first.prompts):
+            self._doubt()
         forwards = sum(r.plain_forwards for r in rounds)
         contexts = range(prompt_tokens + 1, prompt_tokens + forwards)
-        return first.target_ms + first.verify_ms + sum(cost.at(context, first.prompts) for context in contexts)
+        steps = (min(cost.at(context, first.prompts), seen) for context in contexts)
+        return first.target_ms + first.verify_ms + sum(steps)
 
     def step_cost(self) -> StepCost:
         """The cost, from memory, from the cache, or by measuring."""
         if self._cost is None:
             self._cost = self._load() or self._measure()
         return self._cost
+
+    def _doubt(self) -> None:
+        """Have it measured again, once in a process."""
+        if not self._is_doubted:
+            self._is_doubted, self._cost = True, None
+            with suppress(OSError):
+                self._path().unlink(missing_ok=True)
 
     def _load(self) -> StepCost | None:
         try:
@@ -104,6 +120,12 @@ class PlainCost:
 
     def _path(self) -> Path:
         return cache_root() / "costs" / f"{running_as(self._decoder)}.json"
+
+
+def _usual_ms(rounds: Sequence[Round]) -> float:
+    """The median of forwards that no other text shared; infinite without one."""
+    alone = [each.target_ms for each in rounds if each.batch == each.prompts]
+    return median(alone) if alone else inf
 
 
 def _will_vanish(model: str) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from decoding.engine.records.rounds import Round
 from decoding.engine.records.row_costs import RowCosts
 from decoding.methods.jacobi.adaptive import Adaptive
 from decoding.serving.load import load_text_decoder
@@ -65,6 +66,30 @@ def test_times_of_other_kernels_are_not_believed(monkeypatch: pytest.MonkeyPatch
     assert PlainCost(in_bytes).row_costs() == measured.rows
     monkeypatch.setattr("decoding.targets.int8.compiled.source_key", lambda: "of another version")
     assert PlainCost(in_bytes).row_costs() is None
+
+
+def forwards(*milliseconds: float) -> list[Round]:
+    """Each of them commits three tokens."""
+    return [Round(index, 0, 1, 1, (), (), (), (7, 7, 7), (), 0.0, ms, 0.0) for index, ms in enumerate(milliseconds)]
+
+
+def test_what_was_timed_on_a_busy_machine_is_timed_again(decoder: TextDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs, counted = PlainCost(decoder), [30.0, 5.0, 5.0]
+    monkeypatch.setattr(
+        "decoding.timing.plain_cost.time_forward",
+        lambda target, contexts, nodes, repeats=15: {
+            (context, node): counted[0] for context in contexts for node in nodes
+        },
+    )
+    assert costs.step_cost().at(100) == 30.0
+    assert costs.estimate_ms(forwards(50.0, 28.0, 29.0), 100) == pytest.approx(50.0 + 8 * 28.5), "no forward took 30"
+    assert costs.step_cost().at(100) == 30.0
+    del counted[0]
+    assert costs.estimate_ms(forwards(50.0, 6.0, 7.0), 100) == pytest.approx(50.0 + 8 * 6.5)
+    assert costs.step_cost().at(100) == PlainCost(decoder).step_cost().at(100) == 5.0
+    assert costs.estimate_ms(forwards(50.0, 6.0, 7.0), 100) == pytest.approx(50.0 + 8 * 5.0)
+    assert costs.estimate_ms(forwards(50.0, 1.0, 1.0), 100) == pytest.approx(50.0 + 8 * 1.0)
+    assert costs.step_cost().at(100) == 5.0, "once in a process"
 
 
 def test_methods_are_told_what_was_measured(decoder: TextDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
