@@ -149,7 +149,8 @@ def _reduction(
     return reduce
 
 
-def _greater(b: Any, x: Any, y: Any) -> Any:
+def greater(b: Any, x: Any, y: Any) -> Any:
+    """The greater of each pair of floats."""
     return b.select(b.fcmp_ordered(">", x, y), x, y)
 
 
@@ -159,8 +160,8 @@ def _magnitude(b: Any, x: Any) -> Any:
 
 add_floats = _reduction(0.0, lambda b, lanes, x: b.fadd(lanes, x), lambda b, x, y: b.fadd(x, y))
 add_squares = _reduction(0.0, lambda b, lanes, x: fma(b, x, x, lanes), lambda b, x, y: b.fadd(x, y))
-largest = _reduction(float("-inf"), lambda b, lanes, x: _greater(b, x, lanes), _greater, 4)
-largest_magnitude = _reduction(0.0, lambda b, lanes, x: _greater(b, _magnitude(b, x), lanes), _greater, 4)
+largest = _reduction(float("-inf"), lambda b, lanes, x: greater(b, x, lanes), greater, 4)
+largest_magnitude = _reduction(0.0, lambda b, lanes, x: greater(b, _magnitude(b, x), lanes), greater, 4)
 
 
 @intrinsic

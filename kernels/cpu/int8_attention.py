@@ -18,7 +18,7 @@ from numba import types
 from kernels.cpu.emit import get, get_byte, get_int, get_long, kernel, largest_magnitude, put, put_byte, put_int
 from kernels.cpu.int8_products import products
 from kernels.cpu.job import PAGE, weight_stride
-from kernels.cpu.quantize import hadamard_64, quantize, quantize_reference
+from kernels.cpu.quantize import POINTS, hadamard_64, hadamard_reference, quantize, quantize_reference
 from kernels.cpu.tree_attention import attend_reference, softmax
 from kernels.cpu.two_bytes import add_integers, join_scores, join_sums, scale_weights, split_bytes
 
@@ -57,7 +57,7 @@ def write_value(value, dim, room, plane, at):  # type: ignore[no-untyped-def]
 @kernel
 def transform(x, dim):  # type: ignore[no-untyped-def]
     """The Hadamard transform of each 64 floats, times 8, in place."""
-    for first in range(0, dim, 64):
+    for first in range(0, dim, POINTS):
         hadamard_64(types.intp(x + 4 * first))
 
 
@@ -143,11 +143,7 @@ def attend_int8_reference(
 
 def _transformed(x: Floats) -> Floats:
     """The orthonormal transform of each 64 numbers of rows [..., dim]."""
-    matrix = np.ones((1, 1))
-    while len(matrix) < 64:
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    out: Floats = (x.reshape(*x.shape[:-1], -1, 64).astype(np.float64) @ matrix / 8).reshape(x.shape).astype(np.float32)
-    return out
+    return hadamard_reference(x.reshape(-1, POINTS)).reshape(x.shape)
 
 
 def _rounded(x: Floats) -> Floats:

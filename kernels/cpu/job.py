@@ -100,8 +100,8 @@ def weight_stride(positions: int) -> int:
 
 
 def attention_room(outputs: int, dim: int, positions: int) -> int:
-    """Bytes that attention takes for so many heads of queries, beside their scores."""
-    return outputs * (8 * dim + 8 * max(dim, PAGE) + 2 * dim + 2 * weight_stride(positions))
+    """Bytes that attention takes for so many heads of queries, beside their scores. dim: of a padded head."""
+    return outputs * (18 * dim + 2 * weight_stride(positions))
 
 
 def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:

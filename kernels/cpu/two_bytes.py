@@ -10,14 +10,10 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from kernels.cpu.emit import F32, FLOATS, I8, I32, LANES, constant, intrinsic, joined, load, loop, splat, store
+from kernels.cpu.emit import F32, FLOATS, I8, I32, LANES, constant, greater, intrinsic, joined, load, loop, splat, store
 
 _INTEGERS = ir.VectorType(I32, LANES)
 _LEAST = 1e-9  # products of numbers below fp32's normal range are slow, and what is smaller than this would not count
-
-
-def _greater(b: Any, x: Any, y: Any) -> Any:
-    return b.select(b.fcmp_ordered(">", x, y), x, y)
 
 
 @intrinsic
@@ -34,10 +30,10 @@ def scale_weights(typing: Any, weights: Any, scales: Any, count: Any) -> Any:
             product = b.fmul(weight, load(b, scales, at))
             kept = b.select(b.fcmp_ordered(">", weight, least), product, zero)
             store(b, kept, weights, at)
-            return [_greater(b, kept, carried[0])]
+            return [greater(b, kept, carried[0])]
 
         (lanes,) = loop(b, b.sdiv(count, constant(LANES)), [zero], body)
-        return joined(b, lanes, _greater)
+        return joined(b, lanes, greater)
 
     return types.float32(types.intp, types.intp, types.intp), codegen
 

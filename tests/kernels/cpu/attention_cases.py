@@ -78,3 +78,17 @@ class Case:
             mixed.ctypes.data,
         )
         return mixed
+
+
+def check_rows_are_the_same_everywhere(case: Case, before: int) -> None:
+    """Each row of the tree is the same to the bit in a chain, with all before it cached, and with a part of the heads."""
+    seen = seen_in(TREE)
+    prefix, tree = list(range(before)), case.run(list(range(before + 9)), 9, seen)
+    for row in range(9):
+        path = [before + int(other) for other in np.flatnonzero(seen[row])]
+        chain = case.run([*prefix, *path], len(path), None)
+        np.testing.assert_array_equal(chain[-1], tree[row])
+        cached = case.run([*prefix, *path], 1, None)
+        np.testing.assert_array_equal(cached[-1], tree[row])
+        behind = case.run([*prefix, *path], len(path), None, first=len(path) - 1, heads=slice(1, 2))
+        np.testing.assert_array_equal(behind[-1], tree[row, 1:2])

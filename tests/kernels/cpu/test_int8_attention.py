@@ -9,7 +9,7 @@ from kernels.cpu.int8_attention import attend_int8, attend_int8_reference, trans
 from kernels.cpu.job import LINE, PAGE, aligned, attention_room, plane_bytes
 from kernels.cpu.processor import variant
 from kernels.cpu.tree_attention import attend_reference
-from tests.kernels.cpu.attention_cases import TREE, Case, Floats, Pages, seen_in
+from tests.kernels.cpu.attention_cases import TREE, Case, Floats, Pages, check_rows_are_the_same_everywhere, seen_in
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 
@@ -88,13 +88,4 @@ def test_many_small_weights_add_up() -> None:
 
 @pytest.mark.parametrize("before", [0, 7, 60, 64, 130])
 def test_a_row_is_the_same_to_the_bit_wherever_it_stands(before: int) -> None:
-    case, seen = Int8Case(before + 9), seen_in(TREE)
-    prefix, tree = list(range(before)), case.run(list(range(before + 9)), 9, seen)
-    for row in range(9):
-        path = [before + int(other) for other in np.flatnonzero(seen[row])]
-        chain = case.run([*prefix, *path], len(path), None)
-        np.testing.assert_array_equal(chain[-1], tree[row])
-        cached = case.run([*prefix, *path], 1, None)
-        np.testing.assert_array_equal(cached[-1], tree[row])
-        behind = case.run([*prefix, *path], len(path), None, first=len(path) - 1, heads=slice(1, 2))
-        np.testing.assert_array_equal(behind[-1], tree[row, 1:2])
+    check_rows_are_the_same_everywhere(Int8Case(before + 9), before)

@@ -5,7 +5,7 @@ import pytest
 
 from kernels.cpu.processor import variant
 from kernels.cpu.tree_attention import attend_reference
-from tests.kernels.cpu.attention_cases import TREE, Case, seen_in
+from tests.kernels.cpu.attention_cases import TREE, Case, check_rows_are_the_same_everywhere, seen_in
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 
@@ -22,13 +22,4 @@ def test_attention_is_near_the_reference(before: int, dim: int, heads: int) -> N
 
 @pytest.mark.parametrize("before", [0, 7, 60, 64, 130])
 def test_a_row_is_the_same_to_the_bit_wherever_it_stands(before: int) -> None:
-    case, seen = Case(before + 9), seen_in(TREE)
-    prefix, tree = list(range(before)), case.run(list(range(before + 9)), 9, seen)
-    for row in range(9):
-        path = [before + int(other) for other in np.flatnonzero(seen[row])]
-        chain = case.run([*prefix, *path], len(path), None)
-        np.testing.assert_array_equal(chain[-1], tree[row])
-        cached = case.run([*prefix, *path], 1, None)
-        np.testing.assert_array_equal(cached[-1], tree[row])
-        behind = case.run([*prefix, *path], len(path), None, first=len(path) - 1, heads=slice(1, 2))
-        np.testing.assert_array_equal(behind[-1], tree[row, 1:2])
+    check_rows_are_the_same_everywhere(Case(before + 9), before)
