@@ -15,7 +15,7 @@ import typer
 
 from app.shared import exit_codes, options
 from app.shared.option_groups import spread
-from app.train.shared.run_options import Schedule, plain_values, print_outcome, stop_on_signals
+from app.train.shared.run_options import Schedule, StopToken, plain_values, print_outcome, stop_on_signals
 from app.train.train_head import Responses, adapter_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,16 @@ def masks(
         list[Path] | None,
         typer.Option("--held-out", help="Responses to measure on; repeatable.", exists=True, dir_okay=False),
     ] = None,
+    pairs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--pairs",
+            help="Groups of training pairs, learnt up to where the target would write something else; repeatable.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    stop_token: StopToken = None,
     pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens of text per forward.")] = 1024,
     init_masks: Annotated[
         Path | None, typer.Option("--init-masks", help="Folder of a mask adapter to begin with.", exists=True)
@@ -70,6 +80,8 @@ def masks(
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter, write_mask_adapter
         from decoding.methods.jacobi.first_guess import masks_of
+        from decoding.training.data.groups import read_groups, tokenise
+        from decoding.training.data.groups import stop_token as stop_token_of
         from decoding.training.heads.mask_lesson import MaskLesson, frequent_tokens
         from decoding.training.heads.responses import read_responses
         from decoding.training.loop import train
@@ -82,7 +94,9 @@ def masks(
         responses = list(listed)
         begin = read_mask_adapter(init_masks) if init_masks else None
         (like,) = masks_of(responses[0].prompt_ids, range(0)) if responses else (0,)
-        lesson = MaskLesson(how.config(), base, merged, target, begin, like, frequent_tokens(responses))
+        stop = stop_token_of(base.tokenizer, stop_token) if pairs else 0
+        others = [group for path in pairs or () for group in tokenise(read_groups(path), base.tokenizer, stop)]
+        lesson = MaskLesson(how.config(), base, merged, target, begin, like, frequent_tokens(responses), others)
         config = replace(schedule.config(), pack_tokens=pack_tokens)
         outcome = train(
             config,

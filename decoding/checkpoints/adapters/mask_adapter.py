@@ -11,7 +11,7 @@ A file holds the tensors in fp16; its metadata name the target that it was train
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,24 @@ class MaskAdapter:
     @property
     def rank(self) -> int:
         return int(self.down.shape[1])
+
+    def grown(self, depths: int, rank: int, seed: int) -> "MaskAdapter":
+        """The same predictions, with room for more: deeper masks begin like the deepest, and new components change nothing.
+
+        Raises ValueError if it has more of either already.
+        """
+        if depths < self.depths or rank < self.rank:
+            raise ValueError(
+                f"the adapter has {self.depths} depths and rank {self.rank}: give no fewer (--depths, --rank)"
+            )
+        layers, more, hidden = len(self.down), rank - self.rank, self.down.shape[2]
+        drawn = np.random.default_rng([seed, 3]).uniform(-1.0, 1.0, (layers, more, hidden)) * hidden**-0.5
+        return replace(
+            self,
+            embeddings=np.concatenate([self.embeddings, np.repeat(self.embeddings[-1:], depths - self.depths, 0)]),
+            down=np.concatenate([self.down, drawn.astype(np.float32)], 1),
+            up=np.concatenate([self.up, np.zeros_like(drawn, np.float32)], 1),
+        )
 
     def check_fits(self, config: "ModelConfig") -> None:
         """Raise UnsupportedModel unless width and layers are the model's."""

@@ -14,8 +14,8 @@ from decoding.checkpoints.model_config import ModelConfig
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.modules.block import BlockHead
 from decoding.heads.taps import spread_taps
+from decoding.training.head_kinds.sizes import attention_sizes
 from decoding.training.heads.objective import HeadBatch
-from decoding.training.heads.sizes import attention_sizes
 from decoding.training.heads.vocabulary import (
     batch_vocabulary,
     cross_entropy,

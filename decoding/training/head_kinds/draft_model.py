@@ -13,8 +13,8 @@ from torch.nn import functional
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.modules.small_lm import SmallLm
+from decoding.training.head_kinds.sizes import attention_sizes
 from decoding.training.heads.objective import HeadBatch
-from decoding.training.heads.sizes import attention_sizes
 from decoding.training.heads.vocabulary import batch_vocabulary, frequent_tokens, soft_cross_entropy
 
 

@@ -17,8 +17,8 @@ from decoding.heads.head import Head, HeadConfig, new_head
 from decoding.heads.modules.eagle3 import Eagle3Head
 from decoding.heads.modules.layer import KeysValues
 from decoding.heads.taps import spread_taps
+from decoding.training.head_kinds.sizes import attention_sizes
 from decoding.training.heads.objective import HeadBatch
-from decoding.training.heads.sizes import attention_sizes
 from decoding.training.heads.vocabulary import batch_vocabulary, frequent_tokens, soft_cross_entropy
 
 

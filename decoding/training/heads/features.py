@@ -60,10 +60,15 @@ class Origin:
 
 def packs_of(responses: Iterable[Response], max_rows: int, seed: int) -> tuple[list[Pack], int]:
     """Forests of the responses, and how many answers are too long. Tokens that a group's prompts share are one row."""
+    return pack(groups_of(responses), max_rows, seed)
+
+
+def groups_of(responses: Iterable[Response]) -> list[list[TokenPair]]:
+    """The responses as pairs, those whose prompts begin alike together."""
     groups: dict[tuple[int, ...], list[TokenPair]] = defaultdict(list)
     for response in responses:
         groups[response.group] += response.pairs()
-    return pack(groups.values(), max_rows, seed)
+    return list(groups.values())
 
 
 def digest_of(packs: Iterable[Pack]) -> str:

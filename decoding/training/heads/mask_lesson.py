@@ -1,7 +1,8 @@
 """What the training loop needs to train a mask adapter: packs of the frozen target's own answers, and the loss.
 
 The loss is the cross-entropy from each mask's prediction to the target's own at the same position of its own text, at
-temperature 1, and later depths count less. No answer is learnt: the target stays what it is.
+temperature 1, and later depths count less. No answer is learnt: the target stays what it is. Other texts serve, too: a chain
+of masks counts up to where the target would write something else.
 """
 
 from collections import Counter
@@ -19,13 +20,16 @@ from decoding.checkpoints.fetch.cache_folder import whole_folder
 from decoding.checkpoints.target_identity import TargetIdentity, target_identity
 from decoding.checkpoints.weight_files import read_weights
 from decoding.training.config import TrainConfig, TrainingError
-from decoding.training.data.packing import Pack
-from decoding.training.heads.features import packs_of
+from decoding.training.data.groups import TokenPair
+from decoding.training.data.packing import Pack, pack
+from decoding.training.heads.features import groups_of
+from decoding.training.heads.gpu_mask_model import GpuMaskModel
 from decoding.training.heads.mask_model import MaskModel, MaskRows, mask_rows
 from decoding.training.heads.responses import Response
 from decoding.training.model.base import Base
+from decoding.training.model.gpu_model import gpu_model_fits
 from decoding.training.model.subject import Subject
-from decoding.training.objective import Objective, checked_rows, some
+from decoding.training.objective import Objective, some
 
 _EMBEDDING = "model.embed_tokens.weight"
 
@@ -58,7 +62,8 @@ class MaskConfig:
 class MaskLesson:
     """A frozen target, how its masks learn, and the adapter that training starts from (None: a new one).
 
-    like: what methods take for a mask where a target has none of its own is a good choice (`methods.jacobi.first_guess`).
+    begin: an adapter with fewer depths or components is grown. like: what methods take for a mask where a target has none of
+    its own is a good choice (`methods.jacobi.first_guess`). pairs: groups of other texts.
 
     Raises TrainingError where the responses are another target's.
     """
@@ -70,6 +75,7 @@ class MaskLesson:
     begin: MaskAdapter | None = None
     like: int = 0  # the token whose embedding the masks of a new adapter have
     frequent: Sequence[int] = ()  # tokens whose pairs a new adapter knows
+    pairs: Sequence[Sequence[TokenPair]] = ()
 
     def __post_init__(self) -> None:
         mine = replace(target_identity(self.base.sha256, self.adapter), prompt_hash=self.target.prompt_hash)
@@ -79,25 +85,24 @@ class MaskLesson:
     def objective(
         self, config: TrainConfig, base: Base, responses: Iterable[Response], held_out: Iterable[Response]
     ) -> Objective[Pack]:
-        """Packs of responses, and their loss."""
-        rows = checked_rows(config, base)
-        packs, left_out = packs_of(responses, rows, config.seed)
-        measured, _ = packs_of(held_out, rows, config.seed)
+        """Packs of responses, and their loss. A pack may have more rows than a text may have tokens."""
+        rows, longest = config.pack_tokens, base.max_length
+        packs, left_out = pack([*groups_of(responses), *self.pairs], rows, config.seed, longest)
+        measured, _ = pack(groups_of(held_out), rows, config.seed, longest)
         curve = {
             "masks": repr(self.how),
             "begin": "" if self.begin is None else str(float(np.abs(self.begin.up).sum())),
         }
-        return Objective(some(packs, rows), measured, left_out, self._loss, self._values, curve=curve)
+        return Objective(some(packs, min(rows, longest)), measured, left_out, self._loss, self._values, curve=curve)
 
     def subject(
         self, config: TrainConfig, base: Base, about: About, dtype: torch.dtype, device: torch.device
     ) -> Subject:
         """The target with an adapter in training."""
         weights = dict(merged_weights(read_weights(base.folder), self.adapter))
-        begun = self.begin or new_mask_adapter(
-            self.how, base, weights[_EMBEDDING][self.like], self.frequent, config.seed
-        )
-        model = MaskModel(base.config, weights.items(), begun, dtype, device)
+        begun = self._begun(config.seed, base, weights[_EMBEDDING][self.like])
+        kind = GpuMaskModel if gpu_model_fits(base.config, device, dropout=False) else MaskModel
+        model = kind(base.config, weights.items(), begun, dtype, device)
 
         def write(folder: Path) -> None:
             found = model.adapter()
@@ -106,11 +111,20 @@ class MaskLesson:
 
         return Subject(model, model.trained, dtype, device, result="masks", small=True, write=write)
 
+    def _begun(self, seed: int, base: Base, like: Tensor) -> MaskAdapter:
+        if self.begin is None:
+            return new_mask_adapter(self.how, base, like, self.frequent, seed)
+        try:
+            return self.begin.grown(self.how.depths, self.how.rank, seed)
+        except ValueError as error:
+            raise TrainingError(str(error)) from error
+
     def _loss(self, model: MaskModel, pack: Pack, step: Sequence[Pack]) -> Tensor:
         masks = mask_rows(pack, _drawn(pack, self.how.chains), self.how.depths)
-        losses = _said(model, pack, masks).losses(self.how.alone)
-        weights = torch.from_numpy(_weights(masks, self.how.decay)).to(losses)
-        return (losses @ weights / weights.sum() / len(step))[None]
+        said = _said(model, pack, masks)
+        losses = said.losses(self.how.alone)
+        weights = torch.from_numpy(_weights(masks, self.how.decay)).to(losses) * said.own
+        return (losses @ weights / weights.sum().clamp_min(1e-6) / len(step))[None]
 
     @torch.no_grad()
     def _values(self, model: MaskModel, packs: Sequence[Pack]) -> Mapping[str, float]:
@@ -119,14 +133,16 @@ class MaskLesson:
         """
         losses: list[Tensor] = []
         right: list[list[float]] = [[] for _ in range(self.how.depths)]
-        for pack in packs:
-            masks = mask_rows(pack, range(0, len(pack.sources), 3), self.how.depths)
-            said = _said(model, pack, masks)
-            losses.append(said.losses(0.0))
-            for place, hit in zip(masks.places.tolist(), said.hits.tolist(), strict=True):
-                right[place % self.how.depths].append(hit)
+        for each in packs:
+            masks = mask_rows(each, range(0, len(each.sources), 3), self.how.depths)
+            said = _said(model, each, masks)
+            losses.append(said.losses(0.0)[said.own])
+            for place, own, hit in zip(masks.places.tolist(), said.own.tolist(), said.hits.tolist(), strict=True):
+                if own:
+                    right[place % self.how.depths].append(hit)
         values = {f"right_{depth}": float(np.mean(hits)) for depth, hits in enumerate(right) if hits}
-        return {"loss": float(torch.cat(losses).mean()) if losses else 0.0, **values}
+        counted = torch.cat(losses) if losses else torch.empty(0)
+        return {"loss": float(counted.mean()) if len(counted) else 0.0, **values}
 
 
 def new_mask_adapter(how: MaskConfig, base: Base, like: Tensor, frequent: Sequence[int], seed: int) -> MaskAdapter:
@@ -155,11 +171,15 @@ def _drawn(pack: Pack, most: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Logits [masks inside, vocab]: what masks say alone, and with the token before; and what the target says."""
+    """Logits [masks inside, size]: what masks say alone, and with the token before; and what the target says.
+
+    own: as `Predictions` has it.
+    """
 
     alone: Tensor
     paired: Tensor
     right: Tensor
+    own: Tensor
 
     def losses(self, alone: float) -> Tensor:
         """[masks inside] the cross-entropy to the target's own prediction, and `alone` times that of the masks alone."""
@@ -176,8 +196,9 @@ class _Said:
 
 
 def _said(model: MaskModel, pack: Pack, masks: MaskRows) -> _Said:
-    found, right = model.predictions(pack, masks)
-    return _Said(found, model.paired(found, pack.tokens[pack.sources[masks.targets]]), right)
+    found = model.predictions(pack, masks)
+    paired = model.paired(found, pack.tokens[pack.sources[masks.targets]])
+    return _Said(found.masks, paired, found.target, found.own)
 
 
 def _weights(masks: MaskRows, decay: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":

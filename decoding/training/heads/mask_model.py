@@ -1,6 +1,6 @@
 """The forward in which a mask adapter learns: a frozen target's rows without gradient, then mask tokens' rows with it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from decoding.checkpoints.model_config import ModelConfig
 from decoding.targets.fast_ops import adapted
 from decoding.training.data.groups import Tokens
 from decoding.training.data.packing import Pack
-from decoding.training.model.forward import Block, TrainModel, attended
+from decoding.training.model.forward import Known, Mix, TrainModel, attended
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class MaskRows:
     anchors: Tokens  # [chains] rows of the pack that the chains follow
     depths: int
     inside: np.ndarray  # [chains, depths] whether the answer has a token that the mask predicts
-    targets: Tokens  # [masks inside] index into the pack's `sources` of the row whose prediction the mask's should be
+    firsts: Tokens  # [masks inside] index into the pack's `sources` of the mask's anchor
+    targets: Tokens  # [masks inside] the same of the row whose prediction the mask's should be
 
     @property
     def places(self) -> np.ndarray:
@@ -42,7 +43,18 @@ def mask_rows(pack: Pack, chosen: Iterable[int], depths: int) -> MaskRows:
     ahead = firsts[:, None] + 1 + np.arange(depths)
     inside = ahead < len(owners)
     inside &= owners[np.minimum(ahead, len(owners) - 1)] == owners[firsts][:, None]
-    return MaskRows(pack.sources[firsts], depths, inside, ahead[inside].astype(np.int32))
+    anchors = np.broadcast_to(firsts[:, None], inside.shape)[inside]
+    return MaskRows(pack.sources[firsts], depths, inside, anchors.astype(np.int32), ahead[inside].astype(np.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What masks predict, and what they should: logits [masks inside, size] over the tokens `ids` [size], ascending."""
+
+    ids: Tensor
+    masks: Tensor
+    target: Tensor  # without gradient
+    own: Tensor  # [masks inside] bool: whether the target itself would write all tokens between the anchor and the mask's
 
 
 class MaskModel(TrainModel):
@@ -68,29 +80,32 @@ class MaskModel(TrainModel):
             for name in PAIRS:
                 self._train(name, torch.from_numpy(getattr(adapter.pairs, name)))
 
-    def predictions(self, pack: Pack, masks: MaskRows) -> tuple[Tensor, Tensor]:
-        """Logits [masks inside, vocab] at the masks, and those of the target that they should have, without gradient."""
-        rows, known = self.rows(pack), list[tuple[Tensor, Tensor]]()
-
-        def noting(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            known.append((key, value))
-            return attended(query, key, value, rows.blocks)
-
+    def predictions(self, pack: Pack, masks: MaskRows) -> Predictions:
+        """Over the tokens of the pack and those that have pairs, as methods ask the LM head about masks."""
+        rows, known = self.rows(pack), Known()
+        ids = torch.unique(torch.cat([rows.tokens, self._ids(pack.targets), *self._paired_ids()]))
         with torch.no_grad():
-            *_, x = self._layers(rows, mix=noting)
-            wanted, index = torch.unique(self._ids(masks.targets), return_inverse=True)
-            right = self._head(x[rows.sources[wanted]])[index]
+            *_, x = self._layers(rows, known=known)
+            right = self._head(functional.embedding(rows.sources, x), ids)
+            own = _own(
+                ids[right.argmax(-1)] == self._ids(pack.targets), self._ids(masks.firsts), self._ids(masks.targets)
+            )
+            right = right[self._ids(masks.targets)]
         states = self._through(pack, masks, known)
-        return self._head(functional.embedding(self._ids(masks.places), states)), right
+        found = self._head(functional.embedding(self._ids(masks.places), states), ids)
+        return Predictions(ids, found, right, own)
 
-    def paired(self, logits: Tensor, previous: Tokens) -> Tensor:
-        """`logits` [rows, vocab] with what is known by the token before each prediction, `previous` [rows]."""
+    def paired(self, found: Predictions, previous: Tokens) -> Tensor:
+        """The masks' logits with what is known by the token before each prediction, `previous` [masks inside]."""
         if self._pairs is None:
-            return logits
+            return found.masks
         rows = self._row_of[self._ids(previous)]
         before = functional.embedding(rows.clamp_min(0), self._weight("before")) * (rows >= 0)[:, None]
         scores = functional.linear(before, self._weight("after")).float()
-        return logits.index_add(1, self._frequent, scores)
+        return found.masks.index_add(1, torch.searchsorted(found.ids, self._frequent), scores)
+
+    def _paired_ids(self) -> list[Tensor]:
+        return [self._frequent] if self._pairs else []
 
     def adapter(self) -> MaskAdapter:
         """What has been learnt so far."""
@@ -99,22 +114,31 @@ class MaskModel(TrainModel):
         embeddings, down, up = (found[name] for name in TENSORS)
         return MaskAdapter(embeddings, down, up, pairs)
 
-    def _through(self, pack: Pack, masks: MaskRows, known: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-        """[masks, hidden] the last layer's output at all masks. known: keys and values of the pack's rows, by layer."""
+    def _through(self, pack: Pack, masks: MaskRows, known: Known) -> Tensor:
+        """[masks, hidden] the last layer's output at all masks. known: keys and values of the pack's rows."""
         positions = self._ids((pack.positions()[masks.anchors][:, None] + 1 + np.arange(masks.depths)).reshape(-1))
         cos, sin = self._rope.at(positions, int(positions.max()) + 1)
-        blocks = list(self._blocks(torch.from_numpy(_seen(pack, masks))))
+        mix = self._mix_behind(pack, masks)
         x, down, up = (self._weight(name) for name in TENSORS)
         x = x.repeat(len(masks.anchors), 1)
         for index, pair in enumerate(known):
             x = adapted(x, down[index], up[index], self.config.rms_norm_eps)
-            x = self._layer(index, x, cos, sin, partial(_mixed, *pair, blocks))
+            x = self._layer(index, x, cos, sin, partial(_behind, mix, *pair))
         return x
 
+    def _mix_behind(self, pack: Pack, masks: MaskRows) -> Mix:
+        """The attention of masks to the keys of the pack's rows and, after these, of the masks."""
+        return partial(attended, blocks=list(self._blocks(torch.from_numpy(_seen(pack, masks)))))
 
-def _mixed(keys: Tensor, values: Tensor, blocks: Sequence[Block], query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Attention of masks to the rows before them, and to themselves."""
-    return attended(query, torch.cat([keys, key]), torch.cat([values, value]), blocks)
+
+def _behind(mix: Mix, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return mix(query, torch.cat([keys, key]), torch.cat([values, value]))
+
+
+def _own(agreed: Tensor, firsts: Tensor, targets: Tensor) -> Tensor:
+    """[masks] whether all of `agreed` [targets] from a mask's anchor to before its target are true."""
+    faults = functional.pad((~agreed).long().cumsum(0), (1, 0))
+    return faults[targets] == faults[firsts]
 
 
 def _seen(pack: Pack, masks: MaskRows) -> np.ndarray:

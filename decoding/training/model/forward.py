@@ -32,6 +32,9 @@ _BLOCK_ROWS_ELSEWHERE = 1024
 Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Queries, keys and values [rows, heads, dim] -> what attention makes of them [rows, heads * dim]."""
 
+Known = list[tuple[Tensor, Tensor]]
+"""Keys and values [rows, kv_heads, dim] of some rows, by layer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -108,11 +111,11 @@ class TrainModel:
             pass
         return self._head(functional.embedding(rows.sources, x))  # see `_taken`
 
-    def _head(self, x: Tensor) -> Tensor:
-        """Logits [rows, vocab] in fp32 of the last layer's output."""
+    def _head(self, x: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Logits in fp32 of the last layer's output [rows, hidden]: [rows, vocab], or only those of the tokens `ids`."""
         tied = self.config.tie_embeddings
         head = self._weight("model.embed_tokens.weight" if tied else "lm_head.weight")
-        return functional.linear(self._norm(x, "model.norm.weight"), head).float()
+        return functional.linear(self._norm(x, "model.norm.weight"), head if ids is None else head[ids]).float()
 
     @torch.no_grad()
     def states(self, rows: Rows, taps: Sequence[int]) -> Tensor:
@@ -121,14 +124,20 @@ class TrainModel:
         found[self.config.layers] = self._norm(found[self.config.layers], "model.norm.weight")
         return torch.stack([found[tap] for tap in taps], 1)
 
-    def _layers(self, rows: Rows, dropout: float = 0.0, mix: Mix | None = None) -> Iterator[Tensor]:
-        """The embeddings [rows, hidden], then every layer's output. mix: instead of attention over the rows' blocks."""
+    def _layers(self, rows: Rows, dropout: float = 0.0, known: Known | None = None) -> Iterator[Tensor]:
+        """The embeddings [rows, hidden], then every layer's output. known: gets the keys and values of each layer."""
         cos, sin = self._rope.at(rows.positions, rows.deepest + 1)
         x = functional.embedding(rows.tokens, self._weight("model.embed_tokens.weight"))
         yield x
+        mix = self._mix(rows)
+        mix = mix if known is None else partial(_kept, known, mix)
         for index in range(self.config.layers):
-            x = self._layer(index, x, cos, sin, mix or partial(attended, blocks=rows.blocks), dropout)
+            x = self._layer(index, x, cos, sin, mix, dropout)
             yield x
+
+    def _mix(self, rows: Rows) -> Mix:
+        """The attention among the rows of a pack."""
+        return partial(attended, blocks=rows.blocks)
 
     def _layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix, dropout: float = 0.0) -> Tensor:
         prefix = f"model.layers.{index}."
@@ -176,6 +185,11 @@ class TrainModel:
 
     def _ids(self, values: Any) -> Tensor:
         return torch.from_numpy(values).long().to(self.device)
+
+
+def _kept(known: Known, mix: Mix, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    known.append((key, value))
+    return mix(query, key, value)
 
 
 def attended(query: Tensor, key: Tensor, value: Tensor, blocks: Iterable[Block]) -> Tensor:

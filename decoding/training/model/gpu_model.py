@@ -4,9 +4,9 @@ Low-rank factors are merged into their weights once a forward, which costs less 
 rows; rows are padded to a few sizes, so that little is compiled. The same numbers as `TrainModel`'s up to rounding.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -56,31 +56,26 @@ class GpuModel(TrainModel):
             seen=block_mask(ends, self.device),
         )
 
-    def _layers(self, rows: Rows, dropout: float = 0.0, mix: Mix | None = None) -> Iterator[Tensor]:
-        if mix or not isinstance(rows, TreeRows):
-            yield from super()._layers(rows, dropout, mix)
-            return
-        cos, sin = self._rope.at(rows.positions, rows.deepest + 1)
-        heads, mixed_in, attention = _functions(self.device.type == "cuda")
-        x = functional.embedding(rows.tokens, self._weight("model.embed_tokens.weight"))
-        yield x
-        for weights in self._by_layer(dropout):
-            query, key, value = heads(x, cos, sin, weights, self.config)
-            folded = (each.transpose(0, 1)[None] for each in (query, key, value))
-            mixed = attention(*folded, block_mask=rows.seen, enable_gqa=True)[0].transpose(0, 1).flatten(1)
-            x = mixed_in(x, mixed, weights, self.config)
-            yield x
+    def _mix(self, rows: Rows) -> Mix:
+        return partial(mixed_by_trees, self._compiled, rows.seen) if isinstance(rows, TreeRows) else super()._mix(rows)
 
-    def _by_layer(self, dropout: float) -> Iterator[Weights]:
-        """The weights of each layer, with the factors merged."""
-        if dropout:
-            raise ValueError("factors that are merged take no dropout")
-        for index in range(self.config.layers):
-            prefix = f"model.layers.{index}."
-            names = [
-                name for name in (*self._frozen, *self.trained) if name.startswith(prefix) and ".lora_" not in name
-            ]
-            yield {name.removeprefix(prefix): self._merged(name) for name in names}
+    def _layer(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix, dropout: float = 0.0) -> Tensor:
+        if len(x) % PADDED or dropout:  # of another number of rows each time, which would be compiled each time
+            return super()._layer(index, x, cos, sin, mix, dropout)
+        heads, mixed_in, _ = compiled_functions(self._compiled)
+        weights = self._merged_layer(index)
+        made: Tensor = mixed_in(x, mix(*heads(x, cos, sin, weights, self.config)), weights, self.config)
+        return made
+
+    @property
+    def _compiled(self) -> bool:
+        return self.device.type == "cuda"
+
+    def _merged_layer(self, index: int) -> Weights:
+        """The weights of a layer, with the factors merged."""
+        prefix = f"model.layers.{index}."
+        names = [name for name in (*self._frozen, *self.trained) if name.startswith(prefix) and ".lora_" not in name]
+        return {name.removeprefix(prefix): self._merged(name) for name in names}
 
     def _merged(self, name: str) -> Tensor:
         module = name.removesuffix(".weight")
@@ -102,19 +97,27 @@ def block_mask(ends: np.ndarray, device: torch.device) -> BlockMask:
     def seen(batch: Tensor, head: Tensor, row: Tensor, key: Tensor) -> Tensor:
         return (key <= row) & (row < last[key])
 
-    partly, wholly = _listed(some & ~whole, device), _listed(whole, device)
+    partly, wholly = blocks_listed(some & ~whole, device), blocks_listed(whole, device)
     return BlockMask.from_kv_blocks(*partly, *wholly, BLOCK_SIZE=BLOCK, mask_mod=seen)
 
 
-def _listed(needed: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
+def blocks_listed(needed: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
     """How many blocks of keys each block of rows needs [1, 1, blocks], and which, these first [1, 1, blocks, blocks]."""
     order = np.argsort(~needed, axis=1, kind="stable").astype(np.int32)
     counts = needed.sum(1).astype(np.int32)
     return torch.from_numpy(counts)[None, None].to(device), torch.from_numpy(order)[None, None].to(device)
 
 
+def mixed_by_trees(compiled: bool, seen: BlockMask, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention of query [rows, heads, dim] to key and value [keys, kv_heads, dim] -> [rows, heads * dim]."""
+    *_, attention = compiled_functions(compiled)
+    folded = (each.transpose(0, 1)[None] for each in (query, key, value))
+    mixed: Tensor = attention(*folded, block_mask=seen, enable_gqa=True)
+    return mixed[0].transpose(0, 1).flatten(1)
+
+
 @cache
-def _functions(compiled: bool) -> tuple[Callable[..., Any], ...]:
+def compiled_functions(compiled: bool) -> tuple[Callable[..., Any], ...]:
     """`heads`, `mixed_in` and attention, compiled where that pays."""
     plain = (_heads, _mixed_in, flex_attention)
     return tuple(torch.compile(each, dynamic=False) for each in plain) if compiled else plain

@@ -1,5 +1,7 @@
 """Training of mask adapters: masks predict as they will when decoding, and learn what the target says later."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +20,11 @@ from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.data.packing import Pack
 from decoding.training.heads.features import packs_of
 from decoding.training.heads.mask_lesson import MaskConfig, MaskLesson, frequent_tokens, new_mask_adapter
-from decoding.training.heads.mask_model import MaskModel, mask_rows
+from decoding.training.heads.mask_model import MaskModel, Predictions, mask_rows
 from decoding.training.heads.responses import Response
 from decoding.training.loop import train
 from decoding.training.model.base import Base, load_base
+from decoding.training.model.forward import TrainModel
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 DEPTHS, CPU = 3, torch.device("cpu")
@@ -41,8 +44,20 @@ def responses(count: int = 6) -> list[Response]:
     return found
 
 
-def packed() -> Pack:
-    (pack,), left_out = packs_of(responses(), 512, seed=0)
+def own_responses(base: Base) -> list[Response]:
+    """The target's own greedy answers of eight tokens to the same prompts."""
+    model, found = TrainModel(base.config, read_weights(base.folder), {}, None, torch.float32, CPU), []
+    for response in responses():
+        answer = tuple[int, ...]()
+        for _ in range(8):
+            (pack,), _ = packs_of([replace(response, answers=((*answer, 0),))], 512, seed=0)
+            answer = (*answer, int(model.logits(model.rows(pack))[-1].argmax()))
+        found.append(replace(response, answers=(answer,)))
+    return found
+
+
+def packed(texts: Sequence[Response] = ()) -> Pack:
+    (pack,), left_out = packs_of(texts or responses(), 512, seed=0)
     assert left_out == 0
     return pack
 
@@ -63,11 +78,25 @@ def test_a_mask_is_to_say_what_the_target_says_after_the_next_token_of_the_same_
     assert masks.anchors.tolist() == pack.sources[[0, 5, 7]].tolist()
 
 
+def test_a_chain_counts_to_where_the_target_would_write_something_else(base: Base) -> None:
+    adapter, texts = random_adapter(base), own_responses(base)
+    other = (texts[0].answers[0][4] + 1) % base.config.vocab_size
+    changed = replace(texts[0], answers=((*texts[0].answers[0][:4], other, *texts[0].answers[0][5:]),))
+    model = MaskModel(base.config, read_weights(base.folder), adapter, torch.float32, CPU)
+    owns = []
+    for each in (texts[0], changed):
+        pack = packed([each])
+        owns.append(model.predictions(pack, mask_rows(pack, range(5), DEPTHS)).own.view(5, DEPTHS).tolist())
+    assert owns[0] == [[True] * 3] * 5
+    assert owns[1] == [[True] * 3, [True] * 3, [True, True, False], [True, False, False], [False] * 3]
+
+
 def test_masks_predict_in_training_what_they_predict_in_decoding(base: Base) -> None:
     adapter, pack = random_adapter(base), packed()
     model = MaskModel(base.config, read_weights(base.folder), adapter, torch.float32, CPU)
-    found, right = model.predictions(pack, mask_rows(pack, range(len(pack.sources)), DEPTHS))
-    assert right.requires_grad is False and found.requires_grad
+    predicted = model.predictions(pack, mask_rows(pack, range(len(pack.sources)), DEPTHS))
+    assert predicted.target.requires_grad is False and predicted.masks.requires_grad
+    ids, found = predicted.ids, predicted.masks.detach()
     target = FastTarget(FastModel(base.config, read_weights(base.folder), masks=adapter), cache_bytes=0)
     answers = {answer for _, answer in pack.pairs}
     assert len(answers) == 6
@@ -80,25 +109,23 @@ def test_masks_predict_in_training_what_they_predict_in_decoding(base: Base) -> 
             sequence = target.open(text[:end], Sampler())
             (scores,) = target.score([Work(sequence, text[:end], Draft.chain(target.mask_tokens[:depths]))])
             want = torch.from_numpy(np.asarray(scores.after(range(depths)))).reshape(depths, -1)
-            torch.testing.assert_close(found.detach()[at : at + depths], want, atol=2e-4, rtol=1e-4)
+            torch.testing.assert_close(found[at : at + depths], want[:, ids], atol=2e-4, rtol=1e-4)
             at += depths
             target.close(sequence)
     assert at == len(found)
 
 
 def test_masks_learn_and_the_target_does_not(base: Base, tmp_path: Path) -> None:
-    identity = target_identity(base.sha256, None)
+    identity, texts = target_identity(base.sha256, None), own_responses(base)
     lesson = MaskLesson(
-        MaskConfig(depths=2, rank=8, pair_rank=4), base, None, identity, frequent=frequent_tokens(responses())
+        MaskConfig(depths=2, rank=8, pair_rank=4), base, None, identity, frequent=frequent_tokens(texts)
     )
     config = TrainConfig(
         lora=None, steps=40, learning_rate=1e-2, accumulate=1, pack_tokens=512, dtype="fp32", device="cpu"
     )
-    outcome = train(
-        config, base, responses(), tmp_path, held_out=responses(), objective=lesson.objective, subject=lesson.subject
-    )
+    outcome = train(config, base, texts, tmp_path, held_out=texts, objective=lesson.objective, subject=lesson.subject)
     before = lesson.subject(config, base, None, torch.float32, CPU).model  # type: ignore[arg-type]
-    first = lesson._values(before, [packed()])
+    first = lesson._values(before, [packed(texts)])
     assert outcome.finished and outcome.held_out["loss"] < first["loss"] - 0.5
     assert {"right_0", "right_1"} <= set(outcome.held_out)
     found = read_mask_adapter(tmp_path / "masks")
@@ -111,10 +138,11 @@ def test_pairs_score_in_training_what_they_score_in_decoding(base: Base) -> None
     adapter = random_adapter(base)
     model = MaskModel(base.config, read_weights(base.folder), adapter, torch.float32, CPU)
     assert adapter.pairs is not None
-    logits, previous = torch.randn(5, base.config.vocab_size), np.array([3, 99, 100, 159, 160], np.int32)
-    found = model.paired(logits, previous).detach().numpy()
+    ids, previous = torch.arange(50, 200), np.array([3, 99, 100, 159, 160], np.int32)
+    logits = torch.randn(5, len(ids))
+    found = model.paired(Predictions(ids, logits, logits, logits > 0), previous).detach().numpy()
     for row, token in enumerate(previous.tolist()):
-        added = adapter.pairs.scores(token, np.arange(base.config.vocab_size))
+        added = adapter.pairs.scores(token, ids.numpy())
         np.testing.assert_allclose(found[row], logits[row].numpy() + added, atol=1e-5)
 
 
@@ -130,3 +158,26 @@ def test_responses_of_another_target_are_refused(base: Base) -> None:
         MaskLesson(MaskConfig(), base, None, TargetIdentity("0" * 64))
     with pytest.raises(TrainingError, match="must be 1 or more"):
         MaskConfig(depths=0)
+
+
+def test_a_grown_adapter_says_what_it_said(base: Base) -> None:
+    adapter, pack = random_adapter(base), packed()
+    masks = mask_rows(pack, range(len(pack.sources)), DEPTHS)
+    said = []
+    for each in (adapter, adapter.grown(DEPTHS, 9, seed=0)):
+        model = MaskModel(base.config, read_weights(base.folder), each, torch.float32, CPU)
+        said.append(model.predictions(pack, masks).masks.detach())
+    torch.testing.assert_close(said[1], said[0], rtol=1e-5, atol=1e-5)
+    deeper = adapter.grown(DEPTHS + 2, 4, seed=0)
+    assert deeper.depths == DEPTHS + 2 and (deeper.embeddings[DEPTHS:] == adapter.embeddings[-1]).all()
+    with pytest.raises(ValueError, match="no fewer"):
+        deeper.grown(DEPTHS, 4, seed=0)
+
+
+def test_texts_of_others_are_learnt_too(base: Base) -> None:
+    texts = own_responses(base)
+    config = TrainConfig(lora=None, steps=1, pack_tokens=512)
+    identity = target_identity(base.sha256, None)
+    lesson = MaskLesson(MaskConfig(depths=2), base, None, identity, pairs=[texts[0].pairs(), texts[1].pairs()])
+    learnt = lesson.objective(config, base, texts[2:], ())
+    assert sorted(name for each in learnt.packs for _, name in each.pairs) == ["0", "1", "2", "3", "4", "5"]

@@ -73,9 +73,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Little padding, and attention that has gradients on a CPU."""
     monkeypatch.setattr(gpu_model, "PADDED", BLOCK)
     monkeypatch.setattr(gpu_model, "flex_attention", by_dense_mask)
-    gpu_model._functions.cache_clear()
+    gpu_model.compiled_functions.cache_clear()
     yield
-    gpu_model._functions.cache_clear()
+    gpu_model.compiled_functions.cache_clear()
 
 
 def by_dense_mask(query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, enable_gqa: bool) -> Tensor:

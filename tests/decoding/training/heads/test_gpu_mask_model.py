@@ -1,0 +1,87 @@
+"""Masks learn the same on a GPU's forward as on a processor's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_mask
+
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs
+from decoding.checkpoints.weight_files import read_weights
+from decoding.training.heads.gpu_mask_model import GpuMaskModel, mask_blocks, padded
+from decoding.training.heads.mask_model import MaskModel, _seen, mask_rows
+from decoding.training.model.base import Base, load_base
+from decoding.training.model.gpu_model import BLOCK
+from tests.decoding.models.tiny_models import tiny_checkpoint
+from tests.decoding.training.model.test_gpu_model import forest, packed, small
+
+__all__ = ["small"]
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def random_adapter(base: Base, depths: int) -> MaskAdapter:
+    config, chance = base.config, np.random.default_rng(0)
+    shapes = [(depths, config.hidden_size), *[(config.layers, 4, config.hidden_size)] * 2]
+    embeddings, down, up = (chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
+    before, after = chance.standard_normal((2, 60, 6), dtype=np.float32)
+    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(60), before, after))
+
+
+@pytest.mark.parametrize("depths", [3, 8])
+def test_blocks_of_masks_hold_all_that_masks_see(depths: int) -> None:
+    one, chance = forest(3 * BLOCK - 20, 0), np.random.default_rng(1)
+    anchors = np.sort(chance.choice(one.rows, 2 * BLOCK, replace=False)).astype(np.int32)
+    masks = mask_rows(_with_sources(one, anchors), range(len(anchors)), depths)
+    masks = padded(masks, BLOCK)
+    blocks = mask_blocks(
+        np.concatenate([one.ends(), np.zeros(20, np.int32)]), np.repeat(masks.anchors, depths), depths, CPU
+    )
+    count = len(masks.anchors) * depths
+    want = _seen(one, masks)
+    want = np.concatenate([want[:, : one.rows], np.zeros((count, 20), bool), want[:, one.rows :]], 1)
+    dense = create_mask(blocks.mask_mod, 1, 1, count, 3 * BLOCK + count, device="cpu")[0, 0]
+    assert dense.tolist() == want.tolist()
+    assert blocks.full_kv_num_blocks is not None and blocks.full_kv_indices is not None
+    for row in range(count // BLOCK):
+        part = want[row * BLOCK : (row + 1) * BLOCK].reshape(BLOCK, -1, BLOCK)
+        partly = blocks.kv_indices[0, 0, row, : blocks.kv_num_blocks[0, 0, row]].tolist()
+        wholly = blocks.full_kv_indices[0, 0, row, : blocks.full_kv_num_blocks[0, 0, row]].tolist()
+        assert set(np.flatnonzero(part.any((0, 2))).tolist()) <= {*partly, *wholly}
+        assert not {*partly} & {*wholly} and all(part[:, key].all() for key in wholly)
+
+
+@pytest.mark.usefixtures("small")
+def test_predictions_and_gradients_equal_those_on_a_cpu(tmp_path: Path) -> None:
+    base = load_base(str(tiny_checkpoint(tmp_path, "llama", seed=3)))
+    check(base, CPU, 1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_compiled_on_a_gpu(tmp_path: Path) -> None:
+    check(load_base(str(tiny_checkpoint(tmp_path, "llama", head_dim=16, seed=3))), CUDA, 5e-3)
+
+
+def check(base: Base, device: torch.device, error: float) -> None:
+    adapter, one = random_adapter(base, 3), packed(base)
+    masks = mask_rows(one, range(0, len(one.sources), 2), 3)
+    found, gradients = list[Tensor](), list[dict[str, Tensor]]()
+    for kind, where in ((MaskModel, CPU), (GpuMaskModel, device)):
+        model = kind(base.config, read_weights(base.folder), adapter, torch.float32, where)
+        predicted = model.predictions(one, masks)
+        paired = model.paired(predicted, one.tokens[one.sources[masks.targets]])
+        loss = -(predicted.target.softmax(-1) * paired.log_softmax(-1)).sum(-1).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        found.append(paired.detach().cpu())
+        gradients.append({name: leaf.grad.cpu() for name, leaf in model.trained.items() if leaf.grad is not None})
+    torch.testing.assert_close(found[1], found[0], rtol=error, atol=error)
+    assert set(gradients[1]) == {"embeddings", "down", "up", "before", "after"}
+    for name, want in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], want, rtol=10 * error, atol=error, msg=name)
+
+
+def _with_sources(one, anchors):  # type: ignore[no-untyped-def]
+    from dataclasses import replace
+
+    return replace(one, sources=anchors, owners=np.zeros(len(anchors), np.int32))
