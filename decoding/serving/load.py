@@ -190,7 +190,7 @@ def _fast_target(
     if runs_kernels(device):
         from decoding.targets.cuda.cuda_model import CudaModel
 
-        model = CudaModel(load_config(path), weights, tensor_dtype(dtype, device), device)
+        model = CudaModel(load_config(path), weights, tensor_dtype(dtype, device), device, masks)
         model.fp8_cache = fp8_cache
         model.prepare()
         return FastTarget(model, cache_bytes)

@@ -184,6 +184,16 @@ class MaskLayers:
         depths = [token - self._vocab for token in tokens if token >= self._vocab]
         x[rows] = self._embeddings[depths]
 
+    def embedded(self, tokens: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x [rows, hidden] with the embeddings of the mask tokens among `tokens` [rows], and which rows those are."""
+        masked = tokens >= self._vocab
+        depths = (tokens - self._vocab).clamp_min(0)
+        return torch.where(masked[:, None], functional.embedding(depths, self._embeddings), x), masked
+
+    def factors(self, layer: int) -> tuple[Tensor, Tensor]:
+        """`down` and `up` [rank, hidden] of a layer."""
+        return self._down[layer], self._up[layer]
+
     def adapt(self, layer: int, rows: Tensor, x: Tensor) -> Tensor:
         """x with what the rows get before a layer; x itself stays what it is."""
         return x.index_copy(0, rows, adapted(x[rows], self._down[layer], self._up[layer], self._eps))

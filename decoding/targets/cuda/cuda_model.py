@@ -16,6 +16,7 @@ from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.cuda.cuda_table import CudaTable, Moves
 from decoding.targets.fast_ops import RopeTable
 from decoding.targets.llama_model import Layer, LlamaModel
+from kernels.adapted_norm import adapt_and_norm
 from kernels.fp8_rows import scale_planes
 from kernels.gate import gated
 from kernels.graph import Graph, RecentGraphs
@@ -33,6 +34,7 @@ MOST_GRAPHS = 64
 FORWARD_ROWS = 2048  # of a prompt at once: products are as fast as they get, and the LM head sees none of them
 _Outcome = tuple[Tensor | None, Tensor | None]
 _Bucket = tuple[int, int, int, int]  # sequences, rows, width, rows whose logits are asked for
+_Key = tuple[_Bucket, bool, tuple[int, ...]]  # whether there are mask tokens, and taps
 _Forwarded = tuple[Tensor, Tensor | None]
 _Captured = tuple[Ragged, Graph[_Outcome]]
 
@@ -105,14 +107,17 @@ class CudaModel(LlamaModel):
     def prepare(self) -> None:
         """Capture what most rounds need, so that no first question waits for it."""
         for size in CAPTURED_AT_START:
-            self._captured((1, size, size, size), ())
+            self._captured(((1, size, size, size), False, ()))
+            if self.masks and size > 1:
+                self._captured(((1, size, size, size), True, ()))
 
     def forward(self, rows: Sequence[SequenceRows], taps: Sequence[int], heads: Sequence[int]) -> _Forwarded:
         bucket = bucket_of([len(each) for each in rows], len(heads)) if self.graphs else None
+        masked = self.masks is not None and any(max(each.tokens) >= self.config.vocab_size for each in rows)
         if bucket is None:
-            logits, hidden = self._computed(Ragged.of(rows, heads, self._scales_at), tuple(taps))
+            logits, hidden = self._computed(Ragged.of(rows, heads, self._scales_at), masked, tuple(taps))
         else:
-            ragged, graph = self._captured(bucket, tuple(taps))
+            ragged, graph = self._captured((bucket, masked, tuple(taps)))
             ragged.fill(rows, heads)
             logits, hidden = graph()
             ragged.parts.clear()  # a table goes with its sequence
@@ -120,27 +125,40 @@ class CudaModel(LlamaModel):
             return self.final_norm.new_empty(0, self.config.vocab_size, dtype=torch.float32), hidden
         return logits[: len(heads)].to(torch.float32, copy=True), hidden  # the next forward overwrites a graph's
 
-    def _captured(self, bucket: _Bucket, taps: tuple[int, ...]) -> _Captured:
-        return self._graphs.get((*bucket, taps), partial(self._capture, bucket, taps))
+    def _captured(self, key: _Key) -> _Captured:
+        return self._graphs.get(key, partial(self._capture, *key))
 
-    def _capture(self, bucket: _Bucket, taps: tuple[int, ...]) -> _Captured:
+    def _capture(self, bucket: _Bucket, masked: bool, taps: tuple[int, ...]) -> _Captured:
         sequences, rows, width, heads = bucket
         ragged = Ragged(sequences, rows, width, self.device, heads, scales_at=self._scales_at)
-        return ragged, Graph(partial(self._computed, ragged, taps), self.device, self._pool)
+        return ragged, Graph(partial(self._computed, ragged, masked, taps), self.device, self._pool)
 
-    def _computed(self, ragged: Ragged, taps: tuple[int, ...]) -> _Outcome:
-        """Logits, in the weights' type, of the rows that are asked for, None without such; and hidden states."""
-        x, layers, eps = functional.embedding(ragged.token, self.embedding), self.layers, self.config.rms_norm_eps
-        states = {0: x}
+    def _computed(self, ragged: Ragged, masked: bool, taps: tuple[int, ...]) -> _Outcome:
+        """Logits, in the weights' type, of the rows that are asked for, None without such; and hidden states.
+
+        masked: whether rows may be mask tokens'.
+        """
+        x, which = self._embedded(ragged.token, masked)
+        states, layers, eps = {0: x}, self.layers, self.config.rms_norm_eps
         following = [*(layer.attention_norm for layer in layers[1:]), self.final_norm]
         normed = self.norm(x, layers[0].attention_norm)
         for index, (layer, next_norm) in enumerate(zip(layers, following, strict=True)):
+            if self.masks and which is not None:
+                factors = self.masks.factors(index)
+                x, normed = adapt_and_norm(x, normed, which, *factors, layer.attention_norm, eps)
             x, normed = add_rms_norm(x, self._mixed(layer, index, normed, ragged), layer.mlp_norm, eps)
             x, normed = add_rms_norm(x, layer.down(gated(layer.gate_up(normed))), next_norm, eps)
             if index + 1 in taps:
                 states[index + 1] = normed if index + 1 == len(layers) else x
         hidden = torch.stack([states[tap] for tap in taps]) if taps else None
         return self.head(normed[ragged.wanted]) if ragged.heads else None, hidden
+
+    def _embedded(self, tokens: Tensor, masked: bool) -> tuple[Tensor, Tensor | None]:
+        """Embeddings [rows, hidden], and which rows are mask tokens' (None: none can be)."""
+        if not (self.masks and masked):
+            return functional.embedding(tokens, self.embedding), None
+        known = functional.embedding(tokens.clamp_max(self.config.vocab_size - 1), self.embedding)
+        return self.masks.embedded(tokens, known)
 
     def _mixed(self, layer: Layer, index: int, normed: Tensor, ragged: Ragged) -> Tensor:
         """What attention adds."""

@@ -83,7 +83,7 @@ class MaskModel(TrainModel):
     def predictions(self, pack: Pack, masks: MaskRows) -> Predictions:
         """Over the tokens of the pack and those that have pairs, as methods ask the LM head about masks."""
         rows, known = self.rows(pack), Known()
-        ids = torch.unique(torch.cat([rows.tokens, self._ids(pack.targets), *self._paired_ids()]))
+        ids = torch.unique(torch.cat([self._ids(pack.tokens), self._ids(pack.targets), *self._paired_ids()]))
         with torch.no_grad():
             *_, x = self._layers(rows, known=known)
             right = self._head(functional.embedding(rows.sources, x), ids)

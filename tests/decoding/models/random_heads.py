@@ -3,8 +3,11 @@
 from functools import cache
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs
+from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.method import Method
 from decoding.engine.target import AnyTarget
 from decoding.heads.head import Head, HeadConfig, new_head
@@ -53,3 +56,12 @@ class Tapping(Plain):
 
 
 TAPPING = f"{__name__}:Tapping"  # as `decoding.methods.registry.METHODS` names it
+
+
+def random_masks(config: ModelConfig, depths: int, rank: int = 4) -> MaskAdapter:
+    """A mask adapter with scores for the pairs of the tokens from 100 to 159."""
+    chance = np.random.default_rng(0)
+    shapes = [(depths, config.hidden_size), *[(config.layers, rank, config.hidden_size)] * 2]
+    embeddings, down, up = (chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
+    before, after = chance.standard_normal((2, 60, 6), dtype=np.float32)
+    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(100, 160), before, after))

@@ -1,5 +1,6 @@
 """Masks learn the same on a GPU's forward as on a processor's."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_mask
 
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs
 from decoding.checkpoints.weight_files import read_weights
 from decoding.training.heads.gpu_mask_model import GpuMaskModel, mask_blocks, padded
 from decoding.training.heads.mask_model import MaskModel, _seen, mask_rows
 from decoding.training.model.base import Base, load_base
 from decoding.training.model.gpu_model import BLOCK
+from tests.decoding.models.random_heads import random_masks
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tests.decoding.training.model.test_gpu_model import forest, packed, small
 
@@ -21,20 +22,12 @@ __all__ = ["small"]
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-def random_adapter(base: Base, depths: int) -> MaskAdapter:
-    config, chance = base.config, np.random.default_rng(0)
-    shapes = [(depths, config.hidden_size), *[(config.layers, 4, config.hidden_size)] * 2]
-    embeddings, down, up = (chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
-    before, after = chance.standard_normal((2, 60, 6), dtype=np.float32)
-    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(60), before, after))
-
-
 @pytest.mark.parametrize("depths", [3, 8])
 def test_blocks_of_masks_hold_all_that_masks_see(depths: int) -> None:
     one, chance = forest(3 * BLOCK - 20, 0), np.random.default_rng(1)
     anchors = np.sort(chance.choice(one.rows, 2 * BLOCK, replace=False)).astype(np.int32)
-    masks = mask_rows(_with_sources(one, anchors), range(len(anchors)), depths)
-    masks = padded(masks, BLOCK)
+    answers = replace(one, sources=anchors, owners=np.zeros(len(anchors), np.int32))
+    masks = padded(mask_rows(answers, range(len(anchors)), depths), BLOCK)
     blocks = mask_blocks(
         np.concatenate([one.ends(), np.zeros(20, np.int32)]), np.repeat(masks.anchors, depths), depths, CPU
     )
@@ -64,7 +57,7 @@ def test_compiled_on_a_gpu(tmp_path: Path) -> None:
 
 
 def check(base: Base, device: torch.device, error: float) -> None:
-    adapter, one = random_adapter(base, 3), packed(base)
+    adapter, one = random_masks(base.config, 3), packed(base)
     masks = mask_rows(one, range(0, len(one.sources), 2), 3)
     found, gradients = list[Tensor](), list[dict[str, Tensor]]()
     for kind, where in ((MaskModel, CPU), (GpuMaskModel, device)):
@@ -79,9 +72,3 @@ def check(base: Base, device: torch.device, error: float) -> None:
     assert set(gradients[1]) == {"embeddings", "down", "up", "before", "after"}
     for name, want in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], want, rtol=10 * error, atol=error, msg=name)
-
-
-def _with_sources(one, anchors):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    return replace(one, sources=anchors, owners=np.zeros(len(anchors), np.int32))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs, read_mask_adapter
+from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter
 from decoding.checkpoints.target_identity import TargetIdentity, target_identity
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
@@ -25,6 +25,7 @@ from decoding.training.heads.responses import Response
 from decoding.training.loop import train
 from decoding.training.model.base import Base, load_base
 from decoding.training.model.forward import TrainModel
+from tests.decoding.models.random_heads import random_masks
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 DEPTHS, CPU = 3, torch.device("cpu")
@@ -62,14 +63,6 @@ def packed(texts: Sequence[Response] = ()) -> Pack:
     return pack
 
 
-def random_adapter(base: Base) -> MaskAdapter:
-    config, chance = base.config, np.random.default_rng(0)
-    shapes = [(DEPTHS, config.hidden_size), *[(config.layers, 4, config.hidden_size)] * 2]
-    embeddings, down, up = (chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
-    before, after = chance.standard_normal((2, 60, 6), dtype=np.float32)
-    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(100, 160), before, after))
-
-
 def test_a_mask_is_to_say_what_the_target_says_after_the_next_token_of_the_same_answer() -> None:
     pack = packed()
     masks = mask_rows(pack, [0, 5, 7], DEPTHS)  # an answer has 8 tokens
@@ -79,7 +72,7 @@ def test_a_mask_is_to_say_what_the_target_says_after_the_next_token_of_the_same_
 
 
 def test_a_chain_counts_to_where_the_target_would_write_something_else(base: Base) -> None:
-    adapter, texts = random_adapter(base), own_responses(base)
+    adapter, texts = random_masks(base.config, DEPTHS), own_responses(base)
     other = (texts[0].answers[0][4] + 1) % base.config.vocab_size
     changed = replace(texts[0], answers=((*texts[0].answers[0][:4], other, *texts[0].answers[0][5:]),))
     model = MaskModel(base.config, read_weights(base.folder), adapter, torch.float32, CPU)
@@ -92,7 +85,7 @@ def test_a_chain_counts_to_where_the_target_would_write_something_else(base: Bas
 
 
 def test_masks_predict_in_training_what_they_predict_in_decoding(base: Base) -> None:
-    adapter, pack = random_adapter(base), packed()
+    adapter, pack = random_masks(base.config, DEPTHS), packed()
     model = MaskModel(base.config, read_weights(base.folder), adapter, torch.float32, CPU)
     predicted = model.predictions(pack, mask_rows(pack, range(len(pack.sources)), DEPTHS))
     assert predicted.target.requires_grad is False and predicted.masks.requires_grad
@@ -135,7 +128,7 @@ def test_masks_learn_and_the_target_does_not(base: Base, tmp_path: Path) -> None
 
 
 def test_pairs_score_in_training_what_they_score_in_decoding(base: Base) -> None:
-    adapter = random_adapter(base)
+    adapter = random_masks(base.config, DEPTHS)
     model = MaskModel(base.config, read_weights(base.folder), adapter, torch.float32, CPU)
     assert adapter.pairs is not None
     ids, previous = torch.arange(50, 200), np.array([3, 99, 100, 159, 160], np.int32)
@@ -161,7 +154,7 @@ def test_responses_of_another_target_are_refused(base: Base) -> None:
 
 
 def test_a_grown_adapter_says_what_it_said(base: Base) -> None:
-    adapter, pack = random_adapter(base), packed()
+    adapter, pack = random_masks(base.config, DEPTHS), packed()
     masks = mask_rows(pack, range(len(pack.sources)), DEPTHS)
     said = []
     for each in (adapter, adapter.grown(DEPTHS, 9, seed=0)):
