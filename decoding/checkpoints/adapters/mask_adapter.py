@@ -42,16 +42,15 @@ class TokenPairs:
         self._padded = np.concatenate([after, np.zeros_like(after[:1])])  # the last row is that of all other tokens
         self._places = np.full(int(ids.max(initial=0)) + 2, len(ids), np.int64)
         self._places[ids] = np.arange(len(ids))
+        self._after: dict[int, Floats] = {}  # the scores of all tokens after one, once it is asked for
 
     def scores(self, previous: int, tokens: Ids) -> Floats:
         """[tokens] what is added to the logit of each of `tokens` after `previous`."""
         if (row := self._rows.get(previous)) is None:
             return np.zeros(len(tokens), np.float32)
-        places = self._places[np.minimum(tokens, len(self._places) - 1)]
-        found: Floats = np.einsum(
-            "tr,r->t", self._padded[places], self.before[row]
-        )  # not by BLAS: see `KernelRotation`
-        return found
+        if row not in self._after:
+            self._after[row] = np.einsum("tr,r->t", self._padded, self.before[row])  # not by BLAS: see `KernelRotation`
+        return self._after[row][self._places[np.minimum(tokens, len(self._places) - 1)]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ WIDTH = 12
 """Nodes of one depth whose continuations are asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reached:
     """A node whose continuations are wanted. parent: its place in the level above; cursor: the constraint's after it."""
 
@@ -59,9 +59,12 @@ class ExpectedTree:
 
     def add(self, token: int, parent: int, chance: float, worth: float, gain: float) -> int:
         """Add a node and return its number."""
-        for values, value in zip(self._columns(), (token, parent, chance, worth, gain), strict=True):
-            values.append(value)
-        return len(self) - 1
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.chances.append(chance)
+        self.worths.append(worth)
+        self.gains.append(gain)
+        return len(self.tokens) - 1
 
     def best(self, count: int) -> "ExpectedTree":
         """The nodes of most worth, sorted; no node is worth more than its parent, so parents come first."""

@@ -1,13 +1,14 @@
 """Guesses from the target's own logits, in numpy."""
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import PairScores, TokenSet
 from decoding.methods.drafting.trees import Level
+
+Ids = npt.NDArray[np.int64]
 
 LIKELY = 256  # tokens per position whose noise is worth computing
 
@@ -30,40 +31,53 @@ class LikelyLevels:
         tokens: TokenSet | None = None,
     ) -> None:
         self._sampler, self._first, self._count, self._pairs = sampler, first, count, pairs
-        places = _best(logits, max(count, LIKELY))
-        self._ids = places if tokens is None else tokens.ids[places]
-        self._logits = np.take_along_axis(logits, places, -1)
+        self._logits, self._tokens = logits, tokens
+        self._likely: dict[int, tuple[Ids, Floats]] = {}
         self._known: dict[tuple[int, int], Level] = {}
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._logits)
 
     def level(self, depth: int, previous: int) -> Level:
         """The guesses for position `first + depth` after the token `previous`. Raises IndexError beyond the last row."""
         key = (depth, previous if self._pairs else 0)
         if key not in self._known:
-            ids, logits = self._ids[depth], self._logits[depth]
+            ids, logits = self._likeliest(depth)
             if self._pairs:
                 logits = logits + self._pairs.scores(previous, ids)
-            self._known[key] = self._ranked(ids[None], logits[None], self._first + depth)
+            self._known[key] = self._ranked(ids, logits, self._first + depth)
         return self._known[key]
 
-    def _ranked(self, ids: Any, logits: Floats, position: int) -> Level:
-        scores = log_probabilities(self._sampler.rank(logits, np.array([[position]]), ids))
-        best = _best(scores, self._count)[0]
-        return Level(ids[0, best].tolist(), scores[0, best].tolist())
+    def _likeliest(self, depth: int) -> "tuple[Ids, Floats]":
+        """The tokens of a row that are worth ranking, ascending, and their logits."""
+        if depth not in self._likely:
+            row = self._logits[depth]
+            places = np.arange(len(row))
+            if (most := max(self._count, LIKELY)) < len(row):
+                places = np.sort(np.argpartition(row, -most)[-most:])
+            ids = places if self._tokens is None else self._tokens.ids[places]
+            self._likely[depth] = ids, row[places]
+        return self._likely[depth]
+
+    def _ranked(self, ids: "Ids", logits: Floats, position: int) -> Level:
+        if self._sampler.temperature:
+            logits = self._sampler.rank(logits[None], np.array([[position]]), ids[None])[0]
+        scores = log_probabilities(logits)
+        best = _best(scores, self._count)
+        return Level(ids[best].tolist(), scores[best].tolist())
 
 
 def log_probabilities(scores: Floats) -> Floats:
     """Log-softmax over the last dimension. NaN becomes -inf."""
     shifted = scores - scores.max(-1, keepdims=True)
     found: Floats = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return np.nan_to_num(found, nan=-np.inf, neginf=-np.inf)
+    found[np.isnan(found)] = -np.inf
+    return found
 
 
-def _best(scores: Floats, count: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.intp]]":
-    """Indices [rows, count] of the largest scores of every row, in descending order; fewer where there are fewer."""
-    count = min(count, scores.shape[-1])
-    most = np.argpartition(scores, -count, -1)[:, -count:]
-    order = np.argsort(-np.take_along_axis(scores, most, -1), -1, kind="stable")
-    return np.take_along_axis(most, order, -1)
+def _best(scores: Floats, count: int) -> "Ids":
+    """Indices of the largest of these scores, in descending order; fewer where there are fewer."""
+    count = min(count, len(scores))
+    most = np.argpartition(scores, -count)[-count:]
+    best: Ids = most[np.argsort(-scores[most], kind="stable")]
+    return best

@@ -5,6 +5,10 @@ Times are in plain steps: forwards of one row behind each of the text's prompts.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from math import inf
+from typing import NamedTuple
 
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context
@@ -147,31 +151,65 @@ def planned(
     in tiles a lower one may cost no more. Where all of them leave too many rows, the bar is raised. mask_steps: what masks cost
     beyond their rows, which may be more than they bring.
     """
-    plans = [_cut(tree, mask_worths, bar) for bar in bars]
-    while plans[0].rows > most:
-        plans.insert(0, _cut(tree, mask_worths, STEP * plans[0].bar))
+    bars, cuts = list(bars), _Cuts(tree, mask_worths)
+    while (first := cuts.at(bars[0])).rows > most:
+        bars, cuts = [STEP * bars[0], *bars], _Cuts(tree, mask_worths)
+    found = [first, *map(cuts.at, bars[1:])]
     if mask_worths and mask_steps:
-        plans += [_cut(tree, (), bar) for bar in bars]
-    fitting = (plan for plan in plans if plan.rows <= most)
-    return max(
-        fitting,
-        key=lambda plan: plan.gain - prices.rate * (prices.steps(plan.rows) + mask_steps * any(plan.masks)),
-    )
+        found += map(_Cuts(tree, ()).at, bars)
+
+    @cache
+    def steps(rows: int, has_masks: bool) -> float:
+        return prices.rate * (prices.steps(rows) + mask_steps * has_masks)
+
+    fitting = (cut for cut in found if cut.rows <= most)
+    return cuts.plan(max(fitting, key=lambda cut: cut.gain - steps(cut.rows, cut.rows > cut.nodes)))
 
 
-def _cut(tree: ExpectedTree, mask_worths: Sequence[float], bar: float) -> Plan:
-    part = tree.first(sum(worth >= bar for worth in tree.worths))
-    ends = part.ends()
-    masks = [_masks_after(end, mask_worths, bar) for end in ends]
-    gain = sum(part.gains) + sum(
-        end * sum(mask_worths[:count]) for end, count in zip(ends, masks, strict=True) if count
-    )
-    return Plan(part, masks, bar, gain)
+class _Cut(NamedTuple):
+    """A plan in numbers: the tree's first `nodes`, and masks in the other rows."""
+
+    bar: float
+    nodes: int
+    rows: int
+    gain: float
 
 
-def _masks_after(end: float, mask_worths: Sequence[float], bar: float) -> int:
-    """How many masks a node deserves at which the text leaves the tree with this probability."""
-    for depth, worth in enumerate(mask_worths):
-        if end * worth < bar:
-            return depth
-    return len(mask_worths)
+class _Cuts:
+    """The plans for one bar after another, each at or below the last."""
+
+    def __init__(self, tree: ExpectedTree, mask_worths: Sequence[float]) -> None:
+        self._tree = tree
+        self._least = list(accumulate(mask_worths, min))  # a node's masks are those before the first that is worth too little
+        self._gains = [0.0, *accumulate(mask_worths)]
+        self._nodes, self._gain = 0, 0.0
+        self._ends = [1.0]  # of the root, and of the nodes
+
+    def at(self, bar: float) -> _Cut:
+        """The plan of what reaches the bar."""
+        tree, ends, node = self._tree, self._ends, self._nodes
+        while node < len(tree.worths) and tree.worths[node] >= bar:
+            chance = tree.chances[node]
+            ends[tree.parents[node] + 1] -= chance
+            ends.append(chance)
+            self._gain += tree.gains[node]
+            node += 1
+        rows, gain, self._nodes = node, self._gain, node
+        if self._least:
+            lowest = bar / self._least[0] if self._least[0] > 0.0 else inf
+            for end in ends:
+                if end >= lowest:
+                    count = self._masks(end, bar)
+                    rows += count
+                    gain += end * self._gains[count]
+        return _Cut(bar, node, rows, gain)
+
+    def plan(self, cut: _Cut) -> Plan:
+        """The plan that a cut stands for."""
+        part = self._tree.first(cut.nodes)
+        masks = [self._masks(end, cut.bar) if cut.rows > cut.nodes else 0 for end in part.ends()]
+        return Plan(part, masks, cut.bar, cut.gain)
+
+    def _masks(self, end: float, bar: float) -> int:
+        """How many masks a node deserves at which the text leaves the tree with this probability."""
+        return sum(end * worth >= bar for worth in self._least)

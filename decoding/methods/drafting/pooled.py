@@ -11,16 +11,16 @@ from math import exp, log
 UNLISTED = 0.002
 """What a proposer says of a token that it did not list."""
 
-HEAD, MASKS = 0.82, 1.01
+HEAD, MASKS = 0.85, 0.88
 """Weights of log-probabilities where one of the two guesses."""
 
-HEAD_BESIDE, MASKS_BESIDE = 0.34, 0.55
+HEAD_BESIDE, MASKS_BESIDE = 0.33, 0.74
 """Where both do."""
 
-COPY, COPY_SLOPE = 2.13, 0.1
+COPY, COPY_SLOPE = 1.48, 0.31
 """What a copied token gets: a constant, and a share of the log-odds that it is right."""
 
-OTHER, OTHER_BESIDE_COPY = -3.07, -3.67
+OTHER, OTHER_BESIDE_COPY = -3.49, -3.33
 """The score of all tokens that nobody guessed."""
 
 

@@ -158,8 +158,11 @@ class Adaptive(Method):
     def _continuations(self, nodes: Sequence[Reached]) -> Iterator[Mapping[int, float]]:
         said: Sequence[Level | None] = self._head.levels(nodes) if self._head else [None] * len(nodes)
         for node, level in zip(nodes, said, strict=True):
-            copies = self._copied.shares(node.path, node.cursor)
-            head, masks = (self._likely(each, node) for each in (level, self._foreseen.level(node.path)))
+            copies, foreseen = self._copied.shares(node.path, node.cursor), self._foreseen.level(node.path)
+            if level is None and foreseen is None:
+                yield copies
+                continue
+            head, masks = self._likely(level, node), self._likely(foreseen, node)
             self._own.update(
                 (*node.path, token)
                 for token, chance in masks.items()

@@ -38,10 +38,20 @@ class ForeseenGuesses:
         return self._levels.level(self._taken + len(path), path[-1] if path else self._last)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict, first: int) -> None:
-        """Read the masks after the accepted path. first: position of the token after the bonus."""
-        found = draft.below(verdict.path[-1] if verdict.path else ROOT, self.chain)
-        self._first, self._levels = first, None
-        if found:
+        """Read the masks after the accepted path: those of its last node that has any, of which the text has passed some.
+        first: position of the token after the bonus. Where no mask is new, older ones still say what is ahead.
+        """
+        if found := self._fresh(draft, verdict.path):
             context, count = self._context, offered(self._count, self._context.cursor())
             logits = scores.among(found, self._tokens)
             self._levels = LikelyLevels(context.sampler, logits, first, count, context.mask_pairs, self._tokens)
+            self._first = first
+
+    def _fresh(self, draft: Draft, path: Sequence[int]) -> list[int]:
+        """The masks of a draft that say something about what follows the token after an accepted path."""
+        if not draft.masks or not any(token in draft.masks for token in draft.tokens):
+            return []
+        for passed, node in enumerate((*path[::-1], ROOT)):
+            if len(found := draft.below(node, self.chain)) > passed:
+                return found[passed:]
+        return []
