@@ -7,7 +7,8 @@ is, to the bit. PaSS (arXiv 2311.13581) and BiTA (arXiv 2401.12522) train embedd
 A mask does not know the token before the one that it predicts, which is known when a draft is made. So what the masks say
 is corrected by a low-rank score for each pair of frequent tokens, as in Domino (arXiv 2605.29707) without its recurrence.
 
-A file holds the tensors in fp16; its metadata name the target that it was trained on.
+A file holds the low-rank layers in int8, with a scale for each component, and all else in fp16 (format 1: everything in
+fp16); its metadata name the target that it was trained on.
 """
 
 import json
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity
 
 FILE = "masks.safetensors"  # beside the adapter of the target
-FORMAT = "1"
+FORMATS = ("1", "2")  # the newest is written
 TENSORS = ("embeddings", "down", "up")
+_INT8 = ("down", "up")
 PAIRS = ("before", "after")
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -102,18 +104,20 @@ class MaskAdapter:
 
 
 def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
-    """Write `FILE` into a folder, whole or not at all; returns its size in bytes. Lossy (fp16)."""
+    """Write `FILE` into a folder, whole or not at all; returns its size in bytes. Lossy (int8 and fp16)."""
     from safetensors.numpy import save
 
     from decoding.checkpoints.fetch.cache_folder import written_whole
 
-    tensors: dict[str, Any] = {name: getattr(adapter, name).astype(np.float16) for name in TENSORS}
+    tensors: dict[str, Any] = {"embeddings": adapter.embeddings.astype(np.float16)}
+    for name in _INT8:
+        tensors[name], tensors[f"{name}_scale"] = _rounded(getattr(adapter, name))
     if adapter.pairs:
         tensors |= {name: getattr(adapter.pairs, name).astype(np.float16) for name in PAIRS}
         tensors["ids"] = adapter.pairs.ids.astype(np.int32)
     target = json.dumps(asdict(adapter.target)) if adapter.target else ""
     file = folder / FILE
-    written_whole(file, save(tensors, {"format": FORMAT, "target": target}))
+    written_whole(file, save(tensors, {"format": FORMATS[-1], "target": target}))
     return file.stat().st_size
 
 
@@ -126,16 +130,30 @@ def read_mask_adapter(folder: Path) -> MaskAdapter | None:
         with safe_open(file, framework="numpy") as stored:
             about: dict[str, str] = stored.metadata() or {}
             names = set(stored.keys())
-            embeddings, down, up = (stored.get_tensor(name).astype(np.float32) for name in TENSORS)
-            pairs = [stored.get_tensor(name).astype(np.float32) for name in PAIRS if "ids" in names]
+            embeddings, down, up = (_restored(stored, name, names) for name in TENSORS)
+            pairs = [_restored(stored, name, names) for name in PAIRS if "ids" in names]
             ids = stored.get_tensor("ids").astype(np.int64) if pairs else None
-        if about.get("format") != FORMAT:
-            raise UnsupportedModel(f"{file} has format {about.get('format')}; this version reads {FORMAT}")
+        if about.get("format") not in FORMATS:
+            raise UnsupportedModel(
+                f"{file} has format {about.get('format')}; this version reads {' and '.join(FORMATS)}"
+            )
         return MaskAdapter(
             embeddings, down, up, None if ids is None else TokenPairs(ids, *pairs), _target(about.get("target", ""))
         )
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise ModelUnavailable(f"{file} is damaged ({error}); install sqlagent again, or train it anew") from error
+
+
+def _rounded(rows: Floats) -> "tuple[npt.NDArray[np.int8], Floats]":
+    """Rows in int8, and a scale for each; one of zeros has scale 0."""
+    scale = np.abs(rows).max(-1, keepdims=True) / np.float32(127.0)
+    steps = np.divide(rows, scale, out=np.zeros_like(rows), where=scale > 0.0)
+    return np.rint(steps).astype(np.int8), scale
+
+
+def _restored(stored: Any, name: str, names: set[str]) -> Floats:
+    found: Floats = stored.get_tensor(name).astype(np.float32)
+    return found * stored.get_tensor(f"{name}_scale") if f"{name}_scale" in names else found
 
 
 def _target(text: str) -> "TargetIdentity | None":
