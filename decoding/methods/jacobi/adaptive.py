@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from decoding.methods.drafting.head_guesses import HeadGuesses
     from decoding.methods.drafting.head_runtimes import BlockPass
 
-FORESEEN = (0.3, 0.2, 0.1, 0.05)
+FORESEEN = (0.3, 0.23, 0.2, 0.17, 0.15, 0.13, 0.11, 0.09)
 """Prior of what a mask is worth, in committed tokens: those that no copy had, less the price of the rows that guessed them."""
 
 OWN = 0.5
@@ -58,7 +58,7 @@ class Adaptive(Method):
         row_cost: float = 0.0,
         draft_cost: float = 0.0,
         budget: int = 32,
-        masks: int = 6,
+        masks: int = 8,
         top_k: int = 8,
         copies: int = 3,
         copied_tokens: int = 24,
