@@ -30,12 +30,17 @@ RESPONSES = Stage(
     "--dtype int8 --out {out}/responses",
     "responses/responses.jsonl",
 )
-_MASKS = Stage(
-    "masks",
+_TRAIN_MASKS = (
     "train masks --data {out}/responses/responses.jsonl --model {model} --adapter {out}/shipped --out {out}/masks "
-    "--into {out}/shipped --lr 2e-3 --warmup 0.03 --chains 128 --accumulate 1 --epochs 1 --minutes 40 --resume",
+    "--into {out}/shipped --lr 2e-3 --accumulate 1 --epochs 1 --resume "
+)
+_MASKS = Stage(
+    "masks", f"{_TRAIN_MASKS}--warmup 0.03 --chains 128 --minutes 40", "shipped/masks.safetensors", processes=2
+)
+_MASKS_ON_A_GPU = Stage(
+    "masks",
+    f"{_TRAIN_MASKS}--pairs {{out}}/data/train.jsonl --warmup 0.04 --final-rate 0.02 --pack-tokens 16384 --chains 2048",
     "shipped/masks.safetensors",
-    processes=2,
 )
 
 
@@ -170,7 +175,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         ),
         export_of("jacobi", "--rank 50 --fine 8 "),  # 9.8 MB
         RESPONSES,
-        _MASKS,
+        _MASKS_ON_A_GPU,
     ),
     "heads": (
         RESPONSES,

@@ -2,11 +2,13 @@
 
 sqlagent train head collect --data GROUPS --out RESPONSES          the target answers its training prompts
 sqlagent train masks --data RESPONSES/responses.jsonl --out MASKS --epochs 2
+sqlagent train masks --data RESPONSES/responses.jsonl --pairs GROUPS --pack-tokens 16384 --chains 2048 ...       on a GPU
 
 With --into FOLDER the finished adapter is written beside that of the target, where `--adapter FOLDER` finds both.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,15 +21,20 @@ from app.train.shared.run_options import Schedule, StopToken, plain_values, prin
 from app.train.train_head import Responses, adapter_of
 
 if TYPE_CHECKING:
-    from decoding.training.heads.mask_lesson import MaskConfig
+    from decoding.checkpoints.adapters.adapter import Adapter
+    from decoding.checkpoints.target_identity import TargetIdentity
+    from decoding.training.data.groups import TokenPair
+    from decoding.training.heads.mask_lesson import MaskConfig, MaskLesson
+    from decoding.training.heads.responses import Response
+    from decoding.training.model.base import Base
 
 
 @dataclass(frozen=True, slots=True)
 class Masks:
     """Command-line options for `MaskConfig`."""
 
-    depths: Annotated[int, typer.Option("--depths", min=1, help="Mask tokens after a token.")] = 6
-    rank: Annotated[int, typer.Option("--rank", min=1, help="Components of each layer's change.")] = 32
+    depths: Annotated[int, typer.Option("--depths", min=1, help="Mask tokens after a token.")] = 8
+    rank: Annotated[int, typer.Option("--rank", min=1, help="Components of each layer's change.")] = 64
     decay: Annotated[
         float, typer.Option("--decay", min=0.01, max=1.0, help="Weight of a depth, of that of the depth before.")
     ] = 0.85
@@ -68,7 +75,12 @@ def masks(
     stop_token: StopToken = None,
     pack_tokens: Annotated[int, typer.Option("--pack-tokens", min=16, help="Tokens of text per forward.")] = 1024,
     init_masks: Annotated[
-        Path | None, typer.Option("--init-masks", help="Folder of a mask adapter to begin with.", exists=True)
+        Path | None,
+        typer.Option(
+            "--init-masks",
+            help="Folder of a mask adapter to begin with; it may be shallower and of lower rank.",
+            exists=True,
+        ),
     ] = None,
     into: Annotated[
         Path | None, typer.Option("--into", help="Folder of the target's adapter, for the finished one.", exists=True)
@@ -79,24 +91,19 @@ def masks(
     """Train a mask adapter on the target's own answers. Options, signals and output are those of `train sft`."""
     with exit_codes.plain_errors(), stop_on_signals() as stopped:
         from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter, write_mask_adapter
-        from decoding.methods.jacobi.first_guess import masks_of
-        from decoding.training.data.groups import read_groups, tokenise
-        from decoding.training.data.groups import stop_token as stop_token_of
-        from decoding.training.heads.mask_lesson import MaskLesson, frequent_tokens
         from decoding.training.heads.responses import read_responses
         from decoding.training.loop import train
         from decoding.training.model.base import load_base
         from decoding.training.run.allocator import keep_freed_memory
 
         keep_freed_memory()
-        base, merged = load_base(model), adapter_of(model, adapter)
+        base = load_base(model)
         target, listed = read_responses(data)
         responses = list(listed)
-        begin = read_mask_adapter(init_masks) if init_masks else None
-        (like,) = masks_of(responses[0].prompt_ids, range(0)) if responses else (0,)
-        stop = stop_token_of(base.tokenizer, stop_token) if pairs else 0
-        others = [group for path in pairs or () for group in tokenise(read_groups(path), base.tokenizer, stop)]
-        lesson = MaskLesson(how.config(), base, merged, target, begin, like, frequent_tokens(responses), others)
+        lesson = replace(
+            _lesson(how, base, target, responses, init_masks, adapter_of(model, adapter)),
+            pairs=_tokenised(base, pairs or (), stop_token),
+        )
         config = replace(schedule.config(), pack_tokens=pack_tokens)
         outcome = train(
             config,
@@ -115,3 +122,32 @@ def masks(
             assert written is not None
             write_mask_adapter(written, into)
         print_outcome({"out": str(out), **asdict(outcome)})
+
+
+def _lesson(
+    how: Masks,
+    base: "Base",
+    target: "TargetIdentity",
+    responses: "Sequence[Response]",
+    init_masks: Path | None,
+    adapter: "Adapter | None",
+) -> "MaskLesson":
+    """What the responses teach. adapter: of the target. Raises TrainingError, ModelError."""
+    from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter
+    from decoding.methods.jacobi.first_guess import masks_of
+    from decoding.training.heads.mask_lesson import MaskLesson, frequent_tokens
+
+    begin = read_mask_adapter(init_masks) if init_masks else None
+    (like,) = masks_of(responses[0].prompt_ids, range(0)) if responses else (0,)
+    return MaskLesson(how.config(), base, adapter, target, begin, like, frequent_tokens(responses))
+
+
+def _tokenised(base: "Base", files: Sequence[Path], stop_token: str | None) -> "list[list[TokenPair]]":
+    """Groups of training pairs. Raises TrainingDataError."""
+    from decoding.training.data.groups import read_groups, tokenise
+    from decoding.training.data.groups import stop_token as stop_token_of
+
+    if not files:
+        return []
+    stop = stop_token_of(base.tokenizer, stop_token)
+    return [group for path in files for group in tokenise(read_groups(path), base.tokenizer, stop)]

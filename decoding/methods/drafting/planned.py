@@ -180,7 +180,9 @@ class _Cuts:
 
     def __init__(self, tree: ExpectedTree, mask_worths: Sequence[float]) -> None:
         self._tree = tree
-        self._least = list(accumulate(mask_worths, min))  # a node's masks are those before the first that is worth too little
+        self._least = list(
+            accumulate(mask_worths, min)
+        )  # a node's masks are those before the first that is worth too little
         self._gains = [0.0, *accumulate(mask_worths)]
         self._nodes, self._gain = 0, 0.0
         self._ends = [1.0]  # of the root, and of the nodes

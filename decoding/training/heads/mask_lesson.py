@@ -41,8 +41,8 @@ class MaskConfig:
     pairs; rank 0 trains none. alone: weight of what masks say without them.
     """
 
-    depths: int = 6
-    rank: int = 32
+    depths: int = 8
+    rank: int = 64
     decay: float = 0.85
     chains: int = 192
     pair_rank: int = 32
