@@ -78,7 +78,7 @@ def masks(
         Path | None,
         typer.Option(
             "--init-masks",
-            help="Folder of a mask adapter to begin with; it may be shallower and of lower rank.",
+            help="Folder of a mask adapter to begin with, or to grow.",
             exists=True,
         ),
     ] = None,
