@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from kernels import choice, compaction, domino, gate, low_bit_product, norm, rope, tree_attention
+from kernels import adapted_norm, choice, compaction, domino, gate, low_bit_product, norm, rope, tree_attention
 from kernels.low_bit import LowBit
 from kernels.ragged import Ragged, SequenceRows
 
@@ -50,7 +50,7 @@ def only_compile() -> None:
 
     JITFunction.run = run
     triton.runtime.driver.set_active(Driver())
-    for module in (choice, compaction, domino, gate, low_bit_product, norm, rope, tree_attention):
+    for module in (adapted_norm, choice, compaction, domino, gate, low_bit_product, norm, rope, tree_attention):
         module.on_triton = lambda tensor: True  # type: ignore[attr-defined]
 
 
@@ -70,6 +70,8 @@ def compile_all(dtype: torch.dtype) -> None:
     ragged = Ragged.of([SequenceRows(table, 100, [0] * 16, [0] * 16, seen)])
     x, turn = torch.empty(16, hidden, dtype=dtype), torch.empty(16, dim, dtype=dtype)
     norm.add_rms_norm(x, x, x[0], 1e-6)
+    factors = torch.empty(64, hidden, dtype=dtype)
+    adapted_norm.adapt_and_norm(x, x, torch.empty(16, dtype=torch.bool), factors, factors, x[0], 1e-6)
     gate.gated(torch.empty(16, 18944 * 2, dtype=dtype))
     for rows, bits, group in ((1, 4, 32), (64, 4, 128), (16, 8, hidden), (64, 8, 128)):
         low_bit_product.low_bit_product(torch.empty(rows, hidden, dtype=dtype), random_low_bit(hidden, bits, group))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels import choice, compaction, domino, gate, low_bit_product, norm, rope, tree_attention
+from kernels import adapted_norm, choice, compaction, domino, gate, low_bit_product, norm, rope, tree_attention
 from kernels.low_bit import low_bit_reference, packed
 from kernels.ragged import Ragged, SequenceRows
 
@@ -168,6 +168,16 @@ def _norm(shape: Shape) -> Case:
     )
 
 
+def _adapted_norm(shape: Shape) -> Case:
+    """Of masks in all rows but the root's, with factors of rank 64."""
+    x, normed = (shape.random(shape.nodes, shape.hidden) for _ in range(2))
+    down, up, weight = (shape.random(*size) for size in ((64, shape.hidden), (64, shape.hidden), (shape.hidden,)))
+    masked = torch.arange(shape.nodes, device=shape.device) > 0
+    kernels = adapted_norm.adapt_and_norm, adapted_norm.adapt_and_norm_reference
+    size_bytes = 4 * x.nbytes + 2 * down.nbytes
+    return _against_reference("adapted_norm", *kernels, size_bytes, x, normed, masked, down, up, weight, 1e-6)
+
+
 def _gate(shape: Shape) -> Case:
     gate_up = shape.random(shape.nodes, 2 * shape.intermediate)
     return _against_reference("gate", gate.gated, gate.gated_reference, gate_up.nbytes * 3 // 2, gate_up)
@@ -235,6 +245,7 @@ CASES: Sequence[Callable[[Shape], Case]] = (
     _tree_attention,
     _compaction,
     _norm,
+    _adapted_norm,
     _gate,
     _low_bit_product,
     _rope,
