@@ -10,9 +10,6 @@ import fcntl
 import os
 import platform
 import sys
-import time
-
-_ASK_S = 0.05
 
 
 class MachineTurn:
@@ -56,19 +53,10 @@ def _opened() -> int:
 
 
 def _wait(descriptor: int) -> None:
-    """Ask again and again: a lock that is waited for in the kernel misses a signal that comes just before."""
-    if _locked(descriptor):
-        return
-    holder = os.pread(descriptor, 20, 0).decode(errors="replace")
-    who = f"process {holder}" if holder.isdigit() else "another process"
-    print(f"sqlagent: waiting for {who}, which is answering a question", file=sys.stderr, flush=True)
-    while not _locked(descriptor):
-        time.sleep(_ASK_S)
-
-
-def _locked(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
+        holder = os.pread(descriptor, 20, 0).decode(errors="replace")
+        who = f"process {holder}" if holder.isdigit() else "another process"
+        print(f"sqlagent: waiting for {who}, which is answering a question", file=sys.stderr, flush=True)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from math import inf
 from typing import NamedTuple
 
 from decoding.engine.draft import Draft
@@ -180,9 +179,8 @@ class _Cuts:
 
     def __init__(self, tree: ExpectedTree, mask_worths: Sequence[float]) -> None:
         self._tree = tree
-        self._least = list(
-            accumulate(mask_worths, min)
-        )  # a node's masks are those before the first that is worth too little
+        # A node's masks are those before the first that is worth too little there.
+        self._least = list(accumulate(mask_worths, min))
         self._gains = [0.0, *accumulate(mask_worths)]
         self._nodes, self._gain = 0, 0.0
         self._ends = [1.0]  # of the root, and of the nodes
@@ -198,9 +196,9 @@ class _Cuts:
             node += 1
         rows, gain, self._nodes = node, self._gain, node
         if self._least:
-            lowest = bar / self._least[0] if self._least[0] > 0.0 else inf
+            first = self._least[0]
             for end in ends:
-                if end >= lowest:
+                if end * first >= bar:
                     count = self._masks(end, bar)
                     rows += count
                     gain += end * self._gains[count]

@@ -18,6 +18,9 @@ from tests.decoding.models.tiny_models import tiny_checkpoint
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 120
+HEED = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # which is ignored behind a shell's `&`
+)
 HOLD = "from app.shared.machine_turn import MachineTurn; turn = MachineTurn(); turn.take(); print('mine', flush=True); input()"
 ASK = "from app.cli import app; app()"
 
@@ -73,7 +76,7 @@ def test_a_killed_holder_makes_nobody_wait(home: Path) -> None:
 def test_ctrl_c_ends_the_wait(home: Path) -> None:
     with _python(HOLD) as first:
         assert _line(first.stdout) == "mine"
-        with _python(HOLD) as second:
+        with _python(HEED + HOLD) as second:
             assert "waiting" in _line(second.stderr)
             second.send_signal(signal.SIGINT)
             assert second.wait(PATIENCE_S) != 0
