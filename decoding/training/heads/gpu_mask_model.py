@@ -6,6 +6,7 @@ rounding.
 
 from dataclasses import replace
 from functools import partial
+from math import gcd
 
 import numpy as np
 import torch
@@ -33,10 +34,7 @@ class GpuMaskModel(MaskModel, GpuModel):
 
 def padded(masks: MaskRows, multiple: int) -> MaskRows:
     """The same masks, and chains of which none predicts anything until masks are a multiple of `multiple`."""
-    count = len(masks.anchors)
-    while count * masks.depths % multiple:
-        count += 1
-    spare = count - len(masks.anchors)
+    spare = -len(masks.anchors) % (multiple // gcd(multiple, masks.depths))
     return replace(
         masks,
         anchors=np.concatenate([masks.anchors, np.repeat(masks.anchors[-1:], spare)]),
