@@ -6,25 +6,28 @@ import numpy as np
 
 from kernels.cpu.emit import get, get_int, get_long, kernel
 from kernels.cpu.int8_attention import attend_int8, write_key, write_value
-from kernels.cpu.job import GROUP_ROWS, LINE, PAGE, plane_bytes
-from kernels.cpu.product_phases import product, rescaled
+from kernels.cpu.job import GROUP_ROWS, LINE, OUTPUTS, PAGE, plane_bytes
+from kernels.cpu.product_phases import product, rescaled, weights_after
+from kernels.cpu.products.int8_products import prepare, release
 from kernels.cpu.row_phases import copy, epsilon, norm, rotate
-from kernels.cpu.threads import claim, finish, wait
+from kernels.cpu.threads import claim, claim_own, meet
 
 _ONE = np.float32(1.0)
 _plane_bytes = kernel(plane_bytes)
 
 
 @kernel
-def qkv_products(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyped-def]
+def qkv_products(sync, phase, model, job, layer, thread, scratch):  # type: ignore[no-untyped-def]
     """A head of queries, keys or values at a time, which leaves rotated, keys and values for their pages."""
     pieces = model.heads + 2 * model.kv_heads
-    unit = claim(sync, phase)
+    done, ready, unit = 0, 0, claim_own(sync, phase, pieces, thread)
     while unit < pieces:
+        ahead = weights_after(model, job, 4 * layer, unit, pieces, thread)
         for start in range(0, job.rows, GROUP_ROWS):
             rows = min(GROUP_ROWS, job.rows - start)
             sums, out = scratch, scratch + 4 * GROUP_ROWS * model.dim
-            product(model, job, 4 * layer, model.hidden, unit * model.dim, model.dim, start, rows, sums)
+            ready = prepare(rows, ready)
+            product(model, job, 4 * layer, model.hidden, unit * model.dim, model.dim, start, rows, sums, ahead)
             for row in range(start, start + rows):
                 mine, scale = sums + 4 * (row - start) * model.dim, get(job.row_scales, row)
                 if unit < model.heads:
@@ -35,8 +38,9 @@ def qkv_products(sync, phase, model, job, layer, scratch):  # type: ignore[no-un
                     _position(model, job, layer, 0, row, out, factor)
                 else:
                     _remember(model, job, layer, unit - model.heads, row, out, out + 4 * model.dim)
-        unit = finish(sync, phase)
-    wait(sync, phase, pieces)
+        done, unit = done + 1, claim_own(sync, phase, pieces, thread)
+    release()
+    meet(sync, phase, done, pieces)
 
 
 @kernel
@@ -79,7 +83,7 @@ def attention(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyp
     some = group if tiles * rest >= 2 * job.threads else 1
     ways = rest * group // some
     pieces = whole + tiles * ways
-    unit = claim(sync, phase)
+    done, unit = 0, claim(sync, phase)
     while unit < pieces:
         if unit < whole:
             for tile in range(tiles):
@@ -87,8 +91,8 @@ def attention(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyp
         else:
             tile, way = (unit - whole) // ways, (unit - whole) % ways
             _attend_tile(model, job, layer, tile, whole * group + way * some, some, scratch)
-        unit = finish(sync, phase)
-    wait(sync, phase, pieces)
+        done, unit = done + 1, claim(sync, phase)
+    meet(sync, phase, done, pieces)
 
 
 @kernel
@@ -109,8 +113,8 @@ def _attend_tile(model, job, layer, tile, first_head, heads, scratch):  # type: 
     outputs, queries = (stop - first) * heads, scratch
     mixed = queries + 4 * outputs * model.dim
     sums = mixed + 4 * outputs * model.dim
-    scores = (sums + 4 * (outputs + stop + LINE)) // LINE * LINE
-    room = (scores + outputs * job.score_stride + LINE) // LINE * LINE
+    scores = (sums + 4 * (OUTPUTS + stop + LINE)) // LINE * LINE
+    room = (scores + OUTPUTS * job.score_stride + LINE) // LINE * LINE
     for row in range(stop - first):
         place = 4 * ((start + row) * model.heads + first_head) * model.dim
         copy(job.queries + place, width, queries + 4 * row * width)

@@ -154,14 +154,20 @@ def greater(b: Any, x: Any, y: Any) -> Any:
     return b.select(b.fcmp_ordered(">", x, y), x, y)
 
 
-def _magnitude(b: Any, x: Any) -> Any:
+def magnitude(b: Any, x: Any) -> Any:
+    """|x|."""
     return _elementwise(b, "llvm.fabs", x)
+
+
+def floor(b: Any, x: Any) -> Any:
+    """The largest whole number not above x, as a float."""
+    return _elementwise(b, "llvm.floor", x)
 
 
 add_floats = _reduction(0.0, lambda b, lanes, x: b.fadd(lanes, x), lambda b, x, y: b.fadd(x, y))
 add_squares = _reduction(0.0, lambda b, lanes, x: fma(b, x, x, lanes), lambda b, x, y: b.fadd(x, y))
 largest = _reduction(float("-inf"), lambda b, lanes, x: greater(b, x, lanes), greater, 4)
-largest_magnitude = _reduction(0.0, lambda b, lanes, x: greater(b, _magnitude(b, x), lanes), greater, 4)
+largest_magnitude = _reduction(0.0, lambda b, lanes, x: greater(b, magnitude(b, x), lanes), greater, 4)
 
 
 @intrinsic

@@ -33,8 +33,7 @@ def _model_of(table):  # type: ignore[no-untyped-def]
         get_long(table, 15),
         get_long(table, 16),
         get_long(table, 17),
-        get_long(table, 18),
-        get(table, 38),
+        get(table, 36),
     )
 
 
@@ -87,15 +86,15 @@ def forward(thread, sync, model_table, job_table):  # type: ignore[no-untyped-de
     scratch = job.scratch + thread * job.scratch_stride
     for layer in range(job.layers):
         phase = layer * PHASES
-        normed_stream(sync, phase, model, job, layer, True)
-        qkv_products(sync, phase + 1, model, job, layer, scratch)
+        normed_stream(sync, phase, model, job, layer, True, scratch)
+        qkv_products(sync, phase + 1, model, job, layer, thread, scratch)
         attention(sync, phase + 2, model, job, layer, scratch)
         quantized_rows(sync, phase + 3, model, job, job.mixed, model.heads * model.dim, False)
-        residual_product(sync, phase + 4, model, job, 4 * layer + 1, model.heads * model.dim, scratch)
-        normed_stream(sync, phase + 5, model, job, layer, False)
-        gate_products(sync, phase + 6, model, job, 4 * layer + 2, scratch)
+        residual_product(sync, phase + 4, model, job, 4 * layer + 1, model.heads * model.dim, thread, scratch)
+        normed_stream(sync, phase + 5, model, job, layer, False, scratch)
+        gate_products(sync, phase + 6, model, job, 4 * layer + 2, thread, scratch)
         quantized_rows(sync, phase + 7, model, job, job.inner, model.inner, True)
-        residual_product(sync, phase + 8, model, job, 4 * layer + 3, model.inner, scratch)
+        residual_product(sync, phase + 8, model, job, 4 * layer + 3, model.inner, thread, scratch)
     phase = job.layers * PHASES
     if job.layers:
         last_rows(sync, phase, model, job)

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from numba import types
 
 from kernels.cpu.emit import get, get_byte, get_int, get_long, kernel, largest_magnitude, put, put_byte, put_int
-from kernels.cpu.int8_products import products
-from kernels.cpu.job import PAGE, weight_stride
+from kernels.cpu.job import OUTPUTS, PAGE, weight_stride
+from kernels.cpu.products.int8_products import prepare, products, release, sums_of_pages
 from kernels.cpu.quantize import POINTS, hadamard_64, hadamard_reference, quantize, quantize_reference
 from kernels.cpu.tree_attention import attend_reference, softmax
-from kernels.cpu.two_bytes import add_integers, join_scores, join_sums, scale_weights, split_bytes
+from kernels.cpu.two_bytes import join_scores, join_sums, scale_weights, split_bytes
 
 _ROW = 4 * PAGE  # bytes of a number for each position of a page
 _SIGN, _SIGNS = np.uint8(0x80), np.int32(-0x7F7F7F80)  # of one byte, and of four
@@ -70,31 +70,31 @@ def attend_int8(  # type: ignore[no-untyped-def]
     queries [rows, heads, dim], rotated and times log2(e) / (64 sqrt(dim)); overwritten. pages: addresses (int64) of the
     sequence's pages; plane: how far into a page the keys of this layer and head begin. before: positions cached. own [stop,
     ...], int32: for each row its ancestors' rows and itself, ascending; 0: a chain. counts [stop], int32: how many those are.
-    scores, sums: room for [rows x heads, positions of whole pages] and for rows x heads + stop floats; room: see
+    scores, sums: room for [16, positions of whole pages] and for 16 + stop floats; room: see
     `kernels.cpu.job.attention_room`, at a line of the cache. mixed [rows, heads, dim]: the result.
     """
     limit, outputs = before + stop, (stop - first) * heads
     used = (limit + PAGE - 1) // PAGE
-    totals, parts = room, room + 8 * outputs * dim
-    inputs = parts + 8 * outputs * dim
-    weights, w_stride = inputs + 2 * outputs * dim, _weight_stride(limit)
-    _score(queries, outputs, dim, pages, plane, used, inputs, parts, scores, s_stride, sums)
-    for output in range(outputs):
-        row = first + output // heads
-        ancestors = own + row * own_stride if own else 0
-        total, mine = before + get_int(counts, row), scores + output * s_stride
-        weight = softmax(mine, before, total, used * PAGE, ancestors, sums + 4 * outputs)
-        high = weights + output * w_stride
-        scale = _quantize_weights(mine, pages, plane + 2 * PAGE * dim, used, high, high + outputs * w_stride)
-        put(sums, output, scale / weight)
-    for page in range(used):
-        values, out = get_long(pages, page) + plane + PAGE * dim, parts if page else totals
-        products(weights + page * PAGE, w_stride, 2 * outputs, values, PAGE // 4, dim, out, 4 * dim)
-        if page:
-            add_integers(totals, parts, 2 * outputs * dim)
-    for output in range(outputs):
-        high = totals + 4 * output * dim
-        join_sums(high, high + 4 * outputs * dim, get(sums, output), dim, mixed + 4 * output * dim)
+    parts, inputs = room, room + 8 * OUTPUTS * max(dim, PAGE)
+    weights, w_stride = inputs + 2 * OUTPUTS * dim, _weight_stride(limit)
+    ready = 0
+    for start in range(0, outputs, OUTPUTS):  # both bytes of so many are the rows of one product
+        some = min(OUTPUTS, outputs - start)
+        ready = prepare(2 * some, ready)
+        _score(queries + 4 * start * dim, some, dim, pages, plane, used, inputs, parts, scores, s_stride, sums)
+        for output in range(some):
+            row = first + (start + output) // heads
+            ancestors = own + row * own_stride if own else 0
+            total, mine = before + get_int(counts, row), scores + output * s_stride
+            weight = softmax(mine, before, total, used * PAGE, ancestors, sums + 4 * OUTPUTS)
+            high = weights + output * w_stride
+            scale = _quantize_weights(mine, pages, plane + 2 * PAGE * dim, used, high, high + some * w_stride)
+            put(sums, output, scale / weight)
+        sums_of_pages(weights, w_stride, 2 * some, pages, used, plane + PAGE * dim, dim, parts, 4 * dim)
+        for output in range(some):
+            high, out = parts + 4 * output * dim, mixed + 4 * (start + output) * dim
+            join_sums(types.intp(high), types.intp(high + 4 * some * dim), get(sums, output), dim, types.intp(out))
+    release()
 
 
 @kernel
@@ -110,9 +110,9 @@ def _score(queries, outputs, dim, pages, plane, used, inputs, parts, scores, s_s
         split_bytes(types.intp(query), _MOST_QUERY / top, _ZERO, dim, types.intp(high), types.intp(low))
         put(scales, output, top / _MOST_QUERY)
     for page in range(used):
-        keys = types.intp(get_long(pages, page) + plane)
+        keys, ahead = get_long(pages, page) + plane, get_long(pages, min(page + 1, used - 1)) + plane
         numbers = keys + 2 * PAGE * dim
-        products(inputs, dim, 2 * outputs, keys, dim // 4, PAGE, parts, _ROW)
+        products(inputs, dim, 2 * outputs, keys, dim // 4, PAGE, parts, _ROW, ahead)
         for output in range(outputs):
             high, out = types.intp(parts + output * _ROW), types.intp(scores + page * _ROW + output * s_stride)
             join_scores(high, high + outputs * _ROW, numbers + _ROW, numbers, get(scales, output), PAGE, out)
@@ -123,10 +123,8 @@ def _quantize_weights(weights, pages, numbers, used, high, low):  # type: ignore
     """Two bytes for each position's weight times its value's scale; returns the scale of their integers. Weights are
     overwritten.
     """
-    top = _TINY
-    for page in range(used):
-        scales = types.intp(get_long(pages, page) + numbers + 2 * _ROW)
-        top = max(top, scale_weights(types.intp(weights + page * _ROW), scales, PAGE))
+    plane = types.intp(numbers + 2 * _ROW)
+    top = max(scale_weights(types.intp(weights), types.intp(pages), plane, types.intp(used)), _TINY)
     split_bytes(types.intp(weights), _MOST / top, np.float32(0.0), used * PAGE, types.intp(high), types.intp(low))
     return top / _MOST
 

@@ -15,6 +15,8 @@ CHUNK = 256  # tokens that the LM head looks at together
 MATRICES = 4  # of a layer: qkv, attention's output, gate and up, down
 PHASES = 9  # of a layer, at most
 GROUP_ROWS = 32  # whose sums are rescaled while they are in the first cache: two rows of matrix tiles
+OUTPUTS = GROUP_ROWS // 2  # heads of queries that attention takes at a time, each of them two rows of bytes
+GROUP, STEP = 16, 4  # outputs and inputs of 64 bytes of a packed weight
 HALF_BLOCK = BLOCK // 2  # gates of a block, and as many ups
 # Bytes of a line of the cache, at which the kernels' arrays begin. numpy's own begin 16 bytes behind one, so that every
 # vector of 64 bytes would lie across two lines, and so would every row of a matrix tile.
@@ -38,9 +40,8 @@ class Model(NamedTuple):
     offsets: int  # of its int32 [outputs]
     biases: int  # of its fp32 [outputs], or 0
     qk_norms: int  # fp32 [layers, 2, dim], or 0
-    mask_rank: int  # components of what is added at mask tokens; 0: nothing is
-    mask_down: int  # fp32 [layers, rank, hidden], rotated as the stream is
-    mask_up: int
+    mask_rank: int  # components of what is added at mask tokens, a multiple of 64; 0: nothing is
+    mask_layers: int  # what each layer adds at them: see `mask_layer_bytes`
     turn: int  # fp32 [turned, a multiple of 64]: turns so many numbers of the stream back, for taps
     turned: int
     eps: float  # of the norms
@@ -89,9 +90,21 @@ class Job(NamedTuple):
     )
 
 
+def pack(weight: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """[outputs, inputs], multiples of 64 and 4, as the kernels read it: [outputs / 16, inputs / 4, 16, 4]."""
+    outputs, inputs = weight.shape
+    split = weight.reshape(outputs // GROUP, GROUP, inputs // STEP, STEP)
+    return np.ascontiguousarray(split.transpose(0, 2, 1, 3))
+
+
 def plane_bytes(dim: int) -> int:
     """What a page has of one layer and head: keys and values in eight bits, and three numbers of each position."""
     return 2 * PAGE * dim + 12 * PAGE
+
+
+def mask_layer_bytes(rank: int, hidden: int) -> int:
+    """Of a layer's two packed weights, [rank, hidden] and [hidden, rank], and a scale and an offset for each output."""
+    return 2 * rank * hidden + 8 * (rank + hidden)
 
 
 def weight_stride(positions: int) -> int:
@@ -99,9 +112,9 @@ def weight_stride(positions: int) -> int:
     return (positions + PAGE - 1) // PAGE * PAGE + LINE
 
 
-def attention_room(outputs: int, dim: int, positions: int) -> int:
-    """Bytes that attention takes for so many heads of queries, beside their scores. dim: of a padded head."""
-    return outputs * (18 * dim + 2 * weight_stride(positions))
+def attention_room(dim: int, positions: int) -> int:
+    """Bytes that attention takes beside the scores. dim: of a padded head."""
+    return OUTPUTS * (8 * max(dim, PAGE) + 2 * dim + 2 * weight_stride(positions))
 
 
 def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:

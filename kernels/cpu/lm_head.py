@@ -10,13 +10,14 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
 
-from kernels.cpu.emit import add_floats, get, get_long, kernel, largest, put, put_long
-from kernels.cpu.int8_products import products
+from kernels.cpu.emit import get, get_long, kernel, largest, put, put_long
 from kernels.cpu.job import BLOCK, CHUNK, GROUP_ROWS, MATRICES
 from kernels.cpu.product_phases import rescaled
-from kernels.cpu.swiglu import exp2
-from kernels.cpu.threads import claim, finish, wait
+from kernels.cpu.products.int8_products import prepare, products, release
+from kernels.cpu.swiglu import exponentials
+from kernels.cpu.threads import claim_own, meet
 
 _GUMBEL_MAX = np.float32(17.3288)  # the noise of the largest word, rounded up
 _SLACK = 1e-3  # above the fp32 rounding of logit + noise
@@ -72,12 +73,8 @@ def spread(logits, count, room, out):  # type: ignore[no-untyped-def]
     for i in range(count, padded):
         put(logits, i, _NEVER)
     top = largest(logits, padded)
-    for i in range(padded):
-        put(room, i, exp2((get(logits, i) - top) * _LOG2E))
-    for i in range(count, padded):
-        put(room, i, _ZERO)
     put(out, 0, top)
-    put(out, 1, add_floats(room, padded))
+    put(out, 1, exponentials(types.intp(logits), padded, top, _LOG2E, types.intp(room)))
 
 
 @kernel
@@ -109,11 +106,11 @@ def head_products(sync, phase, model, job, thread, scratch):  # type: ignore[no-
     """Logits of some tokens for all rows at a time: written where they are asked for, else only the best is kept."""
     best, tokens = job.best + 4 * thread * job.head_count, job.tokens + 8 * thread * job.head_count
     pieces = (model.vocab + CHUNK - 1) // CHUNK if job.asked else 0
-    piece = claim(sync, phase)
+    done, piece = 0, claim_own(sync, phase, pieces, thread)
     while piece < pieces:
         _head_chunk(model, job, piece * CHUNK, best, tokens, scratch)
-        piece = finish(sync, phase)
-    wait(sync, phase, pieces)
+        done, piece = done + 1, claim_own(sync, phase, pieces, thread)
+    meet(sync, phase, done, pieces)
 
 
 @kernel
@@ -125,9 +122,11 @@ def _head_chunk(model, job, first, best, tokens, scratch):  # type: ignore[no-un
         scratch,
         scratch + 4 * GROUP_ROWS * CHUNK,
     )
+    ahead, ready = weight + CHUNK * model.hidden, 0
     for start in range(0, job.asked, GROUP_ROWS):
         rows, x = min(GROUP_ROWS, job.asked - start), job.head_bytes + start * model.hidden
-        products(x, model.hidden, rows, weight, model.hidden // 4, outputs, sums, 4 * outputs)
+        ready = prepare(rows, ready)
+        products(x, model.hidden, rows, weight, model.hidden // 4, outputs, sums, 4 * outputs, ahead)
         for head in range(start, start + rows):
             mine, scale = sums + 4 * (head - start) * outputs, get(job.head_scales, head)
             if job.logits:
@@ -140,6 +139,7 @@ def _head_chunk(model, job, first, best, tokens, scratch):  # type: ignore[no-un
                     chunks = (model.vocab + CHUNK - 1) // CHUNK
                     spread(out, count, mine, job.spreads + 8 * (head * chunks + first // CHUNK))
                 choose(out, count, first, heat, seed, get_long(job.positions, head), best, tokens, head)
+    release()
 
 
 @kernel

@@ -1,19 +1,47 @@
 """Phases of a forward that multiply with a matrix, a block of outputs at a time, and what is done to its sums at once."""
 
 from kernels.cpu.emit import get, get_long, kernel, put
-from kernels.cpu.int8_products import products
-from kernels.cpu.job import BLOCK, GROUP_ROWS, HALF_BLOCK
+from kernels.cpu.job import BLOCK, CHUNK, GROUP_ROWS, HALF_BLOCK, MATRICES
+from kernels.cpu.products.int8_products import prepare, products, release
 from kernels.cpu.quantize import rescale
 from kernels.cpu.swiglu import swiglu
-from kernels.cpu.threads import claim, finish, wait
+from kernels.cpu.threads import claim_own, first_own, meet
 
 
 @kernel
-def product(model, job, matrix, inputs, first, outputs, start, rows, sums):  # type: ignore[no-untyped-def]
-    """sums [rows, outputs] of the rows from `start` on and the outputs from `first` on."""
+def product(model, job, matrix, inputs, first, outputs, start, rows, sums, ahead):  # type: ignore[no-untyped-def]
+    """sums [rows, outputs] of the rows from `start` on and the outputs from `first` on. ahead: see `weights_after`."""
     weight = get_long(model.matrices, matrix) + first * inputs
     x = job.bytes + start * job.byte_stride
-    products(x, job.byte_stride, rows, weight, inputs // 4, outputs, sums, 4 * outputs)
+    products(x, job.byte_stride, rows, weight, inputs // 4, outputs, sums, 4 * outputs, ahead)
+
+
+@kernel
+def weights_after(model, job, matrix, piece, pieces, thread):  # type: ignore[no-untyped-def]
+    """Where a thread's next weights are, after a piece of a matrix: the next piece, or its first one of the next matrix.
+
+    So memory is asked for them a whole piece before, and goes on reading while sums are rescaled and threads meet.
+    """
+    if piece + 1 != first_own(pieces, thread + 1, job.threads):
+        size, _ = _pieces_of(model, matrix)
+        return get_long(model.matrices, matrix) + (piece + 1) * size
+    size, count = _pieces_of(model, matrix + 1)
+    return get_long(model.matrices, matrix + 1) + first_own(count, thread, job.threads) * size
+
+
+@kernel
+def _pieces_of(model, matrix):  # type: ignore[no-untyped-def]
+    """Bytes of a piece of a matrix of a layer, and how many pieces it has. The LM head comes last."""
+    kind = matrix % MATRICES
+    if matrix == MATRICES * model.layers:
+        return CHUNK * model.hidden, (model.vocab + CHUNK - 1) // CHUNK
+    if kind == 0:
+        return model.dim * model.hidden, model.heads + 2 * model.kv_heads
+    if kind == 1:
+        return BLOCK * model.heads * model.dim, model.hidden // BLOCK
+    if kind == 2:
+        return BLOCK * model.hidden, model.inner // HALF_BLOCK
+    return BLOCK * model.inner, model.hidden // BLOCK
 
 
 @kernel
@@ -24,39 +52,44 @@ def rescaled(model, matrix, first, outputs, sums, input_scale, out):  # type: ig
 
 
 @kernel
-def residual_product(sync, phase, model, job, matrix, inputs, scratch):  # type: ignore[no-untyped-def]
+def residual_product(sync, phase, model, job, matrix, inputs, thread, scratch):  # type: ignore[no-untyped-def]
     """A product that is added to the stream, a block of outputs at a time."""
     pieces = model.hidden // BLOCK
-    block = claim(sync, phase)
+    done, ready, block = 0, 0, claim_own(sync, phase, pieces, thread)
     while block < pieces:
-        first = block * BLOCK
+        first, ahead = block * BLOCK, weights_after(model, job, matrix, block, pieces, thread)
         for start in range(0, job.rows, GROUP_ROWS):
             rows = min(GROUP_ROWS, job.rows - start)
             sums, out = scratch, scratch + 4 * GROUP_ROWS * BLOCK
-            product(model, job, matrix, inputs, first, BLOCK, start, rows, sums)
+            ready = prepare(rows, ready)
+            product(model, job, matrix, inputs, first, BLOCK, start, rows, sums, ahead)
             for row in range(start, start + rows):
                 mine = sums + 4 * (row - start) * BLOCK
                 rescaled(model, matrix, first, BLOCK, mine, get(job.row_scales, row), out)
                 x = job.x + 4 * (row * model.hidden + first)
                 for i in range(BLOCK):
                     put(x, i, get(x, i) + get(out, i))
-        block = finish(sync, phase)
-    wait(sync, phase, pieces)
+        done, block = done + 1, claim_own(sync, phase, pieces, thread)
+    release()
+    meet(sync, phase, done, pieces)
 
 
 @kernel
-def gate_products(sync, phase, model, job, matrix, scratch):  # type: ignore[no-untyped-def]
+def gate_products(sync, phase, model, job, matrix, thread, scratch):  # type: ignore[no-untyped-def]
     """silu(gate) * up, a block of outputs at a time, which holds as many gates as ups."""
     pieces = model.inner // HALF_BLOCK
-    block = claim(sync, phase)
+    done, ready, block = 0, 0, claim_own(sync, phase, pieces, thread)
     while block < pieces:
+        first, ahead = block * BLOCK, weights_after(model, job, matrix, block, pieces, thread)
         for start in range(0, job.rows, GROUP_ROWS):
             rows = min(GROUP_ROWS, job.rows - start)
             sums, out = scratch, scratch + 4 * GROUP_ROWS * BLOCK
-            product(model, job, matrix, model.hidden, block * BLOCK, BLOCK, start, rows, sums)
+            ready = prepare(rows, ready)
+            product(model, job, matrix, model.hidden, first, BLOCK, start, rows, sums, ahead)
             for row in range(start, start + rows):
                 mine = sums + 4 * (row - start) * BLOCK
-                rescaled(model, matrix, block * BLOCK, BLOCK, mine, get(job.row_scales, row), out)
+                rescaled(model, matrix, first, BLOCK, mine, get(job.row_scales, row), out)
                 swiglu(out, out + 4 * HALF_BLOCK, HALF_BLOCK, job.inner + 4 * (row * model.inner + block * HALF_BLOCK))
-        block = finish(sync, phase)
-    wait(sync, phase, pieces)
+        done, block = done + 1, claim_own(sync, phase, pieces, thread)
+    release()
+    meet(sync, phase, done, pieces)

@@ -8,12 +8,15 @@ import numpy.typing as npt
 from numba import types
 
 from kernels.cpu.emit import get, get_byte, get_int, kernel, put
-from kernels.cpu.quantize import hadamard, norm_factor, quantize
-from kernels.cpu.swiglu import adapt
-from kernels.cpu.threads import claim, finish, wait
+from kernels.cpu.job import mask_layer_bytes
+from kernels.cpu.products.int8_products import products
+from kernels.cpu.quantize import hadamard, norm_factor, quantize, rescale
+from kernels.cpu.swiglu import silu
+from kernels.cpu.threads import claim, meet
 from kernels.cpu.weighted_sums import weighted_sums
 
 _EIGHTH, _ONE = np.float32(0.125), np.float32(1.0)
+_mask_layer_bytes = kernel(mask_layer_bytes)
 
 
 @kernel
@@ -23,11 +26,11 @@ def share_of(rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def normed_stream(sync, phase, model, job, layer, is_first):  # type: ignore[no-untyped-def]
+def normed_stream(sync, phase, model, job, layer, is_first, scratch):  # type: ignore[no-untyped-def]
     """Norm and quantization of the stream before attention (first: taps, and what mask tokens get) or before the gates."""
     share = share_of(job.rows)
     pieces = (job.rows + share - 1) // share
-    piece = claim(sync, phase)
+    done, piece = 0, claim(sync, phase)
     while piece < pieces:
         start = piece * share
         for row in range(start, min(start + share, job.rows)):
@@ -35,19 +38,33 @@ def normed_stream(sync, phase, model, job, layer, is_first):  # type: ignore[no-
             if is_first:
                 tap(model, job, layer, row)
                 if job.masks != 0 and get_byte(job.masks, row) != 0:
-                    adapted(model, x, layer, job.bytes + row * job.byte_stride)
+                    adapted(model, layer, x, scratch)
             scale = quantize(x, model.hidden, job.bytes + row * job.byte_stride)
             put(job.row_scales, row, scale * stream_factor(model, x))
-        piece = finish(sync, phase)
-    wait(sync, phase, pieces)
+        done, piece = done + 1, claim(sync, phase)
+    meet(sync, phase, done, pieces)
 
 
 @kernel
-def adapted(model, x, layer, inner):  # type: ignore[no-untyped-def]
-    """What a mask token's row gets before a layer; inner: room for its components."""
-    first = 4 * layer * model.mask_rank * model.hidden
-    down, up = model.mask_down + first, model.mask_up + first
-    adapt(x, model.hidden, model.true_hidden, epsilon(model), model.mask_rank, down, up, inner)
+def adapted(model, layer, x, room):  # type: ignore[no-untyped-def]
+    """x + up @ silu(down @ norm(x)), in place: what a mask token's row gets before a layer (see `MaskAdapter`).
+
+    room: 12 bytes for each number of the stream and for each component. Addresses.
+    """
+    rank, hidden = model.mask_rank, model.hidden
+    down = model.mask_layers + layer * _mask_layer_bytes(rank, hidden)
+    up, sums = down + rank * hidden, room
+    scales, out = up + rank * hidden, sums + 4 * (rank + hidden)
+    offsets, inputs = scales + 4 * (rank + hidden), out + 4 * (rank + hidden)
+    scale = quantize(x, hidden, inputs) * stream_factor(model, x)
+    products(inputs, hidden, 1, down, hidden // 4, rank, sums, 4 * rank, up)
+    rescale(sums, rank, offsets, scales, 0, scale, out)
+    silu(out, rank)
+    scale = quantize(out, rank, inputs)
+    products(inputs, rank, 1, up, rank // 4, hidden, sums, 4 * hidden, scales)
+    rescale(sums, hidden, offsets + 4 * rank, scales + 4 * rank, 0, scale, out)
+    for i in range(hidden):
+        put(x, i, get(x, i) + get(out, i))
 
 
 @kernel
@@ -83,7 +100,7 @@ def quantized_rows(sync, phase, model, job, source, count, turns):  # type: igno
     """Quantization of rows [rows, count]; turns: with the Hadamard transform before it."""
     share = share_of(job.rows)
     pieces = (job.rows + share - 1) // share
-    piece = claim(sync, phase)
+    done, piece = 0, claim(sync, phase)
     while piece < pieces:
         start = piece * share
         for row in range(start, min(start + share, job.rows)):
@@ -92,15 +109,15 @@ def quantized_rows(sync, phase, model, job, source, count, turns):  # type: igno
                 hadamard(x, count)
             scale = quantize(x, count, job.bytes + row * job.byte_stride)
             put(job.row_scales, row, scale * (_EIGHTH if turns else _ONE))
-        piece = finish(sync, phase)
-    wait(sync, phase, pieces)
+        done, piece = done + 1, claim(sync, phase)
+    meet(sync, phase, done, pieces)
 
 
 @kernel
 def last_rows(sync, phase, model, job):  # type: ignore[no-untyped-def]
     """The last layer's output for a tap, and the rows that the LM head sees, normed and quantized."""
     pieces = job.rows + job.head_count
-    row = claim(sync, phase)
+    done, row = 0, claim(sync, phase)
     while row < pieces:
         if row < job.rows:
             tap(model, job, model.layers, row)
@@ -109,8 +126,8 @@ def last_rows(sync, phase, model, job):  # type: ignore[no-untyped-def]
             x = job.x + 4 * get_int(job.head_rows, head) * model.hidden
             scale = quantize(x, model.hidden, job.head_bytes + head * model.hidden)
             put(job.head_scales, head, scale * stream_factor(model, x))
-        row = finish(sync, phase)
-    wait(sync, phase, pieces)
+        done, row = done + 1, claim(sync, phase)
+    meet(sync, phase, done, pieces)
 
 
 @kernel

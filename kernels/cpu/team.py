@@ -37,8 +37,8 @@ def _threads_of_a_core() -> int:
 class Team:
     """Calls a compiled function on several threads at once: function(thread, sync, *arguments).
 
-    Work comes in phases of so many pieces, which threads `claim` and `finish`; a phase ends for a thread when all of its
-    pieces are finished, by whomever (`wait`). So a thread that comes late, or not at all, on a busy machine costs only
+    Work comes in phases of so many pieces, which threads `claim`; a phase ends for a thread when all of its pieces are
+    done, by whomever (`meet`). So a thread that comes late, or not at all, on a busy machine costs only
     its help. It may come after the call has returned. It then finds nothing to do, and before a `claim` tells it so it
     must read nothing but what `kept` holds.
 
@@ -61,7 +61,8 @@ class Team:
             if self._owner != os.getpid():
                 self._start()
             # New counters for every call: those who are late still look at theirs.
-            sync = np.zeros(2 * self._phases, np.int64)
+            sync = np.zeros(2 + (2 + self.threads) * self._phases, np.int64)
+            sync[:2] = 8 * self._phases, self.threads
             self._job = function, sync, arguments, kept
             for helper in self._helpers:
                 helper.release()

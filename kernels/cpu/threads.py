@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from kernels.cpu.emit import I32, I64, intrinsic, kernel
+from kernels.cpu.emit import I32, I64, get_long, intrinsic, kernel
 from kernels.cpu.processor import IS_ARM
 
 _AWAKE = 2000  # looks at a counter before the processor is offered to others
@@ -52,22 +52,44 @@ def _pause(typing: Any, offers: Any) -> Any:
 
 
 @kernel
+def _counter(sync, row, phase):  # type: ignore[no-untyped-def]
+    """Where a counter of a phase is; row 0: pieces done, 1: pieces taken by anyone, from 2 on: taken of a thread's own."""
+    return sync + 16 + row * get_long(sync, 0) + 8 * phase
+
+
+@kernel
 def claim(sync, phase):  # type: ignore[no-untyped-def]
     """The next piece of a phase that nobody has taken: 0, 1, 2, ...; there may be no such piece."""
-    return _add_atomically(sync + 16 * phase, 1)
+    return _add_atomically(_counter(sync, 1, phase), 1)
 
 
 @kernel
-def finish(sync, phase):  # type: ignore[no-untyped-def]
-    """Say that a claimed piece is done, and claim the next."""
-    _add_atomically(sync + 16 * phase + 8, 1)
-    return claim(sync, phase)
+def first_own(pieces, thread, threads):  # type: ignore[no-untyped-def]
+    """The first piece that a thread takes by itself; those from there up to the first one of the next thread are its own."""
+    return pieces * thread // threads
 
 
 @kernel
-def wait(sync, phase, pieces):  # type: ignore[no-untyped-def]
-    """Until all pieces of a phase are done."""
-    looks = 0
-    while _read_atomically(sync + 16 * phase + 8) < pieces:
+def claim_own(sync, phase, pieces, thread):  # type: ignore[no-untyped-def]
+    """The next of the thread's own pieces, one after another; then what is left of the others'; `pieces`: none is left."""
+    threads = get_long(sync, 1)
+    for turn in range(threads):
+        owner = (thread + turn) % threads
+        first, stop = first_own(pieces, owner, threads), first_own(pieces, owner + 1, threads)
+        taken = _counter(sync, 2 + owner, phase)
+        if first + _read_atomically(taken) < stop:
+            piece = first + _add_atomically(taken, 1)
+            if piece < stop:
+                return piece
+    return pieces
+
+
+@kernel
+def meet(sync, phase, done, pieces):  # type: ignore[no-untyped-def]
+    """Say how many pieces of a phase this thread has done, and wait until all of them are."""
+    finished, looks = _counter(sync, 0, phase), 0
+    if done:
+        _add_atomically(finished, done)
+    while _read_atomically(finished) < pieces:
         looks += 1
         _pause(looks > _AWAKE)

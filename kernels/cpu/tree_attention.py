@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
 
-from kernels.cpu.emit import LANES, add_floats, get, get_int, get_long, kernel, largest, put
+from kernels.cpu.emit import LANES, get, get_int, get_long, kernel, largest, put
 from kernels.cpu.job import PAGE
-from kernels.cpu.swiglu import exp2
+from kernels.cpu.swiglu import exponentials
 from kernels.cpu.weighted_sums import weighted_sums
 
-_ZERO, _NEVER = np.float32(0.0), np.float32(-np.inf)
+_ZERO, _ONE, _NEVER = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
 _ROW_BYTES = 4 * PAGE
 
 
@@ -76,10 +77,9 @@ def softmax(scores, before, total, limit, ancestors, compact):  # type: ignore[n
     padded = (total + LANES - 1) // LANES * LANES
     _fill(scores, total, padded, _NEVER)
     top = largest(scores, padded)
-    for i in range(total):
-        put(scores, i, exp2(get(scores, i) - top))
-    _fill(scores, total, max(padded, limit), _ZERO)
-    weight = add_floats(scores, padded)
+    place = types.intp(scores)
+    weight = exponentials(place, padded, top, _ONE, place)
+    _fill(scores, padded, limit, _ZERO)
     if ancestors:
         for i in range(before, total):
             put(compact, i - before, get(scores, i))

@@ -10,32 +10,56 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from kernels.cpu.emit import F32, FLOATS, I8, I32, LANES, constant, greater, intrinsic, joined, load, loop, splat, store
+from kernels.cpu.emit import (
+    F32,
+    FLOATS,
+    I8,
+    I32,
+    I64,
+    LANES,
+    constant,
+    greater,
+    intrinsic,
+    joined,
+    load,
+    loop,
+    splat,
+    store,
+)
+from kernels.cpu.job import PAGE
 
 _INTEGERS = ir.VectorType(I32, LANES)
 _LEAST = 1e-9  # products of numbers below fp32's normal range are slow, and what is smaller than this would not count
 
 
 @intrinsic
-def scale_weights(typing: Any, weights: Any, scales: Any, count: Any) -> Any:
-    """weights[i] *= scales[i], fp32, not negative, and the largest of them; count: a multiple of 16. Addresses."""
+def scale_weights(typing: Any, weights: Any, pages: Any, plane: Any, count: Any) -> Any:
+    """weights[i] *= scales[i], fp32, not negative, and the largest of them: for the 64 positions of each of `count` pages,
+    whose addresses are at `pages` and whose scales begin `plane` bytes into them.
+    """
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
-        weights, scales, count = arguments
+        weights, pages, plane, count = arguments
         zero, least = splat(b, F32(0.0)), splat(b, F32(_LEAST))
 
-        def body(index: Any, carried: list[Any]) -> list[Any]:
-            at = b.mul(index, constant(4 * LANES))
-            weight = load(b, weights, at)
-            product = b.fmul(weight, load(b, scales, at))
-            kept = b.select(b.fcmp_ordered(">", weight, least), product, zero)
-            store(b, kept, weights, at)
-            return [greater(b, kept, carried[0])]
+        def body(index: Any, tops: list[Any]) -> list[Any]:
+            scales = b.add(load(b, pages, b.mul(index, constant(8)), kind=I64), plane)
+            first = b.add(weights, b.mul(index, constant(4 * PAGE)))
+            for lane, top in enumerate(tops):
+                at = constant(4 * LANES * lane)
+                weight = load(b, first, at)
+                product = b.fmul(weight, load(b, scales, at))
+                kept = b.select(b.fcmp_ordered(">", weight, least), product, zero)
+                store(b, kept, first, at)
+                tops[lane] = greater(b, kept, top)
+            return tops
 
-        (lanes,) = loop(b, b.sdiv(count, constant(LANES)), [zero], body)
-        return joined(b, lanes, greater)
+        tops = loop(b, count, [zero] * (PAGE // LANES), body)
+        for other in tops[1:]:
+            tops[0] = greater(b, tops[0], other)
+        return joined(b, tops[0], greater)
 
-    return types.float32(types.intp, types.intp, types.intp), codegen
+    return types.float32(*[types.intp] * 4), codegen
 
 
 @intrinsic
@@ -87,24 +111,6 @@ def join_scores(typing: Any, high: Any, low: Any, offsets: Any, scales: Any, fac
 
     word = types.intp
     return types.void(word, word, word, word, types.float32, word, word), codegen
-
-
-@intrinsic
-def add_integers(typing: Any, totals: Any, parts: Any, count: Any) -> Any:
-    """totals[i] += parts[i], int32; count: a multiple of 16. Addresses."""
-
-    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
-        totals, parts, count = arguments
-
-        def body(index: Any, carried: list[Any]) -> list[Any]:
-            at = b.mul(index, constant(4 * LANES))
-            store(b, b.add(load(b, totals, at, kind=_INTEGERS), load(b, parts, at, kind=_INTEGERS)), totals, at)
-            return carried
-
-        loop(b, b.sdiv(count, constant(LANES)), [], body)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), codegen
 
 
 @intrinsic

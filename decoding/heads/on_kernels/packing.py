@@ -25,8 +25,7 @@ from decoding.heads.on_kernels.weights import HeadWeights
 from decoding.targets.int8.packed_model import Arrays, padded
 from decoding.targets.int8.packing import halves_apart, padded_to, whole_heads
 from decoding.targets.int8.quantize import rounded
-from kernels.cpu.int8_products import pack
-from kernels.cpu.job import aligned_copy
+from kernels.cpu.job import aligned_copy, pack
 from kernels.cpu.quantize import hadamard_reference
 
 _PACKED: WeakKeyDictionary[Head, HeadWeights] = WeakKeyDictionary()

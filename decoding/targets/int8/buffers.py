@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decoding.targets.int8.pages import Pages
-from kernels.cpu.job import CHUNK, GROUP_ROWS, LINE, PAGE, Job, Model, aligned, attention_room
+from kernels.cpu.job import CHUNK, GROUP_ROWS, LINE, OUTPUTS, PAGE, Job, Model, aligned, attention_room
 
 _FEW_ROWS = 64
 
@@ -143,9 +143,10 @@ class Buffers:
         model, rows = self._model, self._rows
         width, outputs = model.heads * model.dim, self._outputs * (model.heads // model.kv_heads)
         score_stride = 4 * (self._positions * PAGE + 16)  # no multiple of 4 kB, or rows would share places in the cache
-        attention = 8 * outputs * model.dim + 4 * (outputs + rows + LINE) + outputs * score_stride
-        attention += LINE + attention_room(outputs, model.dim, self._positions * PAGE)
-        scratch = max(attention, 8 * GROUP_ROWS * max(model.dim, CHUNK)) + LINE
+        attention = 8 * outputs * model.dim + 4 * (OUTPUTS + rows + LINE) + OUTPUTS * score_stride
+        attention += LINE + attention_room(model.dim, self._positions * PAGE)
+        products, adapter = 8 * GROUP_ROWS * max(model.dim, CHUNK), 12 * (model.hidden + model.mask_rank)
+        scratch = max(attention, products, adapter) + LINE
         scratch = -(-scratch // LINE) * LINE
         self.x = aligned((rows, model.hidden), np.float32)
         byte_stride = max(width, model.hidden, model.inner) + LINE

@@ -13,7 +13,6 @@ from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.target import TokenSet
-from decoding.errors import UnsupportedModel
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
 from decoding.targets.int8.compiled import FORWARD, compiled
@@ -21,7 +20,7 @@ from decoding.targets.int8.packed_model import Arrays, HeadPart, head_room, padd
 from decoding.targets.int8.pages import ByteLayout, Pages
 from decoding.targets.int8.rotation import KernelRotation, padded_matrix, rotated, stream_rotation
 from decoding.targets.int8.stored_rows import StoredRows
-from kernels.cpu.job import MATRICES, PHASES, Job, Model, table_of
+from kernels.cpu.job import MATRICES, PHASES, Job, Model, aligned_copy, pack, table_of
 from kernels.cpu.team import Team, thread_count
 
 
@@ -210,19 +209,31 @@ def _addresses(config: ModelConfig, arrays: Arrays) -> Longs:
 
 
 class MaskRows:
-    """A mask adapter as the kernels read it: rotated like the stream, and padded. Raises UnsupportedModel."""
+    """A mask adapter as the kernels read it: rotated like the stream, padded, its layers in eight bits.
+
+    Raises UnsupportedModel.
+    """
 
     def __init__(self, config: ModelConfig, adapter: MaskAdapter) -> None:
         adapter.check_fits(config)
-        hidden, self.rank = padded(config.hidden_size), adapter.rank
-        if 4 * self.rank > hidden:
-            raise UnsupportedModel(f"a mask adapter of rank {self.rank} is too wide for int8: at most {hidden // 4}")
         rotation = stream_rotation(config.hidden_size).astype(np.float32)
-        pad = hidden - config.hidden_size
-        self.embeddings, self.down, self.up = (
-            np.ascontiguousarray(np.pad(rotated(rows, rotation), [(0, 0)] * (rows.ndim - 1) + [(0, pad)]))
+        pad = padded(config.hidden_size) - config.hidden_size
+        self.embeddings, down, up = (
+            np.pad(rotated(rows, rotation), [(0, 0)] * (rows.ndim - 1) + [(0, pad)])
             for rows in (adapter.embeddings, adapter.down, adapter.up)
         )
+        self.rank = padded(adapter.rank)
+        more = [(0, self.rank - adapter.rank), (0, 0)]
+        both = [(np.pad(first, more), np.pad(second, more).T) for first, second in zip(down, up, strict=True)]
+        self.layers = aligned_copy(np.concatenate([_mask_layer(*each) for each in both]))
+
+
+def _mask_layer(*weights: Floats) -> npt.NDArray[np.uint8]:
+    """The bytes of a layer's weights [outputs, inputs], their scales and their offsets (see `mask_layer_bytes`)."""
+    scales = [np.maximum(np.abs(weight).max(1) / 127, 1e-30).astype(np.float32) for weight in weights]
+    steps = [np.rint(weight / scale[:, None]).astype(np.int8) for weight, scale in zip(weights, scales, strict=True)]
+    offsets = [128 * each.sum(1, dtype=np.int32) for each in steps]
+    return np.concatenate([part.reshape(-1).view(np.uint8) for part in (*map(pack, steps), *scales, *offsets)])
 
 
 def _model(config: ModelConfig, arrays: Arrays, tables: Longs, masks: MaskRows | None, turn_back: Floats) -> Model:
@@ -243,8 +254,7 @@ def _model(config: ModelConfig, arrays: Arrays, tables: Longs, masks: MaskRows |
         biases=biases,
         qk_norms=address(arrays["qk_norms"]) if config.qk_norm else 0,
         mask_rank=masks.rank if masks else 0,
-        mask_down=address(masks.down) if masks else 0,
-        mask_up=address(masks.up) if masks else 0,
+        mask_layers=address(masks.layers) if masks else 0,
         turn=address(turn_back),
         turned=len(turn_back),
         eps=config.rms_norm_eps,

@@ -12,8 +12,7 @@ from decoding.errors import UnsupportedModel
 from decoding.targets.int8.packed_model import Arrays, head_room, padded
 from decoding.targets.int8.quantize import HEAD, rotated, rotated_layers, rounded
 from decoding.targets.int8.rotation import stream_rotation
-from kernels.cpu.int8_products import pack
-from kernels.cpu.job import BLOCK
+from kernels.cpu.job import BLOCK, pack
 from kernels.cpu.quantize import hadamard_reference
 
 _HALF = BLOCK // 2

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
 
-from kernels.cpu.emit import add_floats, get, get_int, get_long, kernel, largest, put, put_long
+from kernels.cpu.emit import get, get_int, get_long, kernel, largest, put, put_long
 from kernels.cpu.heads.linear import MATRIX, Matrix, linear, linear_scratch, read_matrix
 from kernels.cpu.heads.recurrent import gru_cell, sigmoid
 from kernels.cpu.lm_head import noise_word
 from kernels.cpu.row_phases import copy
-from kernels.cpu.swiglu import exp2
+from kernels.cpu.swiglu import exponentials
 
 _LOG2E, _ZERO, _ONE = np.float32(1.4426950408889634), np.float32(0.0), np.float32(1.0)
 _NEVER, _ALWAYS = np.float32(-np.inf), np.float32(np.inf)
@@ -121,9 +122,8 @@ def best_of(logits, size, ids, count, tokens, scores, spare):  # type: ignore[no
     top = largest(logits, padded)
     if not (top > _NEVER and top < _ALWAYS):
         return
-    for i in range(padded):
-        put(spare, i, exp2((get(logits, i) - top) * _LOG2E))
-    total = top + np.float32(math.log(add_floats(spare, padded)))
+    place = types.intp(logits)
+    total = top + np.float32(math.log(exponentials(place, types.intp(padded), top, _LOG2E, types.intp(spare))))
     for i in range(size):
         score = get(logits, i) - total
         if score > get(scores, count - 1):

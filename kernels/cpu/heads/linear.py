@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.cpu.emit import get, get_byte, get_int, get_long, kernel, put, put_byte, put_int
-from kernels.cpu.int8_products import products, products_reference
 from kernels.cpu.job import BLOCK, GROUP_ROWS, LINE
+from kernels.cpu.products.int8_products import prepare, products, products_reference, release
 from kernels.cpu.quantize import hadamard, hadamard_reference, quantize, quantize_reference, rescale
 from kernels.cpu.row_phases import copy, norm, norm_reference
 
@@ -72,7 +72,7 @@ def linear(matrix, first, outputs, x, x_stride, rows, out, out_stride, add, scra
     turned, sums = scratch, scratch + 4 * inputs
     one = sums + 4 * GROUP_ROWS * BLOCK
     scales = one + 4 * BLOCK
-    quantized = (scales + 4 * rows + LINE - 1) // LINE * LINE
+    quantized, ready = (scales + 4 * rows + LINE - 1) // LINE * LINE, 0
     for part in range(matrix.parts):
         for row in range(rows):
             source = x + row * x_stride + 4 * part * inputs
@@ -83,8 +83,9 @@ def linear(matrix, first, outputs, x, x_stride, rows, out, out_stride, add, scra
             offset = 4 * (place + block)
             weight, bias = matrix.weight + (place + block) * inputs, biases + 4 * block if biases != 0 else 0
             for start in range(0, rows, GROUP_ROWS):
-                some = min(GROUP_ROWS, rows - start)
-                products(quantized + start * inputs, inputs, some, weight, inputs // _STEP, BLOCK, sums, 4 * BLOCK)
+                some, source = min(GROUP_ROWS, rows - start), quantized + start * inputs
+                ready = prepare(some, ready)
+                products(source, inputs, some, weight, inputs // _STEP, BLOCK, sums, 4 * BLOCK, weight + BLOCK * inputs)
                 for row in range(start, start + some):
                     mine, target = sums + 4 * (row - start) * BLOCK, out + row * out_stride + 4 * block
                     adds = add or part > 0
@@ -93,6 +94,7 @@ def linear(matrix, first, outputs, x, x_stride, rows, out, out_stride, add, scra
                     if adds:
                         for i in range(BLOCK):
                             put(target, i, get(target, i) + get(one, i))
+    release()
 
 
 @kernel

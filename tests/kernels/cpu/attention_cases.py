@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from kernels.cpu.job import PAGE
+from kernels.cpu.job import OUTPUTS, PAGE
 from kernels.cpu.tree_attention import attend
 
 Floats = npt.NDArray[np.float32]
@@ -58,8 +58,9 @@ class Case:
             own[row, : counts[row]] = np.flatnonzero(seen[row])  # type: ignore[index]
         queries = np.ascontiguousarray(self.queries[places[before:]][first:, heads])
         mixed, outputs = np.zeros_like(queries), queries.shape[0] * queries.shape[1]
-        scores = np.full((outputs, len(pages) * PAGE + 16), np.nan, np.float32)
-        sums = np.zeros(outputs + rows, np.float32)
+        room = max(outputs, OUTPUTS)
+        scores = np.full((room, len(pages) * PAGE + 16), np.nan, np.float32)
+        sums = np.full(room + rows + 1, np.nan, np.float32)
         self.attend(
             queries.ctypes.data,
             queries.shape[1],
@@ -77,6 +78,7 @@ class Case:
             sums.ctypes.data,
             mixed.ctypes.data,
         )
+        assert np.isnan(sums[-1]), "beyond its room nothing is written"
         return mixed
 
 

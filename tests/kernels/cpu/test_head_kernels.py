@@ -6,9 +6,9 @@ import pytest
 
 from kernels.cpu.heads import draft_tokens, recurrent
 from kernels.cpu.heads.linear import Matrix, linear, linear_reference, linear_scratch, pack_rows
-from kernels.cpu.int8_products import pack, unpack
-from kernels.cpu.job import table_of
+from kernels.cpu.job import pack, table_of
 from kernels.cpu.processor import variant
+from kernels.cpu.products.int8_products import unpack
 from kernels.gumbel import gumbel
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")

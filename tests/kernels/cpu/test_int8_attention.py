@@ -29,8 +29,8 @@ class Int8Case(Case):
         return pages
 
     def attend(self, *arguments: int) -> None:
-        heads, dim, before, first, stop = (arguments[place] for place in (1, 2, 5, 6, 7))
-        room = aligned(LINE + attention_room((stop - first) * heads, dim, before + stop), np.uint8)
+        dim, before, stop = (arguments[place] for place in (2, 5, 7))
+        room = aligned(LINE + attention_room(dim, before + stop), np.uint8)
         kept = room[-LINE:].copy()
         attend_int8(*arguments, room.ctypes.data)
         np.testing.assert_array_equal(room[-LINE:], kept, "beyond its room nothing is written")

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from llvmlite import binding, ir
 
-from kernels.cpu.int8_products import _EMITTERS, pack, products_of, products_reference, unpack
+from kernels.cpu.job import pack
 from kernels.cpu.processor import Variant, variant
+from kernels.cpu.products.emitters import EMITTERS
+from kernels.cpu.products.int8_products import Products, products_of, products_reference, unpack
 from kernels.cpu.quantize import rescale
 
 BEST = variant()
@@ -23,32 +25,51 @@ RUNS: dict[Variant | None, tuple[Variant, ...]] = {
     "generic": ("generic",),
     None: (),
 }
+ROWS = (1, 2, 3, 4, 5, 6, 7, 11, 13, 16, 17, 24, 25, 32)
 
 
 @pytest.mark.parametrize("kind", get_args(Variant))
 @pytest.mark.parametrize(("outputs", "inputs"), [(64, 64), (192, 576), (128, 1536), (64, 96)])
 def test_products_are_exact(kind: Variant, outputs: int, inputs: int) -> None:
-    if kind not in RUNS[BEST]:
-        pytest.skip(f"the processor does not run {kind}")
-    random, products = np.random.default_rng(inputs), products_of(kind)
+    random, of = np.random.default_rng(inputs), _kernels(kind)
     weight = random.integers(-127, 128, (outputs, inputs), dtype=np.int8)
     weight[0], packed = 127, pack(weight)
-    for rows in (1, 2, 3, 4, 5, 6, 7, 11, 13, 16, 17, 24, 25, 32, 47):
+    place, step = packed.ctypes.data, inputs // 4
+    for rows in ROWS:
         x = random.integers(0, 256, (rows, inputs + 64), dtype=np.uint8)
         x[0] = 255  # where 8-bit products would saturate
         sums = np.full((rows, outputs + 16), -1, np.int32)
-        products(
-            x.ctypes.data,
-            x.strides[0],
-            rows,
-            packed.ctypes.data,
-            inputs // 4,
-            outputs,
-            sums.ctypes.data,
-            sums.strides[0],
-        )
+        of.prepare(rows, 0)
+        of.products(x.ctypes.data, x.strides[0], rows, place, step, outputs, sums.ctypes.data, sums.strides[0], place)
+        of.release()
         np.testing.assert_array_equal(sums[:, :outputs], products_reference(x[:, :inputs], packed))
         assert (sums[:, outputs:] == -1).all(), "nothing else is written"
+
+
+@pytest.mark.parametrize("kind", get_args(Variant))
+@pytest.mark.parametrize(("outputs", "pages"), [(64, 1), (64, 5), (128, 3)])
+def test_products_of_pages_are_exact(kind: Variant, outputs: int, pages: int) -> None:
+    """Each page has the weights of 64 inputs, behind something else."""
+    random, of, plane = np.random.default_rng(pages), _kernels(kind), 256
+    weight = random.integers(-127, 128, (outputs, 64 * pages), dtype=np.int8)
+    parts = [pack(weight[:, first : first + 64]).view(np.uint8).reshape(-1) for first in range(0, 64 * pages, 64)]
+    kept = [np.concatenate([np.zeros(plane, np.uint8), part]) for part in parts]
+    places = np.array([page.ctypes.data for page in kept], np.int64)
+    for rows in ROWS:
+        x = random.integers(0, 256, (rows, 64 * pages), dtype=np.uint8)
+        sums = np.full((rows, outputs + 16), -1, np.int32)
+        to, stride = sums.ctypes.data, sums.strides[0]
+        of.prepare(rows, 0)
+        of.sums_of_pages(x.ctypes.data, x.strides[0], rows, places.ctypes.data, pages, plane, outputs, to, stride)
+        of.release()
+        np.testing.assert_array_equal(sums[:, :outputs], x.astype(np.int32) @ weight.T.astype(np.int32))
+        assert (sums[:, outputs:] == -1).all(), "nothing else is written"
+
+
+def _kernels(kind: Variant) -> Products:
+    if kind not in RUNS[BEST]:
+        pytest.skip(f"the processor does not run {kind}")
+    return products_of(kind)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +77,7 @@ def test_products_are_exact(kind: Variant, outputs: int, inputs: int) -> None:
 )
 def test_arm_kernels_compile_to_its_dot_products(kind: Variant, features: str, wanted: str) -> None:
     """What an ARM processor would be given: the code of one step, which nothing here can run."""
-    emit: Any = _EMITTERS[kind](kind)
+    emit: Any = EMITTERS[kind](kind)
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(emit.sums, [emit.sums, ir.IntType(32), ir.IntType(64)]), "step")
     builder = ir.IRBuilder(function.append_basic_block())

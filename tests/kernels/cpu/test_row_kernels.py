@@ -4,8 +4,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from decoding.targets.int8 import cpu_model
 from kernels.cpu import quantize, row_phases, swiglu
 from kernels.cpu.emit import add_floats, kernel, largest, largest_magnitude
+from kernels.cpu.job import Model, aligned_copy
 from kernels.cpu.processor import variant
 from kernels.cpu.weighted_sums import parts_times, rows_times, weighted_sums, weighted_sums_reference
 
@@ -94,9 +96,9 @@ def test_the_largest_of_any_count(count: int) -> None:
 
 
 def test_gates_over_their_whole_range() -> None:
-    gates = np.concatenate([np.linspace(-100, 100, 997, dtype=np.float32), np.zeros(3, np.float32)])
-    ups, out = random(1000), np.zeros(1000, np.float32)
-    swiglu.swiglu(gates.ctypes.data, ups.ctypes.data, 1000, out.ctypes.data)
+    gates = np.concatenate([np.linspace(-100, 100, 1005, dtype=np.float32), np.zeros(3, np.float32)])
+    ups, out = random(1008), np.zeros(1008, np.float32)
+    swiglu.swiglu(gates.ctypes.data, ups.ctypes.data, 1008, out.ctypes.data)
     np.testing.assert_allclose(out, swiglu.swiglu_reference(gates, ups), rtol=1e-6, atol=1e-12)
 
 
@@ -132,14 +134,26 @@ def test_rows_times_a_matrix_have_the_order_of_weighted_sums(rows: int) -> None:
     np.testing.assert_allclose(found, x @ matrix, rtol=1e-4, atol=1e-5)
 
 
-def test_what_a_mask_token_gets_is_a_low_rank_layer_behind_a_norm() -> None:
-    x, down, up = random(4, 576), random(32, 576, seed=1) / 24, random(32, 576, seed=2)
-    for array in (x, down, up):
-        array[:, 570:] = 0
-    want, inner = swiglu.adapt_reference(x, 570, 1e-5, down, up), np.zeros(32, np.float32)
+@pytest.mark.parametrize("rank", [24, 64, 100])
+def test_what_a_mask_token_gets_is_a_low_rank_layer_behind_a_norm(rank: int) -> None:
+    """Of the second of two layers, in eight bits."""
+    room, layers = (rank + 63) // 64 * 64, []
+    for layer in range(2):
+        down, up = random(room, 576, seed=layer) / 24, random(576, room, seed=layer + 2) / 8
+        down[rank:] = down[:, 570:] = up[:, rank:] = up[570:] = 0
+        layers.append(cpu_model._mask_layer(down, up))
+    kept, x = aligned_copy(np.concatenate(layers)), random(4, 576)
+    x[:, 570:] = 0
+    gates = x.astype(np.float64) @ down.T * quantize.norm_factor_reference(x, 570, 1e-5)[:, None]
+    want = x + (gates / (1 + np.exp(-gates))) @ up.T
+    model = Model(*[0] * len(Model._fields))._replace(hidden=576, true_hidden=570, mask_rank=room, eps=1e-5)
+    model = model._replace(mask_layers=kept.ctypes.data)
+    scratch = np.full(12 * (576 + room) + 64, 7, np.uint8)
     for row in x:
-        swiglu.adapt(row.ctypes.data, 576, 570, 1e-5, 32, down.ctypes.data, up.ctypes.data, inner.ctypes.data)
-    np.testing.assert_allclose(x, want, rtol=1e-4, atol=1e-5)
+        row_phases.adapted(model, 1, row.ctypes.data, scratch.ctypes.data)
+    assert np.sqrt(np.square(x - want).mean()) < 0.02 * (want - random(4, 576)).std()
+    assert (x[:, 570:] == 0).all()
+    assert (scratch[-64:] == 7).all(), "beyond its room nothing is written"
 
 
 def test_parts_of_rows_times_their_own_matrices() -> None:

@@ -8,7 +8,7 @@ import pytest
 from kernels.cpu.emit import get_long, kernel, put_long
 from kernels.cpu.processor import variant
 from kernels.cpu.team import Team, thread_count
-from kernels.cpu.threads import claim, finish, wait
+from kernels.cpu.threads import claim, claim_own, meet
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 PHASES, PIECES = 6, 50
@@ -18,15 +18,15 @@ PHASES, PIECES = 6, 50
 def summed(thread, sync, numbers):  # type: ignore[no-untyped-def]
     """Each phase writes for each piece the sum of all that the last phase wrote, plus one."""
     for phase in range(PHASES):
-        piece = claim(sync, phase)
+        done, piece = 0, claim_own(sync, phase, PIECES, thread) if phase % 2 else claim(sync, phase)
         while piece < PIECES:
             total = 1
             for other in range(PIECES):
                 total += get_long(numbers, phase * PIECES + other)
             place = (phase + 1) * PIECES + piece
             put_long(numbers, place, get_long(numbers, place) + total)
-            piece = finish(sync, phase)
-        wait(sync, phase, PIECES)
+            done, piece = done + 1, claim_own(sync, phase, PIECES, thread) if phase % 2 else claim(sync, phase)
+        meet(sync, phase, done, PIECES)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -6,7 +6,7 @@ from numba import types
 
 from kernels.cpu.emit import kernel
 from kernels.cpu.processor import variant
-from kernels.cpu.two_bytes import add_integers, join_scores, join_sums, scale_weights, split_bytes
+from kernels.cpu.two_bytes import join_scores, join_sums, scale_weights, split_bytes
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 RANDOM = np.random.default_rng(0)
@@ -18,13 +18,8 @@ def split(x, step, zero, count, high, low):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def scale(weights, scales, count):  # type: ignore[no-untyped-def]
-    return scale_weights(types.intp(weights), types.intp(scales), types.intp(count))
-
-
-@kernel
-def add(totals, parts, count):  # type: ignore[no-untyped-def]
-    add_integers(types.intp(totals), types.intp(parts), types.intp(count))
+def scale(weights, pages, plane, count):  # type: ignore[no-untyped-def]
+    return scale_weights(types.intp(weights), types.intp(pages), types.intp(plane), types.intp(count))
 
 
 @kernel
@@ -58,19 +53,14 @@ def test_both_bytes_are_those_of_the_rounded_number(least: float, zero: float) -
 
 
 def test_weights_are_scaled_and_those_that_would_not_count_are_none() -> None:
-    weights, scales = RANDOM.uniform(0.0, 1.0, (2, 128)).astype(np.float32)
-    weights[5:9] = 2.0**-120
-    want = np.where(weights > 1e-9, weights * scales, np.float32(0.0))
-    top = scale(weights.ctypes.data, scales.ctypes.data, 128)
+    weights, pages = RANDOM.uniform(0.0, 1.0, (3, 64)).astype(np.float32), RANDOM.uniform(0.0, 1.0, (3, 80))
+    weights[0, 5:9] = weights[2, 60] = 2.0**-120
+    kept = [page.astype(np.float32) for page in pages]  # the scales, behind sixteen other numbers
+    want = np.where(weights > 1e-9, weights * np.stack(kept)[:, 16:], np.float32(0.0))
+    places = np.array([page.ctypes.data for page in kept], np.int64)
+    top = scale(weights.ctypes.data, places.ctypes.data, 64, 3)
     np.testing.assert_array_equal(weights, want)
     assert top == want.max()
-
-
-def test_integers_are_added() -> None:
-    totals, parts = RANDOM.integers(-(10**8), 10**8, (2, 96)).astype(np.int32)
-    want = totals + parts
-    add(totals.ctypes.data, parts.ctypes.data, 96)
-    np.testing.assert_array_equal(totals, want)
 
 
 def test_sums_of_both_bytes_come_together() -> None:

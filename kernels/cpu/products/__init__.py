@@ -1,0 +1,1 @@
+"""Exact products of eight-bit inputs and packed weights. Start at `int8_products`."""
