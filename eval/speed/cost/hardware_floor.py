@@ -10,7 +10,7 @@ import torch
 from decoding.checkpoints.resolve import read_weights, resolve
 from decoding.serving.text_decoder import TextDecoder
 
-_READ_BYTES = 256 << 20
+_MOST_READ = 256 << 20  # bytes: fewer where the model has fewer, as caches hold a part of them
 _MATRIX = 1024  # rows and columns
 _REPEATS = 7
 
@@ -36,16 +36,17 @@ def measure_floor(decoder: TextDecoder) -> Floor:
     """Measure the floor as the best of several runs, since that is when nothing else disturbs the machine."""
     head = torch.as_tensor(decoder.target.lm_head)
     layers = _layer_parameters(decoder.name)
-    read = torch.zeros(_READ_BYTES // 4, device=head.device)
-    left, right = torch.zeros(2, _MATRIX, _MATRIX, dtype=head.dtype, device=head.device)
     is_small = decoder.target.weight_dtype == "int8"
+    weight_bytes = (layers + head.numel()) * (1 if is_small else head.itemsize)
+    read = torch.ones(min(weight_bytes, _MOST_READ) // 4, device=head.device)
+    left, right = torch.zeros(2, _MATRIX, _MATRIX, dtype=head.dtype, device=head.device)
     if is_small:
         left, right = left.to(torch.int8), right.to(torch.int8)
     multiply = torch._int_mm if is_small else torch.mm
     return Floor(
-        weight_bytes=(layers + head.numel()) * (1 if is_small else head.itemsize),
+        weight_bytes=weight_bytes,
         multiplications=layers + head.numel(),
-        bytes_per_s=_READ_BYTES / _best_s(lambda: read.sum()),
+        bytes_per_s=4 * read.numel() / _best_s(lambda: torch.dot(read, read)),
         flops_per_s=2 * _MATRIX**3 / _best_s(lambda: multiply(left, right)),
     )
 
