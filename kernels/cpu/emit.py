@@ -100,6 +100,14 @@ def loop(b: Any, count: Any, carried: Sequence[Any], body: Callable[[Any, list[A
     return kept
 
 
+def page_and_next(b: Any, pages: Any, index: Any, count: Any) -> tuple[Any, Any]:
+    """The addresses of a page and of the one behind it, or of the last again, of `count` whose addresses are at `pages`."""
+    last = b.sub(count, constant(1))
+    following = b.select(b.icmp_signed("<", index, last), b.add(index, constant(1)), last)
+    this, soon = (load(b, pages, b.mul(each, constant(8)), kind=I64) for each in (index, following))
+    return this, soon
+
+
 def joined(b: Any, lanes: Any, join: Callable[[Any, Any, Any], Any]) -> Any:
     """Sixteen lanes as one: the second half joined to the first until one is left."""
     width = LANES

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from kernels.cpu.emit import I32, I64, constant, intrinsic, kernel, load, loop, prefetch
+from kernels.cpu.emit import I32, constant, intrinsic, kernel, load, loop, page_and_next, prefetch
 from kernels.cpu.job import GROUP, PAGE, STEP
 from kernels.cpu.processor import Variant
 from kernels.cpu.products.emitters import EMITTERS
@@ -96,50 +96,61 @@ def _by_rows(kind: Variant, is_paged: bool) -> Any:
     return by_rows
 
 
-def _tile_kernel(kind: Variant, rows: int, is_paged: bool) -> Any:
-    """sums[rows, groups x 16] of one tile, all in registers until the end.
+class _Code:
+    """The code of one tile: sums[rows, groups x 16], all in registers until the end."""
 
-    Of `steps` steps of weights at w; as many bytes as they have are asked for at `ahead` meanwhile. is_paged: of as many
-    pages, whose addresses are at w and whose weights begin `ahead` bytes into them.
+    def __init__(self, b: Any, kind: Variant, rows: int, arguments: Sequence[Any]) -> None:
+        self._b, self._groups, self._emit = b, range(_TILES[kind].groups), EMITTERS[kind](kind)
+        x, x_stride, self._w, self._steps, self._out, self._out_stride, self._ahead = arguments
+        self._rows = [b.add(x, b.mul(x_stride, constant(row))) for row in range(rows)]
+
+    def emit(self, is_paged: bool) -> None:
+        b, emit = self._b, self._emit
+        sums = [ir.Constant(emit.sums, [0] * emit.lanes)] * (len(self._rows) * len(self._groups) * emit.parts)
+        if is_paged:
+            sums = loop(b, self._steps, sums, self._add_page)
+        else:
+            sums = self._added(self._w, self._steps, constant(0), self._ahead, sums)
+        for row in range(len(self._rows)):
+            for group in self._groups:
+                first = (row * len(self._groups) + group) * emit.parts
+                place = b.add(b.mul(self._out_stride, constant(row)), constant(64 * group))
+                emit.write(b, sums[first : first + emit.parts], b.add(self._out, place))
+
+    def _add_page(self, index: Any, sums: list[Any]) -> list[Any]:
+        b = self._b
+        this, soon = page_and_next(b, self._w, index, self._steps)
+        inputs, steps = b.mul(index, constant(PAGE)), constant(PAGE // STEP)
+        return self._added(b.add(this, self._ahead), steps, inputs, b.add(soon, self._ahead), sums)
+
+    def _added(self, weight: Any, steps: Any, inputs: Any, ahead: Any, sums: list[Any]) -> list[Any]:
+        """The sums with so many steps more. inputs: how far into the rows theirs begin."""
+        b, emit, groups = self._b, self._emit, self._groups
+        starts = [b.add(weight, b.mul(b.mul(steps, constant(64)), constant(group))) for group in groups]
+
+        def body(step: Any, sums: list[Any]) -> list[Any]:
+            at, first = b.mul(step, constant(64)), b.add(inputs, b.mul(step, constant(STEP)))
+            weights = [part for start in starts for part in emit.weights(b, b.add(start, at))]
+            for group in groups:
+                prefetch(b, ahead, b.mul(at, constant(len(groups))), constant(64 * group))
+            spread = [emit.inputs(b, load(b, row, first, kind=I32)) for row in self._rows]
+            before = iter(sums)
+            return [emit.add(b, next(before), row, part) for row in spread for part in weights]
+
+        return loop(b, steps, sums, body)
+
+
+def _tile_kernel(kind: Variant, rows: int, is_paged: bool) -> Any:
+    """A kernel (x, x_stride, w, steps, out, out_stride, ahead) for so many rows.
+
+    steps: of the weights at w; as many bytes as they have are asked for at `ahead` meanwhile. is_paged: pages, whose
+    addresses are at w and whose weights begin `ahead` bytes into them.
     """
-    groups = _TILES[kind].groups
-    emit = EMITTERS[kind](kind)
 
     @intrinsic
     def tile(typing: Any, x: Any, x_stride: Any, w: Any, steps: Any, out: Any, out_stride: Any, ahead: Any) -> Any:
         def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
-            x, x_stride, w, steps, out, out_stride, ahead = arguments
-            row_starts = [b.add(x, b.mul(x_stride, constant(row))) for row in range(rows)]
-            zeros = [ir.Constant(emit.sums, [0] * emit.lanes)] * (rows * groups * emit.parts)
-
-            def sums_of(weight: Any, count: Any, inputs: Any, asked: Any, sums: list[Any]) -> list[Any]:
-                starts = [b.add(weight, b.mul(b.mul(count, constant(64)), constant(group))) for group in range(groups)]
-
-                def body(step: Any, sums: list[Any]) -> list[Any]:
-                    at = b.mul(step, constant(64))
-                    flat = [part for start in starts for part in emit.weights(b, b.add(start, at))]
-                    for group in range(groups):
-                        prefetch(b, asked, b.mul(at, constant(groups)), constant(64 * group))
-                    first = b.add(inputs, b.mul(step, constant(STEP)))
-                    spread = [emit.inputs(b, load(b, start, first, kind=I32)) for start in row_starts]
-                    before = iter(sums)
-                    return [emit.add(b, next(before), row, part) for row in spread for part in flat]
-
-                return loop(b, count, sums, body)
-
-            def page(index: Any, sums: list[Any]) -> list[Any]:
-                last = b.sub(steps, constant(1))
-                following = b.select(b.icmp_signed("<", index, last), b.add(index, constant(1)), last)
-                this, soon = (load(b, w, b.mul(each, constant(8)), kind=I64) for each in (index, following))
-                inputs, count = b.mul(index, constant(PAGE)), constant(PAGE // STEP)
-                return sums_of(b.add(this, ahead), count, inputs, b.add(soon, ahead), sums)
-
-            sums = loop(b, steps, zeros, page) if is_paged else sums_of(w, steps, constant(0), ahead, zeros)
-            for row in range(rows):
-                for group in range(groups):
-                    first = (row * groups + group) * emit.parts
-                    place = b.add(b.mul(out_stride, constant(row)), constant(64 * group))
-                    emit.write(b, sums[first : first + emit.parts], b.add(out, place))
+            _Code(b, kind, rows, arguments).emit(is_paged)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 7), codegen

@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from kernels.cpu.emit import I8, I64, constant, intrinsic, kernel, load, loop, pointer, prefetch
+from kernels.cpu.emit import I8, I64, constant, intrinsic, kernel, loop, page_and_next, pointer, prefetch
 
 TILE_ROWS = 16
 TILE_STEPS = 16  # steps of four inputs that one instruction takes
@@ -60,78 +60,92 @@ def _release(typing: Any) -> Any:
     return types.void(), codegen
 
 
+class _Block:
+    """The code of a block: sums[rows, 64] of one or two tiles of rows, as many rows as are configured.
+
+    Every weight is read once. Two tiles of sums go through all inputs at a time, while those of the two before are stored,
+    one after the other: four stores in a row would keep memory waiting.
+    """
+
+    def __init__(self, b: Any, parts: int, is_paged: bool, arguments: Sequence[Any]) -> None:
+        self._b, self._parts, self._is_paged = b, parts, is_paged
+        self._x, self._x_stride, self._w, steps, self._out, self._out_stride, self._ahead = arguments
+        self._wide = _SUMS // 2 // parts  # groups of sixteen outputs at a time
+        self._count = b.sdiv(steps, constant(TILE_STEPS))
+        self._group_bytes = constant(_TILE_BYTES) if is_paged else b.mul(steps, constant(_LINE))
+
+    def emit(self) -> None:
+        b = self._b
+        left: list[tuple[int, int, int]] = []  # tiles of sums that are to be stored, their group and part
+        third = b.sdiv(self._count, constant(3))
+        for first in range(0, _GROUPS, self._wide):
+            sums = (0, 1) if first // self._wide % 2 == 0 else (2, 3)
+            for tile in sums:
+                _call(b, "tilezero", _number(tile))
+            done = constant(0)
+            for each in left:
+                self._multiply(done, third, first, sums)
+                self._write(*each)
+                done = b.add(done, third)
+            self._multiply(done, b.sub(self._count, done), first, sums)
+            groups, parts = range(self._wide), range(self._parts)
+            left = [(sums[self._wide * part + group], first + group, part) for part in parts for group in groups]
+        for each in left:
+            self._write(*each)
+
+    def _multiply(self, start: Any, count: Any, first: int, sums: Sequence[int]) -> None:
+        """So many instructions' inputs from `start` on, times the weights of the groups from `first` on."""
+
+        def body(index: Any, carried: list[Any]) -> list[Any]:
+            self._multiply_once(self._b.add(start, index), first, sums)
+            return carried
+
+        loop(self._b, count, [], body)
+
+    def _multiply_once(self, index: Any, first: int, sums: Sequence[int]) -> None:
+        b, parts = self._b, range(self._parts)
+        for part in parts:
+            start = b.mul(self._x_stride, constant(TILE_ROWS * part))
+            inputs = pointer(b, self._x, start, b.mul(index, constant(_LINE)), to=I8)
+            _call(b, "tileloadd64", _number(_SUMS + part), inputs, self._x_stride)
+        place, asked = self._places(index, first)
+        for group in range(self._wide):
+            tile, start = _number(_SUMS + self._parts + group), b.mul(self._group_bytes, constant(group))
+            for line in range(0, _TILE_BYTES, _LINE):
+                prefetch(b, asked, constant(group * _TILE_BYTES + line))
+            _call(b, "tileloadd64", tile, pointer(b, place, start, to=I8), constant(_LINE))
+            for part in parts:
+                _call(b, "tdpbusd", _number(sums[self._wide * part + group]), _number(_SUMS + part), tile)
+
+    def _places(self, index: Any, first: int) -> tuple[Any, Any]:
+        """Where the weights of the groups from `first` on are, and what to ask for meanwhile."""
+        b, start = self._b, self._b.mul(self._group_bytes, constant(first))
+        if self._is_paged:
+            plane = b.add(self._ahead, start)
+            this, soon = page_and_next(b, self._w, index, self._count)
+            return b.add(this, plane), b.add(soon, plane)
+        at = b.mul(index, constant(_TILE_BYTES))
+        asked = b.add(start, b.mul(at, constant(self._wide)))
+        return b.add(self._w, b.add(start, at)), b.add(self._ahead, asked)
+
+    def _write(self, tile: int, group: int, part: int) -> None:
+        b = self._b
+        start = b.mul(self._out_stride, constant(TILE_ROWS * part))
+        target = pointer(b, self._out, start, constant(_LINE * group), to=I8)
+        _call(b, "tilestored64", _number(tile), target, self._out_stride)
+
+
 def _block(parts: int, is_paged: bool = False) -> Any:
-    """sums[rows, 64] of that many tiles of rows, as many rows as are configured: every weight is read once.
+    """A kernel (x, x_stride, w, steps, out, out_stride, ahead) for that many tiles of rows.
 
     w: the weights' address, and as many bytes as they have are asked for at `ahead` meanwhile. is_paged: an instruction's
     64 inputs have their weights `ahead` bytes into a page of their own, and w is where the pages' addresses are.
-
-    Two tiles of sums go through all inputs at a time, while those of the two before are stored, one after the other: four
-    stores in a row would keep memory waiting.
     """
-    wide = _SUMS // 2 // parts  # groups of sixteen outputs at a time
-    weights = range(_SUMS + parts, _TILES)
 
     @intrinsic
     def block(typing: Any, x: Any, x_stride: Any, w: Any, steps: Any, out: Any, out_stride: Any, ahead: Any) -> Any:
         def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
-            x, x_stride, w, steps, out, out_stride, ahead = arguments
-            count = b.sdiv(steps, constant(TILE_STEPS))
-            group_bytes = constant(_TILE_BYTES) if is_paged else b.mul(steps, constant(_LINE))
-            rows = [b.mul(x_stride, constant(TILE_ROWS * part)) for part in range(parts)]
-
-            def places(index: Any, first: int) -> tuple[Any, Any]:
-                """Where the weights of the first of the groups at a time are, and what to ask for meanwhile."""
-                start = b.mul(group_bytes, constant(first))
-                if not is_paged:
-                    at = b.mul(index, constant(_TILE_BYTES))
-                    return b.add(w, b.add(start, at)), b.add(ahead, b.add(start, b.mul(at, constant(wide))))
-                last = b.sub(count, constant(1))
-                following = b.select(b.icmp_signed("<", index, last), b.add(index, constant(1)), last)
-                this, soon = (load(b, w, b.mul(each, constant(8)), kind=I64) for each in (index, following))
-                return b.add(this, b.add(ahead, start)), b.add(soon, b.add(ahead, start))
-
-            def multiply(index: Any, first: int, sums: Sequence[int]) -> None:
-                for part, start in enumerate(rows):
-                    inputs = pointer(b, x, start, b.mul(index, constant(_LINE)), to=I8)
-                    _call(b, "tileloadd64", _number(_SUMS + part), inputs, x_stride)
-                place, asked = places(index, first)
-                for group in range(wide):
-                    tile, start = _number(weights[group]), b.mul(group_bytes, constant(group))
-                    for line in range(0, _TILE_BYTES, _LINE):
-                        prefetch(b, asked, constant(group * _TILE_BYTES + line))
-                    _call(b, "tileloadd64", tile, pointer(b, place, start, to=I8), constant(_LINE))
-                    for part in range(parts):
-                        _call(b, "tdpbusd", _number(sums[wide * part + group]), _number(_SUMS + part), tile)
-
-            def write(tile: int, first: int, part: int) -> None:
-                start = b.mul(out_stride, constant(TILE_ROWS * part))
-                target = pointer(b, out, start, constant(_LINE * first), to=I8)
-                _call(b, "tilestored64", _number(tile), target, out_stride)
-
-            left: list[tuple[int, int, int]] = []  # tiles of sums that are to be stored, their group and part
-            third = b.sdiv(count, constant(3))
-            for first in range(0, _GROUPS, wide):
-                sums = (0, 1) if first // wide % 2 == 0 else (2, 3)
-                for tile in sums:
-                    _call(b, "tilezero", _number(tile))
-                stretches = [third, third, b.sub(count, b.mul(third, constant(2)))] if left else [count]
-                done = constant(0)
-                for stretch, length in enumerate(stretches):
-
-                    def body(index: Any, carried: list[Any]) -> list[Any]:
-                        multiply(b.add(done, index), first, sums)  # noqa: B023
-                        return carried
-
-                    loop(b, length, [], body)
-                    done = b.add(done, length)
-                    if stretch < len(left):
-                        write(*left[stretch])
-                left = [
-                    (sums[wide * part + group], first + group, part) for part in range(parts) for group in range(wide)
-                ]
-            for each in left:
-                write(*each)
+            _Block(b, parts, is_paged, arguments).emit()
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 7), codegen
