@@ -10,7 +10,7 @@
 #   make measure-ui                           how fast the chat is: first paint, first token, much data, ten people at once
 #   make retrain DATA=folder OUT=folder       the shipped adapter anew, every stage; RECIPE=cpu or gpu, then
 #                                             heads, and doubt for what judges answers; goes on when stopped;
-#                                             RECIPE=text: a head for the base model's ordinary text, without data
+#                                             RECIPE=text: masks for the base model's ordinary text, without data
 #   make fuzz minutes=60                      the guard against statements nobody thought of: half the time engines tell what was
 #                                             read (PostgreSQL and MariaDB where installed), half led by coverage, in out/fuzz
 #   make demo-check                           60 questions about the bundled data: right, wrong, and headed "Probably wrong";

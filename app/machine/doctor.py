@@ -108,9 +108,9 @@ def _expected_speed() -> str:
 def _target() -> str:
     """The frozen name of the shipped model, because draft heads belong to one target."""
     from decoding.checkpoints.adapters.adapter_files import read_adapter
+    from decoding.checkpoints.adapters.shipped import SHIPPED_ADAPTER
     from decoding.checkpoints.target_identity import target_identity
     from decoding.heads.frozen_targets import frozen_name
-    from decoding.serving.load import SHIPPED_ADAPTER
 
     adapter = read_adapter(SHIPPED_ADAPTER)
     return (

@@ -139,6 +139,7 @@ def invent(
     out: Annotated[Path, typer.Option("--out", help="File of prompts (JSON Lines); one that is there goes on.")],
     count: Annotated[int, typer.Option("--count", min=1, help="Prompts in all.")] = 2000,
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="Of the invented messages.")] = 1.0,
+    opening: Annotated[str, typer.Option("--opening", help="Words with which every message begins.")] = "",
     model: options.Model = "embedded",
     adapter: options.Adapter = "none",
     dtype: options.Dtype = "auto",
@@ -156,7 +157,8 @@ def invent(
 
         chosen: Any = adapter if adapter in ("auto", "none") else Path(adapter)
         decoder = load_text_decoder(model, dtype=dtype, device=device, adapter=chosen)
-        there = invent_prompts(decoder, out, Inventing(count, temperature, seed=seed), output.report, stopped)
+        how = Inventing(count, temperature, seed=seed, opening=opening)
+        there = invent_prompts(decoder, out, how, output.report, stopped)
         output.print_json({"out": str(out), "prompts": there, "finished": there >= count})
 
 

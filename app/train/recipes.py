@@ -108,24 +108,12 @@ _TEXT_STAGES = (
         "text/readings/responses.jsonl",
     ),
     Stage(
-        "text states",
-        "train head features --data {out}/text/answers/responses.jsonl --data {out}/text/readings/responses.jsonl "
-        "--model {model} --adapter none --dtype int8 --out {out}/text/features",
-        "text/features/states.bf16",
-    ),
-    Stage(
-        "text head",
-        "train head --method path_tree --data {out}/text/features --model {model} --adapter none --out {out}/text/head "
-        "--lr 1.5e-3 --warmup 0.03 --final-rate 0.02 --accumulate 1 --epochs 12 --minutes 40 --resume "
-        "--option anchors=96 --option frequent=6144",
-        "text/head/head",
+        "text masks",
+        "train masks --data {out}/text/answers/responses.jsonl --data {out}/text/readings/responses.jsonl --model {model} "
+        "--adapter none --depths 6 --pair-tokens 6144 --out {out}/text/masks --lr 2e-3 --warmup 0.04 --final-rate 0.02 "
+        "--accumulate 1 --minutes 60 --resume",
+        "text/masks/masks/masks.safetensors",
         processes=2,
-    ),
-    Stage(
-        "export text head",
-        "train head export {out}/text/head/head --data {out}/text/readings/responses.jsonl --limit 40 --model {model} "
-        "--adapter none --most-mb 3.1 --out {out}/shipped_heads/base/path_tree",
-        "shipped_heads/base/path_tree",
     ),
 )
 
@@ -187,7 +175,7 @@ RECIPES: dict[str, tuple[Stage, ...]] = {
         ),
         *(stage for kind in HEADS for stage in _head_stages(kind)),
     ),
-    "text": _TEXT_STAGES,  # a head for the base model's ordinary text, without data
+    "text": _TEXT_STAGES,  # masks for the base model's ordinary text, without data
     "doubt": (
         Stage(
             "answers",

@@ -195,9 +195,9 @@ def import_published(
 
 def adapter_of(model: str, adapter: str) -> Any:
     """The adapter that `--adapter` names for a model. Raises AdapterMismatch, ModelUnavailable."""
+    from decoding.checkpoints.adapters.shipped import chosen_adapter
     from decoding.checkpoints.fetch.progress import on_stderr
     from decoding.checkpoints.resolve import resolve
-    from decoding.serving.load import chosen_adapter
 
     wanted: Any = adapter if adapter in ("auto", "none") else Path(adapter)
     return chosen_adapter(model, resolve(model, on_stderr), wanted)

@@ -29,7 +29,6 @@ from decoding.targets.own_thread import in_own_thread
 FORMAT = 1
 Storage = Literal["fp32", "bf16", "int4"]
 SHIPPED = Path(__file__).parents[1] / "weights" / "heads"
-OF_THE_BASE = "base"  # below `SHIPPED`: heads for the embedded model without its adapter
 _CONFIG, _TENSORS = "config.json", "head.safetensors"
 
 
@@ -155,19 +154,15 @@ def find_head(kind: str, wanted: Head | str = "auto") -> Head:
 
 
 def head_of(target: TargetIdentity, kind: str) -> Head | None:
-    """The shipped head of a kind that was trained on this target, if there is one. Raises ModelUnavailable."""
-    shipped = (find_head(kind, str(folder)) for folder in _shipped_folders(kind) if _holds_one(folder))
-    return next((head for head in shipped if head.identity and not head.identity.difference(target)), None)
+    """The shipped head of a kind, if there is one that was trained on this target. Raises ModelUnavailable."""
+    head = find_head(kind) if _holds_one(shipped_folder(kind)) else None
+    return head if head and head.identity and not head.identity.difference(target) else None
 
 
 def shipped_folder(kind: str) -> Path:
     """The folder for the trained head that comes with a kind; it need not exist."""
-    return _shipped_folders(kind)[0]
-
-
-def _shipped_folders(kind: str) -> tuple[Path, ...]:
     known = KINDS.get(kind)
-    return (known.weights if known and known.weights else SHIPPED / kind), SHIPPED / OF_THE_BASE / kind
+    return known.weights if known and known.weights else SHIPPED / kind
 
 
 def _holds_one(folder: Path) -> bool:

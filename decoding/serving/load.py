@@ -5,9 +5,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from decoding.checkpoints.adapters.adapter import Adapter, check_base, merged_weights
-from decoding.checkpoints.adapters.adapter_files import read_adapter
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, read_mask_adapter
+from decoding.checkpoints.adapters.adapter import Adapter, merged_weights
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
+from decoding.checkpoints.adapters.shipped import Choice, chosen_adapter, chosen_masks
 from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.quantised.scheme import scheme_of
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Kind = Literal["auto", "fast", "hf"]
-SHIPPED_ADAPTER = Path(__file__).parents[1] / "weights" / "sqlagent-135m"
 Dtype = Literal["fp32", "bf16", "int8", "stored"]
 LARGE_BYTES = 1 << 30  # models below it are loaded without a word on memory
 
@@ -39,7 +38,7 @@ def load_text_decoder(
     dtype: str = "auto",
     device: str = "auto",
     target: Kind = "auto",
-    adapter: Path | Literal["auto", "none"] = "auto",
+    adapter: Choice = "auto",
     any_base: bool = False,
     kv_dtype: str = "auto",
     prefix_cache_mb: int = 1024,
@@ -66,8 +65,9 @@ def load_text_decoder(
     if (told := memory_needed(path, weights, processes_here(), where, fp8_cache)) is not None:
         progress(told, 0, 0)
     merged = in_own_thread(lambda: chosen_adapter(name, path, adapter, any_base))
+    masks = chosen_masks(name, merged)
     running = in_own_thread(
-        lambda: _target(path, weights, where, target, merged, cache_bytes, keep_prompts, fp8_cache, progress)
+        lambda: _target(path, weights, where, target, merged, masks, cache_bytes, keep_prompts, fp8_cache, progress)
     )
     identity, batcher = cache(partial(_identity, path, merged)), Batcher(running, prompt_rows)
     return TextDecoder(running, Tokenizer(path), name, merged, identity, batcher)
@@ -121,23 +121,13 @@ def free_bytes() -> int | None:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)
 
 
-def chosen_adapter(
-    name: str, path: Path, wanted: Path | Literal["auto", "none"], any_base: bool = False
-) -> Adapter | None:
-    """The adapter that `wanted` means for the model `name` in `path`: see `load_text_decoder`."""
-    if wanted == "none" or (wanted == "auto" and not (name in EMBEDDED_NAMES and SHIPPED_ADAPTER.is_dir())):
-        return None
-    found = read_adapter(SHIPPED_ADAPTER if wanted == "auto" else Path(wanted))
-    check_base(found, base_sha256(path), force=any_base)
-    return found
-
-
 def _target(
     path: Path,
     dtype: Dtype,
     device: str,
     kind: Kind,
     adapter: Adapter | None,
+    masks: MaskAdapter | None,
     cache_bytes: int,
     keep_prompts: bool,
     fp8_cache: bool,
@@ -160,7 +150,6 @@ def _target(
         if dtype == "stored":
             return _fast_target(path, read_low_bit(path), dtype, device, None, None, cache_bytes, fp8_cache)
         weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
-        masks = read_mask_adapter(adapter.files[0].parent) if adapter and adapter.files else None
         if dtype == "int8" and kind == "auto" and runtime_of(dtype, device) == "kernels":
             return _cpu_target(path, weights, adapter, masks, cache_bytes, keep_prompts, progress)
         return _fast_target(path, weights, dtype, device, adapter, masks, cache_bytes, fp8_cache)

@@ -37,6 +37,7 @@ class RunningMeans:
     ) -> None:
         self._sums = [mean * weight for mean in prior]
         self._seen = [weight] * len(prior)
+        self._prior = tuple(self._sums), weight
         self._new = [0.0] * len(prior)
         self._whole, self._limit = whole, limit
 
@@ -62,6 +63,19 @@ class RunningMeans:
                 values[case] /= 2
         if self._whole:
             self._whole.saw(case, value)
+
+    def fade(self, share: float) -> None:
+        """Forget a share of what was seen, so that the means go back to the prior.
+
+        >>> shares = RunningMeans((0.5,), weight=1.0)
+        >>> shares.saw(0, True)
+        >>> shares.fade(0.5)
+        >>> round(shares[0], 2)
+        0.67
+        """
+        sums, weight = self._prior
+        self._sums = [prior + (1.0 - share) * (held - prior) for prior, held in zip(sums, self._sums, strict=True)]
+        self._seen = [weight + (1.0 - share) * (held - weight) for held in self._seen]
 
     def text(self) -> "RunningMeans":
         """Those of one more text, which begin with these means and are counted here, too."""

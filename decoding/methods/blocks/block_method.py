@@ -5,22 +5,22 @@ path_tree}`.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context, Method
-from decoding.engine.target import AnyTarget, Array, Scores
+from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
-from decoding.heads.head import Head, HeadUnavailable, find_head, head_of
+from decoding.heads.head import Head, HeadUnavailable, find_head
 from decoding.heads.modules.block import BlockHead
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.head_runtimes import BlockPass, BlockRuntime, States, block_runtime
 from decoding.methods.drafting.trees import Level, levels
 
 if TYPE_CHECKING:
-    from decoding.checkpoints.target_identity import TargetIdentity
+    pass
 
 
 class BlockMethod(Method):
@@ -38,21 +38,12 @@ class BlockMethod(Method):
     def __init__(self, head: Head | str = "auto", block_size: int = 0) -> None:
         if block_size < 0 or block_size == 1:
             raise ValueError(f"block_size must be 0 (the head's own) or 2 and more, not {block_size}")
-        self._block_size, self._is_wanted = block_size, head != "auto"
-        self._take(find_head(self.kind, head))
+        found = find_head(self.kind, head)
+        if not isinstance(found, self.head_type):
+            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {found.config.kind}")
+        self._head, self.taps = found, found.config.taps
+        self._masks = (block_size or found.size("block_size")) - 1
         self._pass: BlockPass | None = None  # of the next draft, computed with those of other texts
-
-    def _take(self, head: Head) -> None:
-        if not isinstance(head, self.head_type):
-            raise HeadUnavailable(f"{self.kind} cannot draft with a head of kind {head.config.kind}")
-        self._head, self.taps = head, head.config.taps
-        self._masks = (self._block_size or head.size("block_size")) - 1
-
-    def meet(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> None:
-        """Take the shipped head that was trained on the target, where none is wanted by name."""
-        own = head_of(identity(), self.kind) if identity and not self._is_wanted else None
-        if own:
-            self._take(own)
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._drafter, self._cursor, self._pass = self.runtime(context, prompt), context.cursor, None

@@ -7,7 +7,7 @@ from decoding.engine.draft import Draft
 from decoding.engine.method import Context
 from decoding.engine.target import AnyTarget, Array, Scores
 from decoding.engine.verify import Verdict
-from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, check_target, find_head, head_of
+from decoding.heads.head import Head, HeadMismatch, HeadUnavailable, check_target, find_head
 from decoding.heads.modules.domino import DominoHead
 from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.expected_tree import Reached
@@ -69,13 +69,6 @@ class HeadGuesses:
         except HeadMismatch:
             return False
         return not (identity and self.head.identity and self.head.identity.difference(identity()))
-
-    def for_target(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> "HeadGuesses | None":
-        """Itself, if it suits the target, else the shipped head of its kind that does, if there is one."""
-        if self.suits(target, identity):
-            return self
-        own = head_of(identity(), self.head.config.kind) if identity else None
-        return HeadGuesses(own, is_wanted=False) if own else None
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context, draft_steps: float = 0.0) -> None:
         """Start a text. draft_steps: what its draft takes, in plain steps; 0: that is learned while decoding.

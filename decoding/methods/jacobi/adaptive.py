@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 FORESEEN = (0.3, 0.23, 0.2, 0.17, 0.15, 0.13, 0.11, 0.09)
 """Prior of what a mask is worth, in committed tokens: those that no copy had, less the price of the rows that guessed them."""
 
+FORGOTTEN = 0.1
+"""What a round without masks forgets of what this text taught about them, so that a few bad rounds do not end their use."""
+
 OWN = 0.5
 """A guess is a mask's own if the head gave it less than this share of the mask's probability."""
 
@@ -76,7 +79,8 @@ class Adaptive(Method):
         self.taps = head.taps if head else ()
 
     def meet(self, target: AnyTarget, identity: "Callable[[], TargetIdentity] | None") -> None:
-        self._take(self._head and self._head.for_target(target, identity))
+        if self._head and not self._head.suits(target, identity):
+            self._take(None)
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._cursor = context.cursor
@@ -192,6 +196,8 @@ class Adaptive(Method):
         for depth, own in enumerate(self._own_rows):
             hit = depth < len(paths) and paths[depth] in self._own
             self._mask_worth.saw(depth, hit - self._bar * own)
+        if not has_masks:
+            self._mask_worth.fade(FORGOTTEN)
         tokens = 1 + sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])
         has_drafted = bool(self._head and self._head.drafted)
         steps = self._costs.count(self._pending(self._length), rows, tokens, has_drafted, has_masks, asked_ms)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Literal, Protocol, get_args
 
 import numpy as np
@@ -18,6 +19,10 @@ class Guesses(Protocol):
         """The next `count` ids; none if it is negative."""
         ...
 
+    def answered(self, guesses: Sequence[int]) -> list[int]:
+        """The guesses before the first one that would be taken anew wherever it stands."""
+        ...
+
 
 class PromptDraws:
     """An endless, reproducible draw of token ids from a prompt (the initialisation of CLLM and of lookahead decoding)."""
@@ -28,6 +33,9 @@ class PromptDraws:
 
     def take(self, count: int) -> list[int]:
         return self._random.choices(self._prompt, k=max(count, 0))
+
+    def answered(self, guesses: Sequence[int]) -> list[int]:
+        return list(guesses)
 
 
 class Masks:
@@ -41,6 +49,12 @@ class Masks:
 
     def take(self, count: int) -> list[int]:
         return list(mask_chain(self._masks, count))
+
+    def answered(self, guesses: Sequence[int]) -> list[int]:
+        """Where each depth has a mask of its own, masks go by their distance from the last guess before them."""
+        if len(self._masks) == 1:
+            return list(guesses)
+        return list(takewhile(lambda guess: guess not in self._masks, guesses))
 
 
 def masks_of(prompt: Sequence[int], known: range) -> tuple[int, ...]:

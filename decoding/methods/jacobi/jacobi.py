@@ -36,7 +36,7 @@ class Jacobi(Method):
         self._guess: list[int] = []
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
-        self._guess = self._guess[len(tokens) - self._start :]
+        self._guess = self._draws.answered(self._guess[len(tokens) - self._start :])
         self._start = len(tokens)
         width = self._width(len(tokens) - self._prompt_length)
         self._guess += self._draws.take(width - len(self._guess))

@@ -37,12 +37,15 @@ class JacobiForcing(Method):
         draws from the prompt.
     from_recall, from_prompt: whether to look for candidates in the conversation's earlier texts and identifiers, and in the
         prompt.
+    remask: where the target has mask tokens of its own (`train masks`), put fresh ones in place of the guesses that follow a
+        wrong one, because such a target was not trained to correct what it reads there. A block counts as settled as far as
+        its guesses are answers to masks after right text.
     """
 
     def __init__(
         self,
         block_size: int = 2,
-        blocks: int = 1,
+        blocks: int = 2,
         spawn_ratio: float = 0.85,
         pool_size: int = 8,
         candidates: int = 2,
@@ -51,6 +54,7 @@ class JacobiForcing(Method):
         first_guess: FirstGuess = "mask",
         from_recall: bool = True,
         from_prompt: bool = True,
+        remask: bool = True,
     ) -> None:
         if block_size < 1 or blocks < 1 or not 0 <= spawn_ratio <= 1:
             raise ValueError("need block_size >= 1, blocks >= 1 and spawn_ratio from 0 to 1")
@@ -61,9 +65,11 @@ class JacobiForcing(Method):
         self._first = known(first_guess)
         self._candidate_tokens, self._per_matched = candidate_tokens, per_matched
         self._from_recall, self._from_prompt = from_recall, from_prompt
+        self._remask = remask
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._draws = first_guesses(self._first, prompt, context.mask_tokens)
+        self._masks = frozenset(context.mask_tokens if self._remask and self._first == "mask" else ())
         self._pool = NgramPool(self._pool_size, context.recall.sequences if self._from_recall else ())
         self._prompt_length = len(prompt)
         self._guess: list[int] = []
@@ -73,7 +79,7 @@ class JacobiForcing(Method):
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         generated = len(tokens) - self._prompt_length
-        self._guess = self._guess[generated - self._start :]
+        self._guess = self._draws.answered(self._guess[generated - self._start :])
         self._start = generated
         self._promote_and_spawn()
         width = self._end - generated
@@ -85,11 +91,24 @@ class JacobiForcing(Method):
         accepted = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
         sweep = answers(draft, scores, verdict, self._guess)
         old = self._guess[len(accepted) :]
-        self._guess = next_state(old, sweep)
+        remasked = self._masks and self._was_wrong(accepted)
+        self._guess = [] if remasked else next_state(old, sweep)
         self._start += len(accepted)
-        newest = max(self._end - self._block_size - self._start, 0)  # index of the newest block's first guess
-        self._settled = self._start + newest + _agreeing(old[newest:], sweep[newest:])
+        self._settled = self._start + self._count_settled(old, sweep)
         self._pool.add([*accepted, *sweep])
+
+    def _count_settled(self, old: Sequence[int], sweep: Sequence[int]) -> int:
+        """How many of the remaining guesses need no other sweep, from the first one or from that of the newest block on."""
+        if self._masks:
+            return len(self._draws.answered(self._guess))
+        newest = max(self._end - self._block_size - self._start, 0)  # index of the newest block's first guess
+        return newest + _agreeing(old[newest:], sweep[newest:])
+
+    def _was_wrong(self, accepted: Sequence[int]) -> bool:
+        """Whether the own guess had another token, which is no mask, where these are."""
+        return any(
+            guess != token and guess not in self._masks for guess, token in zip(self._guess, accepted, strict=False)
+        )
 
     def _promote_and_spawn(self) -> None:
         """Move the window's end at least to the end of the block that the text has reached, at most K blocks from its start."""

@@ -23,12 +23,15 @@ _PATIENCE = 10  # batches without a new message
 
 @dataclass(frozen=True, slots=True)
 class Inventing:
-    """How to invent. seed: of all messages; each draws with a seed derived from it and from its number."""
+    """How to invent. seed: of all messages; each draws with a seed derived from it and from its number. opening: words with
+    which every message begins.
+    """
 
     count: int
     temperature: float = 1.0
     max_tokens: int = 96  # of a message; longer ones are left out
     seed: int = 0
+    opening: str = ""
 
 
 def chat_parts(tokenizer: Tokenizer) -> tuple[str, str]:
@@ -93,8 +96,8 @@ def _messages(decoder: TextDecoder, before: str, how: Inventing, first: int) -> 
         Settings(temperature=how.temperature, seed=drawn.derive("message", index).seed, max_new_tokens=how.max_tokens)
         for index in range(first, first + SEATS)
     ]
-    ended = decoder.samples(before, settings)
-    return [(index, each.text.strip()) for index, each in enumerate(ended, first) if _is_message(each)]
+    ended = decoder.samples(before + how.opening, settings)
+    return [(index, (how.opening + each.text).strip()) for index, each in enumerate(ended, first) if _is_message(each)]
 
 
 def _is_message(written: Generation) -> bool:

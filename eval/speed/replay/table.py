@@ -1,20 +1,25 @@
 """Computes the table of `bench methods` from its records: rows, accuracy with paired differences, Markdown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import zip_longest
+from functools import partial
+from itertools import pairwise, product, zip_longest
 from typing import Any
 
 from eval.accuracy.summary import paired_difference, wilson_95
 from eval.speed.replay.methods import PLAIN, Asked, Measured
 
-EVERY_STEP = "all"
+ALL = "all"
+THIRDS = ("shortest third", "middle third", "longest third")
+Part = Callable[[Measured], bool]
+"""Whether a text is one of those that a row is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A checkpoint and a method, over all steps or one. Figures are ratios of sums over the texts.
+    """A checkpoint and a method, over all texts or a part of them. Figures are ratios of sums over the texts.
 
+    part: a step of the agent, a third of the texts by the length that plain decoding gives them, or `ALL`.
     tokens_per_forward: committed tokens / forwards, without forced tokens. fewer_forwards: forwards of plain decoding with
     the same checkpoint / forwards of this method. Under a grammar, the latter is the fairer of the two, since a method may
     have to guess tokens that the grammar gives plain decoding for free. speedup: over plain decoding with the same
@@ -28,7 +33,7 @@ class Row:
 
     checkpoint: str
     method: str
-    step: str
+    part: str
     texts: int
     tokens: int
     forced_tokens: int
@@ -62,8 +67,8 @@ class Accuracy:
     difference_ci95: tuple[float, float] | None
 
 
-def rows(records: Sequence[Asked], by_step: bool = False) -> list[Row]:
-    """The rows in the order of checkpoints and methods in the records; `by_step`: also a row for each step."""
+def rows(records: Sequence[Asked], parts: Mapping[str, Part] | None = None) -> list[Row]:
+    """The rows in the order of checkpoints and methods in the records, for each part by its name; None: of all texts."""
     checkpoints = list(dict.fromkeys(record.checkpoint for record in records))
     runs = {
         name: [run for record in records if record.checkpoint == name for run in record.runs] for name in checkpoints
@@ -71,30 +76,52 @@ def rows(records: Sequence[Asked], by_step: bool = False) -> list[Row]:
     methods = sorted(
         dict.fromkeys(run.method for own in runs.values() for run in own), key=lambda name: name != PLAIN.name
     )
-    seen = [run.step for own in runs.values() for run in own]
-    steps = [EVERY_STEP, *dict.fromkeys(seen)] if by_step else [EVERY_STEP]
-    return [
-        _row(name, method, step, runs[name], runs[checkpoints[0]])
-        for step in steps
-        for name in checkpoints
-        for method in methods
-        if _of(runs[name], method, step)
-    ]
+    found = []
+    for part, holds in ({ALL: lambda run: True} if parts is None else parts).items():
+        held = {name: [run for run in own if holds(run)] for name, own in runs.items()}
+        for name, method in product(checkpoints, methods):
+            if _of(held[name], method):
+                found.append(_row(name, method, part, held[name], held[checkpoints[0]]))
+    return found
 
 
-def _of(runs: Iterable[Measured], method: str, step: str) -> list[Measured]:
-    return [run for run in runs if run.method == method and step in (EVERY_STEP, run.step)]
+def by_step(records: Sequence[Asked]) -> dict[str, Part]:
+    """The agent's steps, in the order of the records."""
+    seen = dict.fromkeys(run.step for record in records for run in record.runs)
+    return {step: partial(_is_of_step, step) for step in seen}
 
 
-def _row(checkpoint: str, method: str, step: str, runs: Sequence[Measured], first: Sequence[Measured]) -> Row:
-    own, plain = _of(runs, method, step), _of(runs, PLAIN.name, step)
+def by_length(records: Sequence[Asked]) -> dict[str, Part]:
+    """Thirds of the texts by their tokens; texts of one length stay together. Nothing for fewer than three texts."""
+    lengths = sorted(run.text_tokens for record in records for run in _of(record.runs, PLAIN.name))
+    if len(lengths) < len(THIRDS):
+        return {}
+    bounds = [0, *(lengths[len(lengths) * part // len(THIRDS)] for part in (1, 2)), lengths[-1] + 1]
+    return {name: partial(_is_long, *ends) for name, ends in zip(THIRDS, pairwise(bounds), strict=True)}
+
+
+def _is_of_step(step: str, run: Measured) -> bool:
+    return run.step == step
+
+
+def _is_long(least: int, below: int, run: Measured) -> bool:
+    return least <= run.text_tokens < below
+
+
+def _of(runs: Iterable[Measured], method: str) -> list[Measured]:
+    return [run for run in runs if run.method == method]
+
+
+def _row(checkpoint: str, method: str, part: str, runs: Sequence[Measured], first: Sequence[Measured]) -> Row:
+    """runs, first: those of the part, of this checkpoint and of the first one."""
+    own, plain = _of(runs, method), _of(runs, PLAIN.name)
     tokens, forwards = sum(run.tokens for run in own), sum(run.forwards for run in own)
     wall_ms, plain_ms = (sum(run.wall_ms for run in each) for each in (own, plain))
     prefill_ms = sum(run.prefill_ms for run in own)
     return Row(
         checkpoint=checkpoint,
         method=method,
-        step=step,
+        part=part,
         texts=len(own),
         tokens=tokens,
         forced_tokens=sum(run.forced_tokens for run in own),
@@ -104,7 +131,7 @@ def _row(checkpoint: str, method: str, step: str, runs: Sequence[Measured], firs
         tokens_per_s=_tokens_per_s(own),
         speedup=plain_ms / wall_ms,
         speedup_with_prefill=(prefill_ms + plain_ms) / (prefill_ms + wall_ms),
-        speedup_vs_first=_tokens_per_s(own) / (_tokens_per_s(_of(first, PLAIN.name, step)) or float("inf")),
+        speedup_vs_first=_tokens_per_s(own) / (_tokens_per_s(_of(first, PLAIN.name)) or float("inf")),
         equal=sum(run.equal for run in own),
         widest_gap=max(run.gap for run in own),
         fast_forwarded=sum(run.fast_forwarded for run in own) / len(own),
@@ -154,7 +181,8 @@ def to_dict(records: Sequence[Asked], extra_parameters: Mapping[str, int]) -> di
         "extra_parameters": dict(extra_parameters),
         "accuracy": [asdict(each) for each in accuracies(records)],
         "rows": [asdict(row) for row in rows(records)],
-        "by_step": [asdict(row) for row in rows(records, by_step=True) if row.step != EVERY_STEP],
+        "by_step": [asdict(row) for row in rows(records, by_step(records))],
+        "by_length": [asdict(row) for row in rows(records, by_length(records))],
     }
 
 
@@ -186,7 +214,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     head = ["checkpoint", "n", "EX %", "95 %", "to the first, points", "95 %"]
     lines = [_cells(row, shown.values()) for row in summary["rows"]]
-    by_step = [[row["step"], *_cells(row, shown.values())] for row in summary["by_step"]]
+    in_parts = [[row["part"], *_cells(row, shown.values())] for row in [*summary["by_step"], *summary["by_length"]]]
     depths = [
         [row["checkpoint"], row["method"], f"{summary['extra_parameters'].get(row['method'], 0):,}",
          " ".join(f"{share:.2f}" for share in row["acceptance_by_depth"])]
@@ -196,7 +224,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
         _table(head, accuracy),
         _table(list(shown), lines),
         _table(["checkpoint", "method", "extra parameters", "accepted at depth 1, 2, ..."], depths),
-        _table(["step", *shown], by_step),
+        _table(["part", *shown], in_parts),
     ]
     return "\n".join(parts)
 

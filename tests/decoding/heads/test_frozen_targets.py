@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from decoding.checkpoints.adapters.adapter_files import read_adapter
+from decoding.checkpoints.adapters.shipped import SHIPPED_ADAPTER
 from decoding.checkpoints.target_identity import TargetIdentity, target_identity
 from decoding.heads.frozen_targets import NameTaken, freeze, frozen_name, frozen_targets
-from decoding.heads.head import SHIPPED, find_head, head_of, load_head
+from decoding.heads.head import SHIPPED, load_head
 from decoding.heads.kinds import KINDS
 from decoding.methods.registry import METHODS, ready_methods
-from decoding.serving.load import SHIPPED_ADAPTER
 
 ONE, OTHER = TargetIdentity("base", "adapter", "prompts"), TargetIdentity("base", "retrained", "prompts")
 
@@ -44,15 +44,6 @@ def test_what_ships_is_frozen_with_heads_of_its_own() -> None:
     assert set(ready_methods(shipped)) == set(METHODS)
     another = ready_methods(replace(shipped, adapter_sha256="another"))
     assert {"plain", "jacobi_forcing"} <= set(another) and not {"path_tree", "ddtree"} & set(another)
-
-
-def test_the_base_has_a_head_of_its_own() -> None:
-    adapter = read_adapter(SHIPPED_ADAPTER)
-    base = target_identity(adapter.about.base_sha256, None)
-    assert {"plain", "path_tree"} <= set(ready_methods(base)) and "medusa" not in ready_methods(base)
-    head = head_of(base, "path_tree")
-    assert head and head.identity and head is not find_head("path_tree")
-    assert not head.identity.difference(base)
 
 
 def test_all_that_ships_is_small() -> None:

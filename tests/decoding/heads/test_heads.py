@@ -16,7 +16,6 @@ from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
 from decoding.errors import ModelUnavailable
 from decoding.heads.head import (
-    OF_THE_BASE,
     HeadMismatch,
     HeadUnavailable,
     OtherTarget,
@@ -113,8 +112,7 @@ def test_the_head_of_a_target_is_the_shipped_one_that_was_trained_on_it(
     monkeypatch.setattr(decoding.heads.head, "SHIPPED", tmp_path)
     base = replace(TARGET, adapter_sha256=None, prompt_hash=None)
     save_head(small_head("dflash", 32, 20), tmp_path / "dflash", TARGET)
-    save_head(small_head("dflash", 32, 20), tmp_path / OF_THE_BASE / "dflash", base)
     assert head_of(TARGET, "dflash") is find_head("dflash")
-    assert head_of(base, "dflash") is find_head("dflash", str(tmp_path / OF_THE_BASE / "dflash"))
-    assert head_of(replace(base, base_sha256="c" * 64), "dflash") is None
-    assert head_of(base, "domino") is None, "none is shipped"
+    assert head_of(replace(TARGET, prompt_hash=None), "dflash") is find_head("dflash"), "a decoder has no prompts"
+    assert head_of(base, "dflash") is None
+    assert head_of(TARGET, "domino") is None, "none is shipped"

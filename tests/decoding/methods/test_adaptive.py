@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -94,6 +95,23 @@ def test_masks_that_never_help_are_given_up() -> None:
     rounds = rounds_of(Adaptive(copies=0, row_cost=0.06), target, max_new_tokens=60)
     masks = [each.draft_tokens.count(MASK) for each in rounds]
     assert masks[0] > 0 and max(masks[-5:]) < masks[0]
+
+
+def test_masks_that_were_given_up_are_tried_again() -> None:
+    """They are wrong in the first part of the text: what other texts taught of them is not forgotten for that."""
+    bad = len(PROMPT) + 24
+
+    def logits(tokens: Sequence[int]) -> torch.Tensor:
+        is_wrong = tokens[-1] >= VOCAB and len(tokens) < bad
+        return 20.0 * torch.eye(VOCAB)[(len(tokens) + 7 * is_wrong) % VOCAB]
+
+    target = ToyTarget(logits)
+    target.mask_tokens = range(VOCAB, VOCAB + 4)
+    rounds = rounds_of(Adaptive(copies=0, row_cost=0.1), target, max_new_tokens=80)
+    masked = [max(each.draft_tokens, default=0) >= VOCAB for each in rounds]
+    given_up = masked.index(False)
+    assert any(masked[given_up:]), "or a text would never know that it has become easier"
+    assert len(rounds) < 60
 
 
 def test_a_copy_that_is_right_grows() -> None:

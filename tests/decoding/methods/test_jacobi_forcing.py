@@ -172,6 +172,55 @@ def test_a_block_is_begun_when_the_newest_has_settled(spawn_ratio: float) -> Non
     assert begun == {0: (0, blocks * size), size: None}.get(at, (at, 2 * size))
 
 
+def with_masks(depths: int = 4) -> ToyTarget:
+    """Every token follows from the last one, and masks know what follows from the token before them, but at each 6th place.
+
+    What a sweep answers after a wrong token is wrong, too.
+    """
+
+    def next_token(tokens: Sequence[int]) -> int:
+        text = [token for token in tokens if token < VOCAB]
+        masks = len(tokens) - len(text)
+        return (text[-1] + 5 * (masks + 1) + (masks > 0 and len(tokens) % 6 == 0)) % VOCAB
+
+    target = knows(next_token)
+    target.mask_tokens = range(VOCAB, VOCAB + depths)
+    return target
+
+
+def test_guesses_after_a_wrong_one_become_masks_again() -> None:
+    def rounds(**options: Any) -> list[Round]:
+        method = JacobiForcing(candidates=0, pool_size=0, first_guess="mask", **options)
+        return rounds_of(method, with_masks(), max_new_tokens=120)
+
+    swept, masked = rounds(block_size=4, remask=False), rounds(block_size=4)
+    assert (
+        text_tokens(swept)
+        == text_tokens(masked)
+        == text_tokens(rounds_of(load_method("plain"), max_new_tokens=120, target=with_masks()))
+    )
+    assert len(masked) < 0.8 * len(swept)
+
+
+def test_more_blocks_look_further_where_masks_are_known() -> None:
+    """The second block is in flight as soon as masks have answered for the first one."""
+    counts = [
+        len(rounds_of(JacobiForcing(4, blocks, candidates=0, pool_size=0), with_masks(8), max_new_tokens=120))
+        for blocks in (1, 2)
+    ]
+    assert counts[1] < 0.8 * counts[0]
+
+
+@pytest.mark.parametrize("name", ["jacobi", "jacobi_forcing"])
+def test_masks_go_by_their_distance_from_the_last_guess(name: str) -> None:
+    """Guards against masks that keep their depth while the text moves on."""
+    for r in rounds_of(
+        load_method(name, first_guess="mask", block_size=6), with_masks(6), constraint=OneOfTwo(forces=True)
+    ):
+        masks = [token - VOCAB for token in r.draft_tokens if token >= VOCAB]
+        assert masks == list(range(len(masks)))
+
+
 def test_recycling_pays_on_a_repetitive_text_and_lives_on_in_the_recall() -> None:
     without = rounds_of(JacobiForcing(candidates=0), cycling())
     first = rounds_of(JacobiForcing(from_prompt=False), cycling())

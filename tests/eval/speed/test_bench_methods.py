@@ -17,7 +17,7 @@ from decoding.serving.text_decoder import Settings
 from eval.accuracy.summary import paired_difference
 from eval.speed.agent_calls import CallRecorder
 from eval.speed.replay.methods import DEFAULT_METHODS, Asked, Measured, MethodSpec, extra_parameters, replay
-from eval.speed.replay.table import accuracies, markdown, rows, to_dict
+from eval.speed.replay.table import THIRDS, accuracies, by_length, by_step, markdown, rows, to_dict
 from tests.decoding.models.jacobi_data import ending_checkpoint
 from tests.decoding.models.random_heads import TAPPING
 
@@ -84,7 +84,7 @@ def test_follow_up_steps_find_the_conversations_texts(tiny: str, questions: Path
                  "--method", "jacobi_forcing:from_prompt=false",
                  "--method", "jacobi_forcing:from_prompt=false,from_recall=false")  # fmt: skip
     summary = json.loads(result.stdout.splitlines()[-1])
-    forwards = {(row["step"], row["method"][15:]): row["forwards"] for row in summary["by_step"]}
+    forwards = {(row["part"], row["method"][15:]): row["forwards"] for row in summary["by_step"]}
     assert forwards["plan", "from_prompt=false"] == forwards["plan", "from_prompt=false,from_recall=false"]
     assert {step for step, _ in forwards} == {"plan", "generate"}
 
@@ -147,12 +147,24 @@ def test_figures_are_ratios_of_sums() -> None:
     assert a_j.tokens_per_s == pytest.approx(1e3 * 46 / 150)
     assert b_j.speedup_vs_first == pytest.approx((22 / 50) / (44 / 400)) and b_plain.speedup == a_plain.speedup == 1.0
     assert (a_j.fast_forwarded, a_j.stationary, a_j.nodes_per_forward, a_j.texts) == (16.0, 1.0, 3.0, 2)
-    by_step = {(row.checkpoint, row.method, row.step): row for row in rows(records, by_step=True)}
-    assert by_step["a", "j", "generate"].tokens_per_forward == 6.4 and ("b", "j", "generate") not in by_step
+    steps = {(row.checkpoint, row.method, row.part): row for row in rows(records, by_step(records))}
+    assert steps["a", "j", "generate"].tokens_per_forward == 6.4 and ("b", "j", "generate") not in steps
     assert (a_j.draft_ms, a_j.target_ms, a_j.verify_ms) == pytest.approx((1.5, 12.0, 1.5))
     assert a_j.acceptance_by_depth == (1.0, 2 / 8)
     text = markdown(to_dict(records, {"j": 1234}))
-    assert text.count("| b | j |") == 3 and "| a | j | 1,234 | 1.00 0.25 |" in text
+    assert text.count("| b | j |") == 4 and "| a | j | 1,234 | 1.00 0.25 |" in text
+
+
+def test_thirds_by_length_hold_the_same_texts_for_all_methods() -> None:
+    lengths = (4, 9, 9, 20, 31, 40)
+    records = [
+        asked("a", n, True, measured("plan", "plain", length, length, 9.0), measured("plan", "j", length, n + 2, 9.0))
+        for n, length in enumerate(lengths)
+    ]
+    found = {(row.part, row.method): row for row in rows(records, by_length(records))}
+    assert [found[part, "j"].texts for part in THIRDS] == [found[part, "plain"].texts for part in THIRDS] == [1, 3, 2]
+    assert [found[part, "j"].fewer_forwards for part in THIRDS] == [4 / 2, 38 / 12, 71 / 13]
+    assert by_length(records[:2]) == {}
 
 
 def test_heads_are_counted_in_what_chains_them() -> None:

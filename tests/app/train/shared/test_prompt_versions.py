@@ -10,7 +10,7 @@ from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
 from app.train.shared.prompt_versions import check_versions, version_of_data, version_of_weights
 from decoding.checkpoints.adapters.adapter import About, Adapter, AdapterMismatch
 from decoding.checkpoints.adapters.adapter_files import read_adapter
-from decoding.serving.load import SHIPPED_ADAPTER
+from decoding.checkpoints.adapters.shipped import SHIPPED_ADAPTER
 from decoding.training.data.groups import TrainingDataError
 
 

@@ -18,7 +18,7 @@ from decoding.engine.records.metrics import text_tokens
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict
-from decoding.heads.head import OF_THE_BASE, HeadMismatch, HeadUnavailable, save_head
+from decoding.heads.head import HeadMismatch, HeadUnavailable, save_head
 from decoding.methods.cascade import Cascade
 from decoding.methods.drafting.expected_tree import Reached
 from decoding.methods.drafting.head_guesses import HeadGuesses, optional_head
@@ -165,27 +165,20 @@ def test_a_head_is_dropped_where_it_does_not_suit_unless_it_is_wanted() -> None:
         rounds_of(Adaptive(other))
 
 
-@pytest.mark.parametrize("name", ["path_tree", "adaptive"])
-def test_a_method_drafts_with_the_head_of_its_target(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_method_that_can_do_without_a_head_drops_that_of_another_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoding.heads.head, "SHIPPED", tmp_path)
-    first, base = IDENTITY, replace(IDENTITY, adapter_sha256=None)
-    taps = {first: (0, 1), base: (1, 2)}
-    for identity, folder in ((first, tmp_path / "path_tree"), (base, tmp_path / OF_THE_BASE / "path_tree")):
-        head = small_head("path_tree", VOCAB, VOCAB)
-        head.config = replace(head.config, taps=taps[identity])
-        save_head(head, folder, identity)
-    for identity in taps:
-        method = load_method(name, head="auto")
+    save_head(small_head("path_tree", VOCAB, VOCAB), tmp_path / "path_tree", IDENTITY)
+    taps = {}
+    for wanted, identity in product(("auto", str(tmp_path / "path_tree")), (IDENTITY, *others()[1:])):
+        method = load_method("adaptive", head=wanted)
         method.meet(ToyTarget(), lambda known=identity: known)
-        assert method.taps == taps[identity]
-    wanted = load_method(name, head=str(tmp_path / "path_tree"))
-    wanted.meet(ToyTarget(), lambda: base)
-    assert wanted.taps == taps[first], "what is wanted by name is taken"
-    unknown = load_method(name, head="auto")
-    unknown.meet(ToyTarget(), lambda: replace(base, base_sha256="other"))
-    assert unknown.taps == ((0, 1) if name == "path_tree" else ()), "a method that can do without a head drops it"
+        taps[wanted == "auto", identity] = method.taps
+    own = taps[True, IDENTITY]
+    assert own and taps == {
+        (True, IDENTITY): own, (True, others()[1]): (), (False, IDENTITY): own, (False, others()[1]): own
+    }  # fmt: skip
 
 
 def others() -> tuple[TargetIdentity, TargetIdentity]:

@@ -35,6 +35,12 @@ def test_prompts_are_messages_in_the_chat_template(decoder: TextDecoder, tmp_pat
         assert message == message.strip() and pair.step == STEP and not pair.answer
 
 
+def test_messages_begin_with_the_opening(decoder: TextDecoder, tmp_path: Path) -> None:
+    invent(decoder, tmp_path / "p.jsonl", Inventing(6, max_tokens=40, opening="How many"))
+    prompts = [group.pairs[0].prompt for group in read_groups(tmp_path / "p.jsonl")]
+    assert len(prompts) == 6 and all(prompt.startswith("How many") for prompt in prompts)
+
+
 def test_a_file_goes_on_where_it_stopped(decoder: TextDecoder, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
     invent(decoder, whole, Inventing(12, max_tokens=40, seed=3))
