@@ -6,7 +6,7 @@ works, but only one that was trained on its own Jacobi trajectories is fast.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from dataclasses import replace
 from math import ceil
 
 from decoding.engine.draft import Draft
@@ -15,7 +15,8 @@ from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.drafting.ngram_pool import NgramPool, different
 from decoding.methods.jacobi.first_guess import FirstGuess, first_guesses, known
-from decoding.methods.jacobi.window import answers, block_range, next_state
+from decoding.methods.jacobi.guess_window import GuessWindow, MaskedWindow, SweptWindow
+from decoding.methods.jacobi.window import block_range
 
 
 class JacobiForcing(Method):
@@ -23,12 +24,12 @@ class JacobiForcing(Method):
 
     block_size: n. The real-active block is what is left of the n positions that hold the next token.
     blocks: K, the most blocks in flight. A pseudo-active block is iterated below unverified guesses. Once the text reaches
-        it, it is the real-active block, and its guesses are verified like any others: promotion needs no code. One small
-        block is the default, because a CPU pays for each guess; the paper's GPU has room for 2 blocks of 64.
-    spawn_ratio: r. A pseudo-active block is started when ceil(r * n) leading tokens of the newest block were accepted or
-        left unchanged by the last sweep; 0 always keeps K blocks in flight. Its first guess is the target's answer to the
-        last guess before it, then what followed elsewhere, then draws from the prompt (the released code copies the real
-        block's tail).
+        it, it is the real-active block, and its guesses are verified like any others: promotion needs no code. Small
+        blocks are the default, because a CPU pays for each guess; the paper's GPU has room for 2 blocks of 64.
+    spawn_ratio: r. A pseudo-active block is started when ceil(r * n) leading tokens of the newest block are settled: accepted,
+        left unchanged by the last sweep, or guessed by masks (`remask`); 0 always keeps K blocks in flight. Its first guess is
+        the target's answer to the last guess before it, then what followed elsewhere, then masks or draws from the prompt
+        (the released code copies the real block's tail).
     pool_size: rejected guesses that are remembered, one sequence per round; 0: none.
     candidates: branches beside the block's own guess; 0: none, and the guess itself copies nothing either.
     candidate_tokens: their maximum length. per_matched: their maximum length per matching token before them, so that a
@@ -37,9 +38,8 @@ class JacobiForcing(Method):
         draws from the prompt.
     from_recall, from_prompt: whether to look for candidates in the conversation's earlier texts and identifiers, and in the
         prompt.
-    remask: where the target has mask tokens of its own (`train masks`), put fresh ones in place of the guesses that follow a
-        wrong one, because such a target was not trained to correct what it reads there. A block counts as settled as far as
-        its guesses are answers to masks after right text.
+    remask: where the target has mask tokens of its own (`train masks`), guess what it said at them, given the token before,
+        instead of sweeping on below a wrong guess, and put masks where nothing is said; see `guess_window`.
     """
 
     def __init__(
@@ -68,53 +68,35 @@ class JacobiForcing(Method):
         self._remask = remask
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._draws = first_guesses(self._first, prompt, context.mask_tokens)
-        self._masks = frozenset(context.mask_tokens if self._remask and self._first == "mask" else ())
+        self._window: GuessWindow
+        if self._remask and self._first == "mask" and context.mask_tokens:
+            self._window = MaskedWindow(prompt, context, self._blocks * self._block_size)
+        else:
+            draws = first_guesses(self._first, prompt, context.mask_tokens)
+            self._window = SweptWindow(draws, prompt, self._block_size)
         self._pool = NgramPool(self._pool_size, context.recall.sequences if self._from_recall else ())
         self._prompt_length = len(prompt)
-        self._guess: list[int] = []
-        self._start = 0  # generated position of the first guess
         self._end = 0  # generated position after the newest block
-        self._settled = 0  # generated position up to which the last sweep left the newest block unchanged
 
     def propose(self, tokens: Sequence[int], room: int) -> Draft:
         generated = len(tokens) - self._prompt_length
-        self._guess = self._draws.answered(self._guess[generated - self._start :])
-        self._start = generated
-        self._promote_and_spawn()
-        width = self._end - generated
-        self._guess += self._first_guesses(tokens, width - len(self._guess))
-        own = tuple(self._guess[: min(width, room)])
-        return Draft.chain(own, range(len(own))).joined(Draft.trie(self._recycled(own, tokens, room)))
+        self._window.stand(tokens)
+        self._promote_and_spawn(generated)
+        width, window = self._end - generated, self._window
+        window.guesses = [*window.guesses[:width], *self._first_guesses(tokens, width - len(window.guesses))]
+        own = tuple(window.guesses[:room])
+        draft = Draft.chain(own, range(len(own))).joined(Draft.trie(self._recycled(own, tokens, room)))
+        return replace(draft, masks=window.masks)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         accepted = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
-        sweep = answers(draft, scores, verdict, self._guess)
-        old = self._guess[len(accepted) :]
-        remasked = self._masks and self._was_wrong(accepted)
-        self._guess = [] if remasked else next_state(old, sweep)
-        self._start += len(accepted)
-        self._settled = self._start + self._count_settled(old, sweep)
-        self._pool.add([*accepted, *sweep])
+        self._pool.add([*accepted, *self._window.observe(draft, scores, verdict)])
 
-    def _count_settled(self, old: Sequence[int], sweep: Sequence[int]) -> int:
-        """How many of the remaining guesses need no other sweep, from the first one or from that of the newest block on."""
-        if self._masks:
-            return len(self._draws.answered(self._guess))
-        newest = max(self._end - self._block_size - self._start, 0)  # index of the newest block's first guess
-        return newest + _agreeing(old[newest:], sweep[newest:])
-
-    def _was_wrong(self, accepted: Sequence[int]) -> bool:
-        """Whether the own guess had another token, which is no mask, where these are."""
-        return any(
-            guess != token and guess not in self._masks for guess, token in zip(self._guess, accepted, strict=False)
-        )
-
-    def _promote_and_spawn(self) -> None:
+    def _promote_and_spawn(self, generated: int) -> None:
         """Move the window's end at least to the end of the block that the text has reached, at most K blocks from its start."""
-        real = block_range(self._start, self._block_size)
+        real = block_range(generated, self._block_size)
         self._end = max(self._end, real.stop)
-        settled = max(self._settled, self._start)
+        settled = generated + self._window.settled()
         while self._end < real.start + self._blocks * self._block_size:
             if max(settled - (self._end - self._block_size), 0) < self._spawn_at:
                 break
@@ -122,10 +104,10 @@ class JacobiForcing(Method):
 
     def _first_guesses(self, tokens: Sequence[int], count: int) -> list[int]:
         """Guesses to append: what the pool has as a continuation of the text and the guesses, then draws."""
-        if not count:
+        if count <= 0:
             return []
-        known = next(self._following([*tokens, *self._guess], count), ())
-        return [*known, *self._draws.take(count - len(known))]
+        known = next(self._following([*tokens, *self._window.guesses], count), ())
+        return [*known, *self._window.first(count - len(known))]
 
     def _recycled(self, own: tuple[int, ...], tokens: Sequence[int], room: int) -> list[tuple[int, ...]]:
         """Candidates that differ from the block's own guess and from each other."""
@@ -136,7 +118,3 @@ class JacobiForcing(Method):
             return iter(())
         text = tokens if self._from_prompt else tokens[self._prompt_length - 1 :]
         return self._pool.following(text, length, per_agreed=self._per_matched)
-
-
-def _agreeing(old: Sequence[int], new: Sequence[int]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
