@@ -6,7 +6,7 @@ path_tree}`.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import Draft
@@ -19,14 +19,11 @@ from decoding.methods.drafting.committed_states import committed_hidden
 from decoding.methods.drafting.head_runtimes import BlockPass, BlockRuntime, States, block_runtime
 from decoding.methods.drafting.trees import Level, levels
 
-if TYPE_CHECKING:
-    pass
-
 
 class BlockMethod(Method):
     """Drafts for one sequence with a block head.
 
-    head: a folder, or "auto" for the shipped one of the target. block_size: 0 takes the head's own. A head that is not
+    head: a folder, or "auto" for the shipped one. block_size: 0 takes the head's own. A head that is not
     causal, and so guesses its block as a whole, was trained on blocks of that size only.
     """
 
