@@ -5,9 +5,9 @@ mask tokens of its own, which was not trained to correct what it reads after a w
 said at masks, given the token before each, and what is not known yet is masks again.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import Protocol
 
 from decoding.engine.draft import Draft
 from decoding.engine.method import Context
@@ -22,36 +22,43 @@ TOP_K = 8
 """Guesses of a position of which the first that the constraint allows is taken."""
 
 
-class GuessWindow(Protocol):
+class GuessWindow(ABC):
     """The guesses after a text. masks: tokens that stand for what is not known yet, and are not asked about by themselves."""
-
-    guesses: list[int]
-    masks: tuple[int, ...]
-
-    def stand(self, tokens: Sequence[int]) -> None:
-        """The next draft follows `tokens`."""
-        ...
-
-    def settled(self) -> int:
-        """How many of the guesses need no other sweep."""
-        ...
-
-    def first(self, count: int) -> list[int]:
-        """`count` guesses where nothing is known."""
-        ...
-
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> list[int]:
-        """See how the draft fared; returns what was answered after the bonus token."""
-        ...
-
-
-class SweptWindow:
-    """Every position takes the target's own choice for it. newest: how many positions the newest block has."""
 
     masks: tuple[int, ...] = ()
 
-    def __init__(self, draws: Guesses, prompt: Sequence[int], newest: int) -> None:
+    def __init__(self) -> None:
         self.guesses: list[int] = []
+
+    @abstractmethod
+    def stand(self, tokens: Sequence[int]) -> None:
+        """The next draft follows `tokens`."""
+
+    @abstractmethod
+    def settled(self) -> int:
+        """How many of the guesses need no other sweep."""
+
+    @abstractmethod
+    def first(self, count: int) -> list[int]:
+        """`count` guesses where nothing is known."""
+
+    @abstractmethod
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> list[int]:
+        """See how the draft fared; returns what was answered after the bonus token."""
+
+    def fill(self, width: int, following: Callable[[Sequence[int], int], Sequence[int]]) -> None:
+        """Make it `width` guesses. following: what is known to follow some guesses, at most so many tokens."""
+        self.guesses = self.guesses[:width]
+        if missing := width - len(self.guesses):
+            known = following(self.guesses, missing)
+            self.guesses += [*known, *self.first(missing - len(known))]
+
+
+class SweptWindow(GuessWindow):
+    """Every position takes the target's own choice for it. newest: how many positions the newest block has."""
+
+    def __init__(self, draws: Guesses, prompt: Sequence[int], newest: int) -> None:
+        super().__init__()
         self._draws, self._newest = draws, newest
         self._start = len(prompt)  # position of the first guess
         self._unchanged = 0  # position up to which the last sweep left the newest block unchanged
@@ -78,11 +85,11 @@ class SweptWindow:
         return sweep
 
 
-class MaskedWindow:
+class MaskedWindow(GuessWindow):
     """At most `most` guesses: at each position the likeliest token that the constraint allows."""
 
     def __init__(self, prompt: Sequence[int], context: Context, most: int) -> None:
-        self.guesses: list[int] = []
+        super().__init__()
         self.masks = masks_of(prompt, context.mask_tokens)
         self._foreseen, self._cursor = ForeseenGuesses(prompt, context, most, TOP_K), context.cursor
         self._length = len(prompt)
@@ -92,7 +99,7 @@ class MaskedWindow:
         self._foreseen.stand(tokens)
         self.guesses = []
         while level := self._foreseen.level(tuple(self.guesses)):
-            if (best := next(admitted(level, cursor), None)) is None or (cursor and cursor.ended):
+            if (best := next(admitted(level, cursor), None)) is None:
                 return
             self.guesses.append(best[0])
             cursor = cursor and cursor.after(best[0])

@@ -7,6 +7,7 @@ works, but only one that was trained on its own Jacobi trajectories is fast.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil
 
 from decoding.engine.draft import Draft
@@ -82,11 +83,10 @@ class JacobiForcing(Method):
         generated = len(tokens) - self._prompt_length
         self._window.stand(tokens)
         self._promote_and_spawn(generated)
-        width, window = self._end - generated, self._window
-        window.guesses = [*window.guesses[:width], *self._first_guesses(tokens, width - len(window.guesses))]
-        own = tuple(window.guesses[:room])
+        self._window.fill(self._end - generated, partial(self._continued, tokens))
+        own = tuple(self._window.guesses[:room])
         draft = Draft.chain(own, range(len(own))).joined(Draft.trie(self._recycled(own, tokens, room)))
-        return replace(draft, masks=window.masks)
+        return replace(draft, masks=self._window.masks)
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         accepted = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
@@ -102,12 +102,9 @@ class JacobiForcing(Method):
                 break
             self._end += self._block_size
 
-    def _first_guesses(self, tokens: Sequence[int], count: int) -> list[int]:
-        """Guesses to append: what the pool has as a continuation of the text and the guesses, then draws."""
-        if count <= 0:
-            return []
-        known = next(self._following([*tokens, *self._window.guesses], count), ())
-        return [*known, *self._window.first(count - len(known))]
+    def _continued(self, tokens: Sequence[int], guesses: Sequence[int], count: int) -> tuple[int, ...]:
+        """What the pool has as a continuation of the text and the guesses."""
+        return next(self._following([*tokens, *guesses], count), ())
 
     def _recycled(self, own: tuple[int, ...], tokens: Sequence[int], room: int) -> list[tuple[int, ...]]:
         """Candidates that differ from the block's own guess and from each other."""
