@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import decoding.engine.loop as engine
+import decoding.serving.batcher as batching
 from decoding.engine.draft import Draft
 from decoding.engine.loop import Decoding, Request, advance, decode
 from decoding.engine.records.rounds import Round
@@ -167,7 +168,8 @@ class Unhurried(Wide):
         return super().score(work)
 
 
-def test_the_batcher_reads_prompts_by_its_option() -> None:
+def test_the_batcher_reads_prompts_by_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "_PATIENCE", 1e6)  # whoever is alone in a round reads all; here nobody is late for one
     for rows, most in ((0, 900), (100, 100)):
         target = Unhurried()
         batcher = Batcher(target, rows)
