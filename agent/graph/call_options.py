@@ -104,7 +104,9 @@ def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slot
     """What the conversation remembers, together with what the model will probably write."""
     if not toolbox.options.foretell:
         return toolbox.recall.copy()  # the call may be repeated, when the conversation remembers its very text
-    older, newer = predicted_texts(name, slots, toolbox.profile.lead(name))
+    profile = toolbox.profile
+    end = "\n```" if profile.form(name).ending == "fence" else tokenizer.token(min(tokenizer.stop_ids))
+    older, newer = predicted_texts(name, slots, profile.lead(name), end)
     encode = partial(_encoded, tokenizer)
     return toolbox.recall.beside(map(encode, older), map(encode, newer))
 

@@ -31,27 +31,27 @@ _COMPARISONS = frozenset(["=", "<", ">", "<=", ">=", "<>", "!=", "LIKE", "BETWEE
 _SETS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 
 
-def predicted_texts(step: ModelStep, slots: Slots, lead: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def predicted_texts(step: ModelStep, slots: Slots, lead: str, end: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Texts for a step: those that rank below what the conversation remembers, and those that rank above it, each with the
     likeliest last. A correction copies the SQL in its prompt, and a choice is a number: they need none. lead: the text
-    right before the answer.
+    right before the answer; end: what ends it.
     """
     if step == "plan":
-        return (skeletons(),), predicted_plans(slots.links[:LINKS])
+        return (skeletons(end),), predicted_plans(slots.links[:LINKS])
     if step in ("refine", "judge"):
         return (), ()
     try:
-        return (), predicted_sql(parse_plan(slots.plan), slots.schema, slots.values, slots.question, lead)
+        return (), predicted_sql(parse_plan(slots.plan), slots.schema, slots.values, slots.question, lead, end)
     except PlanError:
         return (), ()
 
 
 @cache
-def skeletons() -> str:
-    """The training data's most frequent skeletons as ends of plans, one per line. The most frequent is last, because the
-    latest position is looked up first. `sqlagent data build` counts them."""
+def skeletons(end: str) -> str:
+    """The training data's most frequent skeletons as ends of plans, with `end` after each. The most frequent is last, because
+    the latest position is looked up first. `sqlagent data build` counts them."""
     lines = files("agent.prompts").joinpath("skeletons.txt").read_text("utf-8").splitlines()
-    return "".join(f" | {line}\n" for line in reversed(lines))
+    return "".join(f" | {line}{end}" for line in reversed(lines))
 
 
 def predicted_plans(links: Sequence[Link]) -> tuple[str, ...]:
@@ -71,11 +71,11 @@ def _beginnings(table: str, links: Sequence[Link]) -> tuple[str, str]:
 
 
 def predicted_sql(
-    plan: Plan, schema: Schema, values: Sequence[ValueMatch], question: str, lead: str
+    plan: Plan, schema: Schema, values: Sequence[ValueMatch], question: str, lead: str, end: str
 ) -> tuple[str, ...]:
-    """The skeleton with its blanks filled, in pieces: a piece ends at a blank that nothing known fills. The first piece, which
-    begins with `lead`, the end of its prompt, comes last."""
-    pieces = list(_Filling(plan, edges(schema), values, question).pieces())
+    """The skeleton with its blanks filled, in pieces: a piece ends at a blank that nothing known fills, or with `end`. The first
+    piece, which begins with `lead`, the end of its prompt, comes last."""
+    pieces = list(_Filling(plan, edges(schema), values, question).pieces(end))
     return tuple(reversed([piece if index else lead + piece for index, piece in enumerate(pieces)]))
 
 
@@ -113,7 +113,7 @@ class _Filling:
     def _planned(self) -> list[ColumnRef]:
         return [(table.name, column) for table in self._plan.tables for column in table.columns]
 
-    def pieces(self) -> Iterator[str]:
+    def pieces(self, end: str) -> Iterator[str]:
         piece = ""
         for index, (space, word) in enumerate(self._words):
             now = self._now
@@ -125,7 +125,7 @@ class _Filling:
                 yield piece
             piece = "" if filled is None else piece + space * bool(filled) + filled
         if piece:
-            yield piece
+            yield piece + end
 
     def _enter(self, index: int, word: str) -> None:
         now = self._now

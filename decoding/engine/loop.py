@@ -147,8 +147,9 @@ class Decoding:
         return self._request.method.head_pass(self._tokens, self.room - 1) if self._rounds else None
 
     def propose(self, most: int, pass_ms: float) -> Draft:
-        """The method's draft of `most` nodes, without those that cannot become text: too deep, after a stop token, or forbidden
-        (`context` nodes may be forbidden). pass_ms: what its head's pass has taken, with those of others.
+        """The method's draft of `most` nodes, without stop tokens, with which the target ends the text by itself, and without
+        what cannot become text: too deep, after a stop token, or forbidden (`context` nodes may be forbidden). pass_ms: what
+        its head's pass has taken, with those of others.
         """
         method = self._request.method
         if self._rounds == 0:  # with the states of all that was cached or read in parts
@@ -172,8 +173,8 @@ class Decoding:
         start = perf_counter()
         scores = self._sequences.pooled(found, partial(self._position, draft))
         verdict = verify(draft, lambda node: self._choice(draft, scores, node))
-        committed, finish = self._cut([*(draft.tokens[node] for node in verdict.path), verdict.bonus])
-        verdict = Verdict(verdict.path[: len(committed) - 1], committed[-1])
+        committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
+        finish = self._finish(committed)
         self._sequences.commit(verdict.path)
         if self._rounds and batch == self.prompts:  # neither with the prompt's rows nor with other texts'
             self._request.method.took(self._draft_ms, target_ms)
@@ -208,8 +209,6 @@ class Decoding:
 
     def _choice(self, draft: Draft, scores: Scores, node: int) -> int:
         """The target's own token after `node`: its raw keyed choice, or the best allowed one where that is forbidden."""
-        if node != ROOT and draft.tokens[node] in self._request.stop:
-            return draft.tokens[node]  # nothing follows a stop token: `_cut` drops this
         token = scores.choice(node)
         if ROOT not in self._cursors:
             return token
@@ -245,11 +244,11 @@ class Decoding:
         return draft.only(kept)
 
     def _possible(self, draft: Draft, node: int) -> bool:
-        parent = draft.parents[node]
-        if draft.depths[node] >= self.room or (parent != ROOT and draft.tokens[parent] in self._request.stop):
+        if draft.depths[node] >= self.room or draft.tokens[node] in self._request.stop:
             return False
         if ROOT not in self._cursors:
             return True
+        parent = draft.parents[node]
         dead = (parent in self._cursors and self._cursors[parent] is None) or draft.tokens[
             node
         ] in self._target.mask_tokens
@@ -258,12 +257,11 @@ class Decoding:
         self._cursors[node] = None  # nothing below it can become text
         return node in draft.context
 
-    def _cut(self, tokens: list[int]) -> tuple[list[int], FinishReason | None]:
-        """Tokens up to the first stop token or the length limit, and why they end there if they do."""
-        for count, token in enumerate(tokens[: self.room], 1):
-            if token in self._request.stop:
-                return tokens[:count], "stop"
-        return tokens[: self.room], "length" if len(tokens) >= self.room else None
+    def _finish(self, tokens: Sequence[int]) -> FinishReason | None:
+        """Why the text ends with these tokens, if it does."""
+        if tokens and tokens[-1] in self._request.stop:
+            return "stop"
+        return "length" if len(tokens) >= self.room else None
 
     def _force(self, draft: Draft, verdict: Verdict) -> tuple[list[int], FinishReason | None]:
         """Advance the constraint over the bonus, then append the tokens that must follow."""
@@ -271,7 +269,8 @@ class Decoding:
             return [], None
         last = verdict.path[-1] if verdict.path else ROOT
         cursor = self._cursor_at(draft, last).after(verdict.bonus)
-        forced, finish = self._cut(list(cursor.run))
+        forced = list(cursor.run[: self.room])
+        finish = self._finish(forced)
         for token in forced:
             cursor = cursor.after(token)
         self._cursors = {ROOT: cursor}

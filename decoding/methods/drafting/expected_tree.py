@@ -29,6 +29,7 @@ class Reached:
     parent: int
     cursor: ConstraintCursor | None
     least: float  # the lowest probability that a continuation may have
+    stops: float = 0.0  # the probability of being committed and of the text's ending there
 
     @property
     def floor(self) -> float:
@@ -45,7 +46,8 @@ class ExpectedTree:
     """Nodes in topological order, best first.
 
     chances: of each node to be committed. worths: what a row on the way to it is expected to commit. gains: what the node
-    itself commits beyond its parent, none where the constraint forces the token after it.
+    itself commits beyond its parent, none where the constraint forces the token after it. stops: that the text ends just after
+    it; `root_stops`: after the root.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -53,6 +55,8 @@ class ExpectedTree:
     chances: list[float] = field(default_factory=list)
     worths: list[float] = field(default_factory=list)
     gains: list[float] = field(default_factory=list)
+    stops: list[float] = field(default_factory=list)
+    root_stops: float = 0.0
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -64,21 +68,30 @@ class ExpectedTree:
         self.chances.append(chance)
         self.worths.append(worth)
         self.gains.append(gain)
+        self.stops.append(0.0)
         return len(self.tokens) - 1
+
+    def note_stops(self, nodes: Sequence[int], reached: Sequence[Reached]) -> None:
+        """What is known of the text's ending after some nodes."""
+        for node, each in zip(nodes, reached, strict=True):
+            if node == ROOT:
+                self.root_stops = each.stops
+            else:
+                self.stops[node] = each.stops
 
     def best(self, count: int) -> "ExpectedTree":
         """The nodes of most worth, sorted; no node is worth more than its parent, so parents come first."""
         order = sorted(range(len(self)), key=lambda node: -self.worths[node])[:count]
         place = {node: index for index, node in enumerate(order)} | {ROOT: ROOT}
         tokens, parents, *others = ([values[node] for node in order] for values in self._columns())
-        return ExpectedTree(tokens, [place[parent] for parent in parents], *others)
+        return ExpectedTree(tokens, [place[parent] for parent in parents], *others, self.root_stops)
 
     def first(self, count: int) -> "ExpectedTree":
         """The first nodes: the best ones of a sorted tree."""
-        return ExpectedTree(*(values[:count] for values in self._columns()))
+        return ExpectedTree(*(values[:count] for values in self._columns()), self.root_stops)
 
     def _columns(self) -> Sequence[list[Any]]:
-        return self.tokens, self.parents, self.chances, self.worths, self.gains
+        return self.tokens, self.parents, self.chances, self.worths, self.gains, self.stops
 
     def paths(self) -> list[tuple[int, ...]]:
         """The tokens from the root to each node."""
@@ -88,8 +101,8 @@ class ExpectedTree:
         return found
 
     def ends(self) -> list[float]:
-        """That the text leaves the tree just after each node; the root's comes last."""
-        ends = [*self.chances, 1.0]
+        """That the text leaves the tree just after each node, and does not end there; the root's comes last."""
+        ends = [chance - stops for chance, stops in zip((*self.chances, 1.0), (*self.stops, self.root_stops), strict=True)]
         for parent, chance in zip(self.parents, self.chances, strict=True):
             ends[parent] -= chance
         return ends
@@ -124,6 +137,7 @@ def expected_tree(
     level, nodes = [Reached((), 1.0, 1.0, 0, cursor, least)], [ROOT]
     while level and len(level[0].path) < room:
         found = sorted(_children(level, continuations(level), least), key=lambda child: -child.worth)
+        tree.note_stops(nodes, level)
         above, level, nodes = nodes, [], []
         for child in found[:budget]:
             if child.worth < bar[0]:
@@ -147,7 +161,8 @@ def _children(level: Sequence[Reached], guesses: Iterable[Mapping[int, float]], 
                 continue
             cursor = node.cursor and node.cursor.after(token)
             if cursor is not None and cursor.ended:
-                continue  # the target ends the text by itself
+                node.stops += chance  # the target ends the text by itself
+                continue
             rows = 1 + (len(cursor.run) if cursor is not None and not forced else 0)
             worth = min(chance / rows, node.worth)
             if worth >= least:

@@ -183,7 +183,7 @@ class _Cuts:
         self._least = list(accumulate(mask_worths, min))
         self._gains = [0.0, *accumulate(mask_worths)]
         self._nodes, self._gain = 0, 0.0
-        self._ends = [1.0]  # of the root, and of the nodes
+        self._ends = [1.0 - tree.root_stops]  # of the root, and of the nodes
 
     def at(self, bar: float) -> _Cut:
         """The plan of what reaches the bar."""
@@ -191,7 +191,7 @@ class _Cuts:
         while node < len(tree.worths) and tree.worths[node] >= bar:
             chance = tree.chances[node]
             ends[tree.parents[node] + 1] -= chance
-            ends.append(chance)
+            ends.append(chance - tree.stops[node])
             self._gain += tree.gains[node]
             node += 1
         rows, gain, self._nodes = node, self._gain, node

@@ -18,7 +18,7 @@ from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
 from tools.schema import Column, ForeignKey, Schema, Table
 
-LEAD = "\nsql: "
+LEAD, END = "\nsql: ", "<end>"
 
 
 def table(name: str, *columns: str, keys: tuple[ForeignKey, ...] = ()) -> Table:
@@ -36,7 +36,7 @@ SCHEMA = Schema(
 
 def sql(plan: str, question: str = "", *values: tuple[str, str, str]) -> tuple[str, ...]:
     matches = [ValueMatch(table, column, value, value, 1.0) for table, column, value in values]
-    return predicted_sql(parse_plan(plan), SCHEMA, matches, question, LEAD)
+    return predicted_sql(parse_plan(plan), SCHEMA, matches, question, LEAD, END)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_blanks_are_filled_in_order(
     plan: str, question: str, values: tuple[tuple[str, str, str], ...], written: str
 ) -> None:
     """The numbers of the second and the last are in the wrong places: a guess may be wrong, and stops nothing."""
-    assert sql(plan, question, *values) == (f"\nsql: {written}",)
+    assert sql(plan, question, *values) == (f"\nsql: {written}<end>",)
 
 
-def test_a_piece_ends_where_nothing_is_known() -> None:
+def test_a_piece_ends_where_nothing_is_known_and_the_last_where_the_statement_does() -> None:
     pieces = sql("singer: name, country, age | SELECT _ FROM _ WHERE _ = _ AND _ = _ GROUP BY _")
-    assert pieces == (" GROUP BY name", " AND age =", "\nsql: SELECT name FROM singer WHERE country =")
+    assert pieces == (" GROUP BY name<end>", " AND age =", "\nsql: SELECT name FROM singer WHERE country =")
 
 
 def test_plans_begin_with_the_likeliest_table_and_go_on_with_another() -> None:
@@ -117,7 +117,7 @@ def test_plans_begin_with_the_likeliest_table_and_go_on_with_another() -> None:
 
 
 def test_the_most_frequent_skeleton_is_the_last_and_all_end_plans() -> None:
-    lines = skeletons().splitlines()
+    lines = skeletons("\n").splitlines()
     assert lines[-1] == " | SELECT _ FROM _ WHERE _ = _" and len(set(lines)) == len(lines) == 200
     assert all(parse_plan(f"singer{line}").skeleton == line[3:] for line in lines)
 
@@ -126,10 +126,10 @@ def test_each_step_is_told_its_own() -> None:
     slots = Slots(
         SCHEMA, "sqlite", "How many?", plan="singer | SELECT COUNT(*) FROM _", links=(Link("singer", None, 1.0),)
     )
-    assert predicted_texts("plan", slots, "plan: ") == ((skeletons(),), ("; singer | SELECT", "plan: singer | SELECT"))
-    assert predicted_texts("generate", slots, LEAD) == ((), ("\nsql: SELECT COUNT(*) FROM singer",))
-    assert predicted_texts("refine", slots, LEAD) == ((), ())
-    assert predicted_texts("generate", Slots(SCHEMA, "sqlite", "How many?", plan="no plan at all"), LEAD) == ((), ())
+    assert predicted_texts("plan", slots, "plan: ", END) == ((skeletons(END),), ("; singer | SELECT", "plan: singer | SELECT"))
+    assert predicted_texts("generate", slots, LEAD, END) == ((), ("\nsql: SELECT COUNT(*) FROM singer" + END,))
+    assert predicted_texts("refine", slots, LEAD, END) == ((), ())
+    assert predicted_texts("generate", Slots(SCHEMA, "sqlite", "How many?", plan="no plan at all"), LEAD, END) == ((), ())
 
 
 WORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "LIMIT", "HAVING", "_", ",", "(", ")", "=", "LIKE", "BETWEEN", "AND", "UNION",
@@ -141,7 +141,7 @@ WORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "LIMIT", "HAVING", "_", ",", "("
 def test_any_skeleton_is_survived(words: list[str], known: bool) -> None:
     """A model in training writes nonsense; nothing but the guess may suffer."""
     tables = parse_plan("singer: name; nowhere: x | S").tables if known else ()
-    pieces = predicted_sql(Plan(tables, " ".join(words)), SCHEMA, (), "in 2014", LEAD)
+    pieces = predicted_sql(Plan(tables, " ".join(words)), SCHEMA, (), "in 2014", LEAD, END)
     assert all(pieces) and (not pieces or pieces[-1].startswith("\nsql: "))
 
 
@@ -149,12 +149,13 @@ def test_drafts_find_what_is_foretold_and_the_conversation_does_not(tmp_path: Pa
     """Also: answers are the same without."""
     path = tiny_checkpoint(tmp_path / "tiny", max_position_embeddings=4096)
     loaded = load_model(ModelChoice(str(path), profile="compact", temperature=1.0, decoder="prompt_lookup"))
-    answers = []
+    tokenizer, answers = loaded.decoder.tokenizer, []
+    ends = skeletons(tokenizer.token(min(tokenizer.stop_ids)))
     for foretell in (True, False):
         toolbox = loaded.toolbox(database, AgentOptions(max_attempts=1, foretell=foretell))
         answers.append(Conversation(toolbox).ask("How many singers are there?").attempts)
-        told = [loaded.decoder.tokenizer.decode(ids) for ids in toolbox.calls["plan"].options["recall"].sequences]
+        told = [tokenizer.decode(ids, special=True) for ids in toolbox.calls["plan"].options["recall"].sequences]
         assert ([text.startswith("plan: ") for text in told[:1]] == [True]) == foretell
-        assert (skeletons() in told) == foretell
-        assert skeletons() not in map(loaded.decoder.tokenizer.decode, toolbox.recall.sequences)
+        assert (ends in told) == foretell
+        assert ends not in [tokenizer.decode(ids, special=True) for ids in toolbox.recall.sequences]
     assert answers[0] == answers[1]

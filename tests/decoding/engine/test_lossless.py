@@ -233,10 +233,8 @@ def _keeps_a_wrong_row(self: ToyTarget, sequence: ToySequence, path: Sequence[in
         sequence.tokens[-1] = (sequence.tokens[-1] + 1) % 12
 
 
-def _does_not_cut(self: object, tokens: list[int]) -> tuple[list[int], str | None]:
-    stopped = any(t in self._request.stop for t in tokens)  # type: ignore[attr-defined]
-    tokens = tokens[: self.room]  # type: ignore[attr-defined]
-    return tokens, "stop" if stopped else "length" if len(tokens) >= self.room else None  # type: ignore[attr-defined]
+def _drafts_any_token(self: object, draft: Draft, node: int) -> bool:
+    return draft.depths[node] < self.room  # type: ignore[attr-defined,no-any-return]
 
 
 BUGS = {
@@ -245,7 +243,7 @@ BUGS = {
     "verify reads a tree as a chain": (engine, "verify", _ignores_parents),
     "noise comes from a running counter": (Sampler, "pick", _pick_without_position),
     "the cache keeps a wrong row": (ToyTarget, "commit", _keeps_a_wrong_row),
-    "text runs on after a stop token": (engine.Decoding, "_cut", _does_not_cut),
+    "text runs on after a stop token": (engine.Decoding, "_possible", _drafts_any_token),
 }
 
 

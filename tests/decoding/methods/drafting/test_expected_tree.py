@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from decoding.engine.constraint import ConstraintCursor
+from decoding.engine.constraint import ConstraintCursor, OneOf
 from decoding.engine.draft import ROOT
 from decoding.engine.records.row_costs import RowCosts
 from decoding.methods.drafting.expected_tree import ExpectedTree, Reached, expected_tree
@@ -66,6 +66,21 @@ def test_where_the_text_leaves_the_tree_sums_to_one() -> None:
     ends = expected_tree(shares, 0.05, 9, 9, None).ends()
     assert sum(ends) == pytest.approx(1.0)
     assert ends[-1] == pytest.approx(0.1) and len(ends) == 7
+
+
+def test_no_masks_hang_where_the_text_ends() -> None:
+    """After 5 and 6 the text ends in two cases of three, and in the others 7 follows."""
+    constraint, stop = OneOf([[5, 6], [5, 6, 7], [8]], frozenset([0]), 10), frozenset([0])
+    said: dict[tuple[int, ...], dict[int, float]] = {(): {5: 0.9}, (5,): {6: 1.0}, (5, 6): {0: 0.6, 7: 0.3}}
+    grown = expected_tree(
+        lambda nodes: [said.get(node.path, {}) for node in nodes], 0.05, 9, 9, ConstraintCursor.start(constraint, stop)
+    )
+    assert grown.tokens == [5, 6, 7], "the target ends the text by itself"
+    for tree in (grown, grown.best(9), grown.first(3)):
+        assert (tree.stops, tree.root_stops) == ([0.0, pytest.approx(0.54), pytest.approx(0.27)], 0.0)
+        assert tree.ends() == [0.0, pytest.approx(0.09), 0.0, pytest.approx(0.1)]
+    plan = planned(grown, [0.9], Prices(RowCosts.even(0.1), 1, 1, 1.0), [0.085], 9)
+    assert list(plan.masks) == [0, 0, 0, 1]
 
 
 def test_masks_hang_where_the_text_leaves_the_tree() -> None:
