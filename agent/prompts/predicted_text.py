@@ -73,8 +73,8 @@ def _beginnings(table: str, links: Sequence[Link]) -> tuple[str, str]:
 def predicted_sql(
     plan: Plan, schema: Schema, values: Sequence[ValueMatch], question: str, lead: str, end: str
 ) -> tuple[str, ...]:
-    """The skeleton with its blanks filled, in pieces: a piece ends at a blank that nothing known fills, or with `end`. The first
-    piece, which begins with `lead`, the end of its prompt, comes last."""
+    """The skeleton with its blanks filled, in pieces: a piece ends at a blank that nothing known fills, or with `end`. The
+    first piece, which begins with `lead`, the end of its prompt, comes last."""
     pieces = list(_Filling(plan, edges(schema), values, question).pieces(end))
     return tuple(reversed([piece if index else lead + piece for index, piece in enumerate(pieces)]))
 

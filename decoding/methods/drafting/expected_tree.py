@@ -6,7 +6,7 @@ their time without them. A token that the constraint forces is committed anyway:
 guess before such tokens must pay for their rows too.
 """
 
-import heapq
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, log
@@ -56,7 +56,7 @@ class ExpectedTree:
     worths: list[float] = field(default_factory=list)
     gains: list[float] = field(default_factory=list)
     stops: list[float] = field(default_factory=list)
-    root_stops: float = 0.0
+    root_stops: float = field(default=0.0, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -84,11 +84,11 @@ class ExpectedTree:
         order = sorted(range(len(self)), key=lambda node: -self.worths[node])[:count]
         place = {node: index for index, node in enumerate(order)} | {ROOT: ROOT}
         tokens, parents, *others = ([values[node] for node in order] for values in self._columns())
-        return ExpectedTree(tokens, [place[parent] for parent in parents], *others, self.root_stops)
+        return ExpectedTree(tokens, [place[parent] for parent in parents], *others, root_stops=self.root_stops)
 
     def first(self, count: int) -> "ExpectedTree":
         """The first nodes: the best ones of a sorted tree."""
-        return ExpectedTree(*(values[:count] for values in self._columns()), self.root_stops)
+        return ExpectedTree(*(values[:count] for values in self._columns()), root_stops=self.root_stops)
 
     def _columns(self) -> Sequence[list[Any]]:
         return self.tokens, self.parents, self.chances, self.worths, self.gains, self.stops
@@ -102,7 +102,9 @@ class ExpectedTree:
 
     def ends(self) -> list[float]:
         """That the text leaves the tree just after each node, and does not end there; the root's comes last."""
-        ends = [chance - stops for chance, stops in zip((*self.chances, 1.0), (*self.stops, self.root_stops), strict=True)]
+        ends = [
+            chance - stops for chance, stops in zip((*self.chances, 1.0), (*self.stops, self.root_stops), strict=True)
+        ]
         for parent, chance in zip(self.parents, self.chances, strict=True):
             ends[parent] -= chance
         return ends
@@ -122,42 +124,60 @@ class ExpectedTree:
 
 def expected_tree(
     continuations: Continuations,
-    least: float,
-    budget: int,
+    least: Sequence[float],
     room: int,
     cursor: ConstraintCursor | None,
     width: int = WIDTH,
 ) -> ExpectedTree:
-    """The `budget` prefixes of at most `room` tokens whose rows are worth most, and at least `least`.
+    """The prefixes of at most `room` tokens whose rows are worth most: at least `least[0]` for the best, and so on; as many as
+    it has numbers, which must not descend.
 
     Grown level by level, so that a drafter is asked once for each. width: the best nodes of a level that get children.
     `cursor` is the constraint's at the root; a token that it forces is certain, and forbidden ones are left to it.
     """
-    tree, bar = ExpectedTree(), [least] * budget  # what the best nodes so far are worth, as a heap
-    level, nodes = [Reached((), 1.0, 1.0, 0, cursor, least)], [ROOT]
+    tree, bars = ExpectedTree(), _Bars(least)
+    level, nodes = [Reached((), 1.0, 1.0, 0, cursor, least[0])], [ROOT]
     while level and len(level[0].path) < room:
-        found = sorted(_children(level, continuations(level), least), key=lambda child: -child.worth)
+        found = sorted(_children(level, continuations(level), bars), key=lambda child: -child.worth)
         tree.note_stops(nodes, level)
         above, level, nodes = nodes, [], []
-        for child in found[:budget]:
-            if child.worth < bar[0]:
+        for child in found:
+            if not bars.takes(child.worth):
                 break
-            heapq.heappushpop(bar, child.worth)
             gain = 0.0 if child.cursor is not None and child.cursor.run else child.chance
             node = tree.add(child.path[-1], above[child.parent], child.chance, child.worth, gain)
             if len(level) < width:
                 level.append(child)
                 nodes.append(node)
-    return tree.best(budget)
+    return tree.best(len(least))
 
 
-def _children(level: Sequence[Reached], guesses: Iterable[Mapping[int, float]], least: float) -> Iterator[Reached]:
-    """The continuations of a level's nodes that are worth their rows."""
+class _Bars:
+    """What a further node must be worth, given how many better ones there are. least: of the best, the second best, ..."""
+
+    def __init__(self, least: Sequence[float]) -> None:
+        self._least = (*least, inf)
+        self._losses: list[float] = []  # the worths so far, negative, ascending
+
+    def of(self, worth: float) -> float:
+        """The bar of a node that is worth this."""
+        return self._least[min(bisect_left(self._losses, -worth), len(self._least) - 1)]
+
+    def takes(self, worth: float) -> bool:
+        """Count a node, if it reaches its bar."""
+        if worth < self.of(worth):
+            return False
+        insort(self._losses, -worth)
+        return True
+
+
+def _children(level: Sequence[Reached], guesses: Iterable[Mapping[int, float]], bars: _Bars) -> Iterator[Reached]:
+    """The continuations of a level's nodes that may be worth their rows."""
     for place, (node, shares) in enumerate(zip(level, guesses, strict=True)):
         forced = node.cursor is not None and node.cursor.run
         for token, share in ({forced[0]: 1.0} if forced else shares).items():
             chance = node.chance * share
-            if min(chance, node.worth) < least:
+            if (most := min(chance, node.worth)) < bars.of(most):
                 continue
             cursor = node.cursor and node.cursor.after(token)
             if cursor is not None and cursor.ended:
@@ -165,5 +185,5 @@ def _children(level: Sequence[Reached], guesses: Iterable[Mapping[int, float]], 
                 continue
             rows = 1 + (len(cursor.run) if cursor is not None and not forced else 0)
             worth = min(chance / rows, node.worth)
-            if worth >= least:
-                yield Reached((*node.path, token), chance, worth, place, cursor, least / chance)
+            if worth >= (bar := bars.of(worth)):
+                yield Reached((*node.path, token), chance, worth, place, cursor, bar / chance)

@@ -5,8 +5,8 @@ Times are in plain steps: forwards of one row behind each of the text's prompts.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import accumulate
+from functools import cache, lru_cache
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from decoding.engine.draft import Draft
@@ -16,6 +16,9 @@ from decoding.methods.drafting.expected_tree import ExpectedTree
 
 LEAST = 0.005
 """What a row must be expected to commit even where rows cost nothing: drafting takes time as well."""
+
+MOST = 0.99
+"""And what none need commit more than."""
 
 STEP = 1.3
 """The ratio of the bars that are tried between the dearest and the cheapest row."""
@@ -51,15 +54,29 @@ class Prices:
         """All rows of a forward with so many of a draft."""
         return self.prompts * (self.pending + rows)
 
+    def least(self, most: int) -> list[float]:
+        """What each of `most` rows must commit at least: what it costs, or a cheaper one behind it. Ascending."""
+        scale = self.rate / self.costs.at(self.prompts)
+        prices = _cheapest(self.costs, self.prompts, self.pending, most)
+        return [min(max(scale * price, LEAST), MOST) for price in prices]
+
     def bars(self, most: int) -> list[float]:
         """What a row may have to commit, descending: from the dearest price to the cheapest among `most` rows."""
         scale = self.rate * self.prompts / self.costs.at(self.prompts)
         prices = [scale * price for price in self.costs.prices(self.prompts * (self.pending + most))]
-        high, low = (min(max(price, LEAST), 0.99) for price in (max(prices), min(prices)))
+        high, low = (min(max(price, LEAST), MOST) for price in (max(prices), min(prices)))
         bars = [high]
         while bars[-1] > low:
             bars.append(max(bars[-1] / STEP, low))
         return bars
+
+
+@lru_cache(maxsize=256)
+def _cheapest(costs: RowCosts, prompts: int, pending: int, most: int) -> tuple[float, ...]:
+    """The price of each row of a draft (see `Prices`) or of a cheaper one behind it, in forwards of one row."""
+    times = [costs.at(prompts * (pending + rows)) for rows in range(most + 1)]
+    prices = [high - low for low, high in pairwise(times)]
+    return tuple(accumulate(reversed(prices), min))[::-1]
 
 
 class RoundCosts:

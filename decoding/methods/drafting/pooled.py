@@ -11,31 +11,47 @@ from math import exp, log
 UNLISTED = 0.002
 """What a proposer says of a token that it did not list."""
 
-HEAD, MASKS = 0.85, 0.88
+UNSAID = 1e-5
+"""The least that a proposer leaves for all tokens that it did not list."""
+
+HEAD, MASKS = 0.8, 0.88
 """Weights of log-probabilities where one of the two guesses."""
 
-HEAD_BESIDE, MASKS_BESIDE = 0.33, 0.74
+HEAD_BESIDE, MASKS_BESIDE = 0.26, 0.65
 """Where both do."""
 
-COPY, COPY_SLOPE = 1.48, 0.31
+BESIDE_COPY = 0.63
+"""What becomes of these weights where something is copied."""
+
+COPY, COPY_SLOPE = 1.34, 0.3
 """What a copied token gets: a constant, and a share of the log-odds that it is right."""
 
-OTHER, OTHER_BESIDE_COPY = -3.49, -3.33
-"""The score of all tokens that nobody guessed."""
+OTHER, OTHER_BESIDE_COPY = -2.0, -1.83
+"""The score of all tokens that nobody guessed, if a proposer lists none."""
+
+REST = 0.59
+"""What becomes of a proposer's weight for what it leaves for them: one that is sure of a token leaves little."""
 
 
 def pooled(copies: Mapping[int, float], head: Mapping[int, float], masks: Mapping[int, float]) -> dict[int, float]:
     """The probability of each guessed token. copies: as from `copied.CopiedGuesses.shares`, if there is nothing else."""
     if not (head or masks):
         return dict(copies)
-    weights = ((head, HEAD_BESIDE if masks else HEAD), (masks, MASKS_BESIDE if head else MASKS))
+    factor = BESIDE_COPY if copies else 1.0
+    weights = (
+        (head, factor * (HEAD_BESIDE if masks else HEAD)),
+        (masks, factor * (MASKS_BESIDE if head else MASKS)),
+    )
+    heard = [(said, weight) for said, weight in weights if said]
     scores = {
-        token: sum(weight * log(max(said.get(token, 0.0), UNLISTED)) for said, weight in weights if said)
+        token: sum(weight * log(max(said.get(token, 0.0), UNLISTED)) for said, weight in heard)
         for token in {**copies, **head, **masks}
     }
     for token, chance in copies.items():
         chance = min(max(chance, 0.01), 0.99)
         scores[token] += COPY + COPY_SLOPE * log(chance / (1.0 - chance))
+    other = OTHER_BESIDE_COPY if copies else OTHER
+    other += REST * sum(weight * log(max(1.0 - sum(said.values()), UNSAID)) for said, weight in heard)
     shares = {token: exp(score) for token, score in scores.items()}
-    total = sum(shares.values()) + exp(OTHER_BESIDE_COPY if copies else OTHER)
+    total = sum(shares.values()) + exp(other)
     return {token: share / total for token, share in shares.items()}

@@ -134,7 +134,7 @@ class Adaptive(Method):
         self._foreseen.stand(tokens)
         prices = self._costs.prices(self._pending(len(tokens)))
         bars = prices.bars(self._budget)
-        tree = expected_tree(self._continuations, bars[-1], self._budget, room, self._cursor())
+        tree = expected_tree(self._continuations, prices.least(self._budget), room, self._cursor())
         worths = [self._mask_worth[depth] for depth in range(self._masks)]
         plan = planned(tree, worths, prices, bars, self._budget, self._costs.mask_steps)
         self._note(plan)
@@ -162,6 +162,9 @@ class Adaptive(Method):
     def _continuations(self, nodes: Sequence[Reached]) -> Iterator[Mapping[int, float]]:
         said: Sequence[Level | None] = self._head.levels(nodes) if self._head else [None] * len(nodes)
         for node, level in zip(nodes, said, strict=True):
+            if node.cursor is not None and node.cursor.run:
+                yield {}  # the constraint says what comes
+                continue
             copies, foreseen = self._copied.shares(node.path, node.cursor), self._foreseen.level(node.path)
             if level is None and foreseen is None:
                 yield copies

@@ -10,11 +10,11 @@ from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.records.experience import Experience
 from decoding.methods.drafting.ngram_pool import NgramPool
 
-COPIED = (0.0, 0.5, 0.58, 0.75, 0.75, 0.77, 0.8, 0.8, 0.84, 0.88, 0.88, 0.9, 0.94)
+COPIED = (0.0, 0.6, 0.7, 0.83, 0.79, 0.87, 0.84, 0.85, 0.88, 0.9, 0.91, 0.91, 0.92, 0.93, 0.955)
 """Prior of a copied token's being right, by the length of the match before it."""
 
-SECOND = 0.3
-"""Prior of the first token of a copy whose match is no better than that of another that it differs from, of what is left."""
+SECOND = 0.6
+"""Prior of what another copy says instead being right, of what the copies before it leave."""
 
 
 class CopiedGuesses:
@@ -25,10 +25,11 @@ class CopiedGuesses:
         self._right = experience.means("copies right", COPIED)
         self._second = experience.means("second copies right", (SECOND,))
         self._copies: list[tuple[int, tuple[int, ...]]] = []  # with the lengths of their matches, the longest first
+        self._said: dict[tuple[int, ...], tuple[int, list[int]]] = {}  # by path: the match's length, and the tokens
 
     def find(self, tokens: Sequence[int], room: int) -> None:
         """Look up what followed the last of `tokens`."""
-        self._copies = []
+        self._copies, self._said = [], {}
         for match in self._pool.matched(tokens, min(room, self._length)) if self._most else ():
             if not any(other[: len(match[1])] == match[1] for _, other in self._copies):
                 self._copies.append(match)
@@ -47,17 +48,16 @@ class CopiedGuesses:
             if len(copy) > len(path) and copy[: len(path)] == path and copy[len(path)] not in shares:
                 token = copy[len(path)]
                 if cursor is None or cursor.admits(token):
-                    right = self._right[agreed + len(path)]
-                    shares[token] = (1.0 - sum(shares.values())) * (self._second[0] if shares else right)
+                    right = self._second[0] if shares else self._right[agreed + len(path)]
+                    self._said.setdefault(path, (agreed + len(path), []))[1].append(token)
+                    shares[token] = (1.0 - sum(shares.values())) * right
         return shares
 
     def count(self, committed: Sequence[int]) -> None:
-        """Count what was right among the copies."""
-        for agreed, copy in self._copies[:1]:
-            for place, (guess, token) in enumerate(zip(copy, committed, strict=False)):
-                self._right.saw(agreed + place, guess == token)
-                if guess != token:
-                    break
-        firsts = [copy[0] for _, copy in self._copies]
-        if len(firsts) > 1 and firsts[1] != firsts[0] != committed[0]:
-            self._second.saw(0, firsts[1] == committed[0])
+        """Count what was right of what the copies said, where they were asked."""
+        for place, token in enumerate(committed):
+            agreed, said = self._said.get(tuple(committed[:place]), (0, []))
+            if said:
+                self._right.saw(agreed, said[0] == token)
+                if len(said) > 1 and said[0] != token:
+                    self._second.saw(0, said[1] == token)

@@ -126,10 +126,16 @@ def test_each_step_is_told_its_own() -> None:
     slots = Slots(
         SCHEMA, "sqlite", "How many?", plan="singer | SELECT COUNT(*) FROM _", links=(Link("singer", None, 1.0),)
     )
-    assert predicted_texts("plan", slots, "plan: ", END) == ((skeletons(END),), ("; singer | SELECT", "plan: singer | SELECT"))
+    assert predicted_texts("plan", slots, "plan: ", END) == (
+        (skeletons(END),),
+        ("; singer | SELECT", "plan: singer | SELECT"),
+    )
     assert predicted_texts("generate", slots, LEAD, END) == ((), ("\nsql: SELECT COUNT(*) FROM singer" + END,))
     assert predicted_texts("refine", slots, LEAD, END) == ((), ())
-    assert predicted_texts("generate", Slots(SCHEMA, "sqlite", "How many?", plan="no plan at all"), LEAD, END) == ((), ())
+    assert predicted_texts("generate", Slots(SCHEMA, "sqlite", "How many?", plan="no plan at all"), LEAD, END) == (
+        (),
+        (),
+    )
 
 
 WORDS = ["SELECT", "FROM", "WHERE", "GROUP BY", "LIMIT", "HAVING", "_", ",", "(", ")", "=", "LIKE", "BETWEEN", "AND", "UNION",
