@@ -104,11 +104,16 @@ def _recall(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep, slots: Slot
     """What the conversation remembers, together with what the model will probably write."""
     if not toolbox.options.foretell:
         return toolbox.recall.copy()  # the call may be repeated, when the conversation remembers its very text
-    profile = toolbox.profile
-    end = "\n```" if profile.form(name).ending == "fence" else tokenizer.token(min(tokenizer.stop_ids))
-    older, newer = predicted_texts(name, slots, profile.lead(name), end)
+    older, newer = predicted_texts(name, slots, toolbox.profile.lead(name), _end(toolbox, tokenizer, name))
     encode = partial(_encoded, tokenizer)
     return toolbox.recall.beside(map(encode, older), map(encode, newer))
+
+
+def _end(toolbox: Toolbox, tokenizer: Tokenizer, name: ModelStep) -> str:
+    """What ends an answer, as the model writes it."""
+    if toolbox.profile.form(name).ending == "fence":
+        return "\n```"
+    return tokenizer.token(min(tokenizer.stop_ids)) if tokenizer.stop_ids else "\n"
 
 
 @lru_cache(maxsize=64)  # the skeletons are needed for every plan

@@ -169,9 +169,8 @@ class Unhurried(Wide):
 
 
 def test_the_batcher_reads_prompts_by_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        batching, "_PATIENCE", 1e6
-    )  # whoever is alone in a round reads all; here nobody is late for one
+    """Whoever is alone in a round reads all, so nobody may be late for one here."""
+    monkeypatch.setattr(batching, "_PATIENCE", 1e6)
     for rows, most in ((0, 900), (100, 100)):
         target = Unhurried()
         batcher = Batcher(target, rows)
