@@ -129,8 +129,8 @@ def expected_tree(
     cursor: ConstraintCursor | None,
     width: int = WIDTH,
 ) -> ExpectedTree:
-    """The prefixes of at most `room` tokens whose rows are worth most: at least `least[0]` for the best, and so on; as many as
-    it has numbers, which must not descend.
+    """The prefixes of at most `room` tokens whose rows are worth most. least: what the best node must be worth, what the second
+    best, and so on, ascending; the tree has no more nodes than that.
 
     Grown level by level, so that a drafter is asked once for each. width: the best nodes of a level that get children.
     `cursor` is the constraint's at the root; a token that it forces is certain, and forbidden ones are left to it.
@@ -157,17 +157,17 @@ class _Bars:
 
     def __init__(self, least: Sequence[float]) -> None:
         self._least = (*least, inf)
-        self._losses: list[float] = []  # the worths so far, negative, ascending
+        self._negated: list[float] = []  # the worths so far, negative and so ascending
 
     def of(self, worth: float) -> float:
         """The bar of a node that is worth this."""
-        return self._least[min(bisect_left(self._losses, -worth), len(self._least) - 1)]
+        return self._least[min(bisect_left(self._negated, -worth), len(self._least) - 1)]
 
     def takes(self, worth: float) -> bool:
         """Count a node, if it reaches its bar."""
         if worth < self.of(worth):
             return False
-        insort(self._losses, -worth)
+        insort(self._negated, -worth)
         return True
 
 

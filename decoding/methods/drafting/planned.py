@@ -18,7 +18,7 @@ LEAST = 0.005
 """What a row must be expected to commit even where rows cost nothing: drafting takes time as well."""
 
 MOST = 0.99
-"""And what none need commit more than."""
+"""The highest bar: however dear rows are, a guess that is all but certain gets one."""
 
 STEP = 1.3
 """The ratio of the bars that are tried between the dearest and the cheapest row."""
@@ -55,7 +55,7 @@ class Prices:
         return self.prompts * (self.pending + rows)
 
     def least(self, most: int) -> list[float]:
-        """What each of `most` rows must commit at least: what it costs, or a cheaper one behind it. Ascending."""
+        """The least that each of `most` rows must commit: the price of that row, or of a cheaper one behind it. Ascending."""
         scale = self.rate / self.costs.at(self.prompts)
         prices = _cheapest(self.costs, self.prompts, self.pending, most)
         return [min(max(scale * price, LEAST), MOST) for price in prices]

@@ -21,16 +21,16 @@ HEAD_BESIDE, MASKS_BESIDE = 0.26, 0.65
 """Where both do."""
 
 BESIDE_COPY = 0.63
-"""What becomes of these weights where something is copied."""
+"""What these weights are multiplied by where something is copied."""
 
 COPY, COPY_SLOPE = 1.34, 0.3
 """What a copied token gets: a constant, and a share of the log-odds that it is right."""
 
 OTHER, OTHER_BESIDE_COPY = -2.0, -1.83
-"""The score of all tokens that nobody guessed, if a proposer lists none."""
+"""The score of all tokens that nobody guessed, before what proposers leave for them is counted."""
 
 REST = 0.59
-"""What becomes of a proposer's weight for what it leaves for them: one that is sure of a token leaves little."""
+"""The share of its weight with which the probability that a proposer leaves for them counts: little, where it is sure."""
 
 
 def pooled(copies: Mapping[int, float], head: Mapping[int, float], masks: Mapping[int, float]) -> dict[int, float]:

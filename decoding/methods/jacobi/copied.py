@@ -14,7 +14,7 @@ COPIED = (0.0, 0.6, 0.7, 0.83, 0.79, 0.87, 0.84, 0.85, 0.88, 0.9, 0.91, 0.91, 0.
 """Prior of a copied token's being right, by the length of the match before it."""
 
 SECOND = 0.6
-"""Prior of what another copy says instead being right, of what the copies before it leave."""
+"""Prior of a further copy's being right where those before it are wrong."""
 
 
 class CopiedGuesses:
