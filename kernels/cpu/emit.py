@@ -167,11 +167,6 @@ def magnitude(b: Any, x: Any) -> Any:
     return _elementwise(b, "llvm.fabs", x)
 
 
-def floor(b: Any, x: Any) -> Any:
-    """The largest whole number not above x, as a float."""
-    return _elementwise(b, "llvm.floor", x)
-
-
 add_floats = _reduction(0.0, lambda b, lanes, x: b.fadd(lanes, x), lambda b, x, y: b.fadd(x, y))
 add_squares = _reduction(0.0, lambda b, lanes, x: fma(b, x, x, lanes), lambda b, x, y: b.fadd(x, y))
 largest = _reduction(float("-inf"), lambda b, lanes, x: greater(b, x, lanes), greater, 4)

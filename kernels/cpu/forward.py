@@ -4,12 +4,12 @@ Threads take pieces of each phase and wait for each other between phases. Which 
 output is computed by one of them, in an order of its own.
 """
 
-from kernels.cpu.attention_phases import attention, qkv_products
+from kernels.cpu.attention.phases import attention, qkv_products
 from kernels.cpu.emit import get, get_long, kernel
-from kernels.cpu.job import PHASES, Job, Model
+from kernels.cpu.job import INNER, PHASES, STREAM, Job, Model
 from kernels.cpu.lm_head import elect, head_products
 from kernels.cpu.product_phases import gate_products, residual_product
-from kernels.cpu.row_phases import last_rows, normed_stream, quantized_rows
+from kernels.cpu.row_phases import last_rows, quantized_blocks, stream_rows
 
 
 @kernel
@@ -76,6 +76,9 @@ def _job_of(table):  # type: ignore[no-untyped-def]
         get_long(table, 33),
         get_long(table, 34),
         get_long(table, 35),
+        get_long(table, 36),
+        get_long(table, 37),
+        get_long(table, 38),
     )
 
 
@@ -84,17 +87,19 @@ def forward(thread, sync, model_table, job_table):  # type: ignore[no-untyped-de
     """Addresses of the numbers of a `Model` and a `Job` (see `table_of`); called by `kernels.cpu.team.Team`."""
     model, job = _model_of(model_table), _job_of(job_table)
     scratch = job.scratch + thread * job.scratch_stride
+    width = model.heads * model.dim
     for layer in range(job.layers):
         phase = layer * PHASES
-        normed_stream(sync, phase, model, job, layer, True, scratch)
-        qkv_products(sync, phase + 1, model, job, layer, thread, scratch)
-        attention(sync, phase + 2, model, job, layer, scratch)
-        quantized_rows(sync, phase + 3, model, job, job.mixed, model.heads * model.dim, False)
-        residual_product(sync, phase + 4, model, job, 4 * layer + 1, model.heads * model.dim, thread, scratch)
-        normed_stream(sync, phase + 5, model, job, layer, False, scratch)
-        gate_products(sync, phase + 6, model, job, 4 * layer + 2, thread, scratch)
-        quantized_rows(sync, phase + 7, model, job, job.inner, model.inner, True)
-        residual_product(sync, phase + 8, model, job, 4 * layer + 3, model.inner, thread, scratch)
+        stream_rows(sync, phase, model, job, layer, scratch)
+        quantized_blocks(sync, phase + 1, model, job, job.x, model.hidden, STREAM, thread)
+        qkv_products(sync, phase + 2, model, job, layer, thread, scratch)
+        attention(sync, phase + 3, model, job, layer, scratch)
+        quantized_blocks(sync, phase + 4, model, job, job.mixed, width, INNER, thread)
+        residual_product(sync, phase + 5, model, job, 4 * layer + 1, width, thread, scratch)
+        quantized_blocks(sync, phase + 6, model, job, job.x, model.hidden, STREAM, thread)
+        gate_products(sync, phase + 7, model, job, 4 * layer + 2, thread, scratch)
+        quantized_blocks(sync, phase + 8, model, job, job.inner, model.inner, INNER, thread)
+        residual_product(sync, phase + 9, model, job, 4 * layer + 3, model.inner, thread, scratch)
     phase = job.layers * PHASES
     if job.layers:
         last_rows(sync, phase, model, job)

@@ -13,11 +13,13 @@ BLOCK = 64  # outputs: what a weight's rows are padded to
 PAGE = 64  # positions whose keys and values lie together
 CHUNK = 256  # tokens that the LM head looks at together
 MATRICES = 4  # of a layer: qkv, attention's output, gate and up, down
-PHASES = 9  # of a layer, at most
+PHASES = 10  # of a layer, at most
 GROUP_ROWS = 32  # whose sums are rescaled while they are in the first cache: two rows of matrix tiles
 OUTPUTS = GROUP_ROWS // 2  # heads of queries that attention takes at a time, each of them two rows of bytes
 GROUP, STEP = 16, 4  # outputs and inputs of 64 bytes of a packed weight
-HALF_BLOCK = BLOCK // 2  # gates of a block, and as many ups
+STREAM, SQUARES, INNER = range(
+    3
+)  # what `Job.peaks` holds of each block: largest numbers, sums of squares, largest numbers
 # Bytes of a line of the cache, at which the kernels' arrays begin. numpy's own begin 16 bytes behind one, so that every
 # vector of 64 bytes would lie across two lines, and so would every row of a matrix tile.
 LINE = 64
@@ -62,6 +64,7 @@ class Job(NamedTuple):
     tile_count: int
     one_part: int  # 1 where all tiles are of one sequence
     parts: int  # int64 [parts, 6]: first row, pages, before, own rows (0: a chain), their stride in bytes, their counts
+    tap_count: int
     tap_planes: int  # int32 [layers + 1]: plane of `taps`, or -1
     taps: int  # fp32 [planes, rows, hidden + 64]: the last numbers of a row are nothing
     head_rows: int  # int32 [heads]
@@ -78,7 +81,9 @@ class Job(NamedTuple):
     logits: int  # fp32 [heads, vocab] instead of a choice, or 0
     bytes: int  # uint8 [rows, byte_stride]
     byte_stride: int
-    row_scales: int  # fp32 [rows]
+    peaks: int  # fp32 [3, blocks, rows, a multiple of 16]: of the stream's rows, and of what attention or gates give
+    peak_blocks: int
+    steps: int  # fp32 [threads, 2, rows, a multiple of 16]: see `row_steps`
     queries: int  # fp32 [rows, heads, dim]
     mixed: int  # fp32 [rows, heads, dim]
     inner: int  # fp32 [rows, inner]
@@ -129,6 +134,11 @@ def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:
         else:
             numbers.append(int(np.float32(value).view(np.int32)) if isinstance(value, float) else int(value))
     return np.array(numbers, np.int64)
+
+
+def lanes_of(rows: int) -> int:
+    """Numbers of so many rows side by side, in whole vectors."""
+    return (rows + GROUP - 1) // GROUP * GROUP
 
 
 def aligned(shape: int | Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -1,10 +1,13 @@
 """Phases of a forward that multiply with a matrix, a block of outputs at a time, and what is done to its sums at once."""
 
-from kernels.cpu.emit import get, get_long, kernel, put
-from kernels.cpu.job import BLOCK, CHUNK, GROUP_ROWS, HALF_BLOCK, MATRICES
+from numba import types
+
+from kernels.cpu.blocks import added, gated
+from kernels.cpu.emit import get, get_long, kernel
+from kernels.cpu.job import BLOCK, CHUNK, GROUP_ROWS, INNER, MATRICES, SQUARES, STREAM
 from kernels.cpu.products.int8_products import prepare, products, release
 from kernels.cpu.quantize import rescale
-from kernels.cpu.swiglu import swiglu
+from kernels.cpu.row_phases import peak, row_scales
 from kernels.cpu.threads import claim_own, first_own, meet
 
 
@@ -40,7 +43,7 @@ def _pieces_of(model, matrix):  # type: ignore[no-untyped-def]
     if kind == 1:
         return BLOCK * model.heads * model.dim, model.hidden // BLOCK
     if kind == 2:
-        return BLOCK * model.hidden, model.inner // HALF_BLOCK
+        return 2 * BLOCK * model.hidden, model.inner // BLOCK
     return BLOCK * model.inner, model.hidden // BLOCK
 
 
@@ -56,6 +59,8 @@ def residual_product(sync, phase, model, job, matrix, inputs, thread, scratch): 
     """A product that is added to the stream, a block of outputs at a time."""
     pieces = model.hidden // BLOCK
     done, ready, block = 0, 0, claim_own(sync, phase, pieces, thread)
+    if block < pieces:
+        scales = row_scales(model, job, INNER, inputs, matrix % MATRICES == MATRICES - 1, thread)
     while block < pieces:
         first, ahead = block * BLOCK, weights_after(model, job, matrix, block, pieces, thread)
         for start in range(0, job.rows, GROUP_ROWS):
@@ -64,11 +69,9 @@ def residual_product(sync, phase, model, job, matrix, inputs, thread, scratch): 
             ready = prepare(rows, ready)
             product(model, job, matrix, inputs, first, BLOCK, start, rows, sums, ahead)
             for row in range(start, start + rows):
-                mine = sums + 4 * (row - start) * BLOCK
-                rescaled(model, matrix, first, BLOCK, mine, get(job.row_scales, row), out)
-                x = job.x + 4 * (row * model.hidden + first)
-                for i in range(BLOCK):
-                    put(x, i, get(x, i) + get(out, i))
+                rescaled(model, matrix, first, BLOCK, sums + 4 * (row - start) * BLOCK, get(scales, row), out)
+                x, top = types.intp(job.x + 4 * (row * model.hidden + first)), types.intp(peak(job, STREAM, block, row))
+                added(x, types.intp(out), top, types.intp(peak(job, SQUARES, block, row)))
         done, block = done + 1, claim_own(sync, phase, pieces, thread)
     release()
     meet(sync, phase, done, pieces)
@@ -76,20 +79,22 @@ def residual_product(sync, phase, model, job, matrix, inputs, thread, scratch): 
 
 @kernel
 def gate_products(sync, phase, model, job, matrix, thread, scratch):  # type: ignore[no-untyped-def]
-    """silu(gate) * up, a block of outputs at a time, which holds as many gates as ups."""
-    pieces = model.inner // HALF_BLOCK
+    """The transform of silu(gate) * up, a block at a time: 64 outputs are gates, 64 are their ups."""
+    pieces, outputs = model.inner // BLOCK, 2 * BLOCK
     done, ready, block = 0, 0, claim_own(sync, phase, pieces, thread)
+    if block < pieces:
+        scales = row_scales(model, job, STREAM, model.hidden, False, thread)
     while block < pieces:
-        first, ahead = block * BLOCK, weights_after(model, job, matrix, block, pieces, thread)
+        first, ahead = block * outputs, weights_after(model, job, matrix, block, pieces, thread)
         for start in range(0, job.rows, GROUP_ROWS):
             rows = min(GROUP_ROWS, job.rows - start)
-            sums, out = scratch, scratch + 4 * GROUP_ROWS * BLOCK
+            sums, out = scratch, scratch + 4 * GROUP_ROWS * outputs
             ready = prepare(rows, ready)
-            product(model, job, matrix, model.hidden, first, BLOCK, start, rows, sums, ahead)
+            product(model, job, matrix, model.hidden, first, outputs, start, rows, sums, ahead)
             for row in range(start, start + rows):
-                mine = sums + 4 * (row - start) * BLOCK
-                rescaled(model, matrix, first, BLOCK, mine, get(job.row_scales, row), out)
-                swiglu(out, out + 4 * HALF_BLOCK, HALF_BLOCK, job.inner + 4 * (row * model.inner + block * HALF_BLOCK))
+                rescaled(model, matrix, first, outputs, sums + 4 * (row - start) * outputs, get(scales, row), out)
+                inner, top = job.inner + 4 * (row * model.inner + block * BLOCK), peak(job, INNER, block, row)
+                gated(types.intp(out), types.intp(out + 4 * BLOCK), types.intp(inner), types.intp(top))
         done, block = done + 1, claim_own(sync, phase, pieces, thread)
     release()
     meet(sync, phase, done, pieces)

@@ -100,23 +100,29 @@ def _three_stages(typing: Any, x: Any, stride: Any) -> Any:
     return types.void(types.intp, types.intp), codegen
 
 
+def transformed(b: Any, vectors: Sequence[Any]) -> list[Any]:
+    """The transform of 64 floats in four vectors, times 8, all of it in registers."""
+    vectors = list(vectors)
+    for span in (1, 2, 4, 8):
+        places = ir.Constant(ir.VectorType(I32, LANES), [lane ^ span for lane in range(LANES)])
+        signs = ir.Constant(FLOATS, [-1.0 if lane & span else 1.0 for lane in range(LANES)])
+        vectors = [fma(b, each, signs, b.shuffle_vector(each, each, places)) for each in vectors]
+    for span in (1, 2):
+        for i in (index for index in range(len(vectors)) if not index & span):
+            low, high = vectors[i], vectors[i + span]
+            vectors[i], vectors[i + span] = b.fadd(low, high), b.fsub(low, high)
+    return vectors
+
+
 @intrinsic
 def hadamard_64(typing: Any, x: Any) -> Any:
-    """The transform of 64 floats that lie side by side, times 8, in place; an address. All of it in four registers."""
+    """The transform of 64 floats that lie side by side, times 8, in place; an address."""
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
         (x,) = arguments
-        vectors = [load(b, x, constant(4 * LANES * index)) for index in range(POINTS // LANES)]
-        for span in (1, 2, 4, 8):
-            places = ir.Constant(ir.VectorType(I32, LANES), [lane ^ span for lane in range(LANES)])
-            signs = ir.Constant(FLOATS, [-1.0 if lane & span else 1.0 for lane in range(LANES)])
-            vectors = [fma(b, each, signs, b.shuffle_vector(each, each, places)) for each in vectors]
-        for span in (1, 2):
-            for i in (index for index in range(len(vectors)) if not index & span):
-                low, high = vectors[i], vectors[i + span]
-                vectors[i], vectors[i + span] = b.fadd(low, high), b.fsub(low, high)
-        for index, vector in enumerate(vectors):
-            store(b, vector, x, constant(4 * LANES * index))
+        places = [constant(4 * LANES * index) for index in range(POINTS // LANES)]
+        for place, vector in zip(places, transformed(b, [load(b, x, place) for place in places]), strict=True):
+            store(b, vector, x, place)
         return context.get_dummy_value()
 
     return types.void(types.intp), codegen

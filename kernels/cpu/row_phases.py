@@ -7,42 +7,100 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from kernels.cpu.emit import get, get_byte, get_int, kernel, put
-from kernels.cpu.job import mask_layer_bytes
+from kernels.cpu.blocks import largest_of_blocks, measured, quantized, sums_of_blocks
+from kernels.cpu.emit import LANES, get, get_byte, get_int, kernel, put
+from kernels.cpu.job import BLOCK, SQUARES, STREAM, lanes_of, mask_layer_bytes
 from kernels.cpu.products.int8_products import products
-from kernels.cpu.quantize import hadamard, norm_factor, quantize, rescale
+from kernels.cpu.quantize import norm_factor, quantize, rescale
 from kernels.cpu.swiglu import silu
-from kernels.cpu.threads import claim, meet
+from kernels.cpu.threads import claim, claim_own, first_own, meet
 from kernels.cpu.weighted_sums import weighted_sums
 
-_EIGHTH, _ONE = np.float32(0.125), np.float32(1.0)
+_EIGHTH, _ONE, _MOST, _TINY = (np.float32(number) for number in (0.125, 1.0, 127.0, 1e-30))
+_lanes_of = kernel(lanes_of)
 _mask_layer_bytes = kernel(mask_layer_bytes)
 
 
 @kernel
-def share_of(rows):  # type: ignore[no-untyped-def]
-    """Rows that a thread takes at a time: few enough that there is something for each."""
-    return max(1, rows // 16)
+def lanes_of_rows(job):  # type: ignore[no-untyped-def]
+    """How many numbers `Job.peaks` has of a block."""
+    return _lanes_of(job.rows)
 
 
 @kernel
-def normed_stream(sync, phase, model, job, layer, is_first, scratch):  # type: ignore[no-untyped-def]
-    """Norm and quantization of the stream before attention (first: taps, and what mask tokens get) or before the gates."""
-    share = share_of(job.rows)
-    pieces = (job.rows + share - 1) // share
-    done, piece = 0, claim(sync, phase)
-    while piece < pieces:
-        start = piece * share
-        for row in range(start, min(start + share, job.rows)):
-            x = job.x + 4 * row * model.hidden
-            if is_first:
-                tap(model, job, layer, row)
-                if job.masks != 0 and get_byte(job.masks, row) != 0:
-                    adapted(model, layer, x, scratch)
-            scale = quantize(x, model.hidden, job.bytes + row * job.byte_stride)
-            put(job.row_scales, row, scale * stream_factor(model, x))
-        done, piece = done + 1, claim(sync, phase)
+def peak(job, kind, block, row):  # type: ignore[no-untyped-def]
+    """Where `Job.peaks` has a number of a row's block."""
+    return job.peaks + 4 * ((kind * job.peak_blocks + block) * lanes_of_rows(job) + row)
+
+
+@kernel
+def stream_rows(sync, phase, model, job, layer, scratch):  # type: ignore[no-untyped-def]
+    """What whole rows of the stream get before a layer: taps, and what mask tokens add; new numbers are measured."""
+    is_new = layer == 0
+    pieces = job.rows if is_new or job.tap_count or job.masks != 0 else 0
+    done, row = 0, claim(sync, phase)
+    while row < pieces:
+        x, is_mask = job.x + 4 * row * model.hidden, job.masks != 0 and get_byte(job.masks, row) != 0
+        tap(model, job, layer, row)
+        if is_mask:
+            adapted(model, layer, x, scratch)
+        if is_new or is_mask:
+            for block in range(model.hidden // BLOCK):
+                place, top = types.intp(x + 4 * BLOCK * block), types.intp(peak(job, STREAM, block, row))
+                measured(place, top, types.intp(peak(job, SQUARES, block, row)))
+        done, row = done + 1, claim(sync, phase)
     meet(sync, phase, done, pieces)
+
+
+@kernel
+def row_steps(model, job, kind, width, turned, thread):  # type: ignore[no-untyped-def]
+    """What a thread multiplies rows of so many columns with to quantize them (an address), followed by the scales of their
+    bytes, which have the norm of the stream in them. turned: by a Hadamard transform without its factor.
+    """
+    lanes, blocks = lanes_of_rows(job), width // BLOCK
+    steps = job.steps + 8 * lanes * thread
+    scales, stride = steps + 4 * lanes, types.intp(4 * lanes)
+    for first in range(0, lanes, LANES):
+        step, scale = types.intp(steps + 4 * first), types.intp(scales + 4 * first)
+        largest_of_blocks(types.intp(peak(job, kind, 0, first)), stride, types.intp(blocks), step)
+        if kind == STREAM:
+            sums_of_blocks(types.intp(peak(job, SQUARES, 0, first)), stride, types.intp(blocks), scale)
+    unit = _EIGHTH if turned else _ONE
+    for row in range(lanes):
+        top = max(get(steps, row), _TINY)
+        norm = stream_factor(model, get(scales, row)) if kind == STREAM else unit
+        put(steps, row, _MOST / top)
+        put(scales, row, top / _MOST * norm)
+    return steps
+
+
+@kernel
+def row_scales(model, job, kind, width, turned, thread):  # type: ignore[no-untyped-def]
+    """The scales of `row_steps` alone."""
+    return row_steps(model, job, kind, width, turned, thread) + 4 * lanes_of_rows(job)
+
+
+@kernel
+def stream_factor(model, squares):  # type: ignore[no-untyped-def]
+    """What the RMS norm multiplies with, of a row's sum of squares."""
+    return _ONE / np.sqrt(squares / np.float32(model.true_hidden) + epsilon(model))
+
+
+@kernel
+def quantized_blocks(sync, phase, model, job, source, width, kind, thread):  # type: ignore[no-untyped-def]
+    """Bytes of measured rows [rows, width]: a piece is the blocks of columns that a thread's products have made."""
+    blocks, threads = width // BLOCK, job.threads
+    done, piece = 0, claim_own(sync, phase, threads, thread)
+    if piece < threads:
+        steps = row_steps(model, job, kind, width, False, thread)
+        while piece < threads:
+            first, stop = first_own(blocks, piece, threads), first_own(blocks, piece + 1, threads)
+            for row in range(job.rows):
+                x, out, step = source + 4 * row * width, job.bytes + row * job.byte_stride, get(steps, row)
+                for at in range(first * BLOCK, stop * BLOCK, BLOCK):
+                    quantized(types.intp(x + 4 * at), step, types.intp(out + at))
+            done, piece = done + 1, claim_own(sync, phase, threads, thread)
+    meet(sync, phase, done, threads)
 
 
 @kernel
@@ -56,7 +114,7 @@ def adapted(model, layer, x, room):  # type: ignore[no-untyped-def]
     up, sums = down + rank * hidden, room
     scales, out = up + rank * hidden, sums + 4 * (rank + hidden)
     offsets, inputs = scales + 4 * (rank + hidden), out + 4 * (rank + hidden)
-    scale = quantize(x, hidden, inputs) * stream_factor(model, x)
+    scale = quantize(x, hidden, inputs) * _norm_of(model, x)
     products(inputs, hidden, 1, down, hidden // 4, rank, sums, 4 * rank, up)
     rescale(sums, rank, offsets, scales, 0, scale, out)
     silu(out, rank)
@@ -68,7 +126,7 @@ def adapted(model, layer, x, room):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def stream_factor(model, x):  # type: ignore[no-untyped-def]
+def _norm_of(model, x):  # type: ignore[no-untyped-def]
     return norm_factor(x, model.hidden, model.true_hidden, epsilon(model))
 
 
@@ -96,24 +154,6 @@ def copy(source, count, target):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def quantized_rows(sync, phase, model, job, source, count, turns):  # type: ignore[no-untyped-def]
-    """Quantization of rows [rows, count]; turns: with the Hadamard transform before it."""
-    share = share_of(job.rows)
-    pieces = (job.rows + share - 1) // share
-    done, piece = 0, claim(sync, phase)
-    while piece < pieces:
-        start = piece * share
-        for row in range(start, min(start + share, job.rows)):
-            x = source + 4 * row * count
-            if turns:
-                hadamard(x, count)
-            scale = quantize(x, count, job.bytes + row * job.byte_stride)
-            put(job.row_scales, row, scale * (_EIGHTH if turns else _ONE))
-        done, piece = done + 1, claim(sync, phase)
-    meet(sync, phase, done, pieces)
-
-
-@kernel
 def last_rows(sync, phase, model, job):  # type: ignore[no-untyped-def]
     """The last layer's output for a tap, and the rows that the LM head sees, normed and quantized."""
     pieces = job.rows + job.head_count
@@ -125,7 +165,7 @@ def last_rows(sync, phase, model, job):  # type: ignore[no-untyped-def]
             head = row - job.rows
             x = job.x + 4 * get_int(job.head_rows, head) * model.hidden
             scale = quantize(x, model.hidden, job.head_bytes + head * model.hidden)
-            put(job.head_scales, head, scale * stream_factor(model, x))
+            put(job.head_scales, head, scale * _norm_of(model, x))
         done, row = done + 1, claim(sync, phase)
     meet(sync, phase, done, pieces)
 

@@ -9,7 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from decoding.targets.int8.pages import Pages
-from kernels.cpu.job import CHUNK, GROUP_ROWS, LINE, OUTPUTS, PAGE, Job, Model, aligned, attention_room
+from kernels.cpu.job import (
+    BLOCK,
+    CHUNK,
+    GROUP,
+    GROUP_ROWS,
+    LINE,
+    OUTPUTS,
+    PAGE,
+    Job,
+    Model,
+    aligned,
+    attention_room,
+    lanes_of,
+)
 
 _FEW_ROWS = 64
 
@@ -87,12 +100,12 @@ class RowTables:
         row = np.arange(starts[-1]) - np.repeat(np.array(starts[:-1]), fed)
         self.slots = (before + row).astype(np.int32)
         self.pages = np.repeat(np.array([address(part.pages.addresses) for part in parts], np.int64), fed)
-        self.tile_rows = 8 if starts[-1] <= _FEW_ROWS else 16
+        tile_rows = 8 if starts[-1] <= _FEW_ROWS else 16
         self.tiles = np.array(
             [
-                (index, first, min(first + self.tile_rows, count))
+                (index, first, min(first + tile_rows, count))
                 for index, count in enumerate(fed)
-                for first in range(0, count, self.tile_rows)
+                for first in range(0, count, tile_rows)
             ],
             np.int32,
         )
@@ -126,34 +139,35 @@ class Buffers:
 
     def __init__(self, model: Model, threads: int) -> None:
         self._model, self._threads = model, threads
-        self._rows = self._positions = self._outputs = 0
+        self._rows = self._positions = 0
         self.x = np.empty((0, model.hidden), np.float32)
         self.job: Job = Job(*[0] * len(Job._fields))
 
-    def of(self, rows: int, positions: int, tile_rows: int) -> "Buffers":
-        """Buffers with room for that many rows, and for the scores of tiles over that many positions."""
+    def of(self, rows: int, positions: int) -> "Buffers":
+        """Buffers with room for that many rows, and for scores over that many positions."""
         pages = -(-positions // PAGE)
-        if rows > self._rows or pages > self._positions or tile_rows > self._outputs:
+        if rows > self._rows or pages > self._positions:
             self._rows, self._positions = max(rows, self._rows, _FEW_ROWS), max(2 * pages, self._positions)
-            self._outputs = max(tile_rows, self._outputs)
             self._make()
         return self
 
     def _make(self) -> None:
         model, rows = self._model, self._rows
-        width, outputs = model.heads * model.dim, self._outputs * (model.heads // model.kv_heads)
+        width = model.heads * model.dim
         score_stride = 4 * (self._positions * PAGE + 16)  # no multiple of 4 kB, or rows would share places in the cache
-        attention = 8 * outputs * model.dim + 4 * (OUTPUTS + rows + LINE) + OUTPUTS * score_stride
-        attention += LINE + attention_room(model.dim, self._positions * PAGE)
+        sums = 4 * (OUTPUTS + GROUP + rows) + 2 * LINE
+        attention = sums + OUTPUTS * score_stride + attention_room(model.dim, self._positions * PAGE)
         products, adapter = 8 * GROUP_ROWS * max(model.dim, CHUNK), 12 * (model.hidden + model.mask_rank)
         scratch = max(attention, products, adapter) + LINE
         scratch = -(-scratch // LINE) * LINE
+        blocks = max(width, model.hidden, model.inner) // BLOCK
         self.x = aligned((rows, model.hidden), np.float32)
         byte_stride = max(width, model.hidden, model.inner) + LINE
         self._kept: dict[str, npt.NDArray[Any]] = {
             "x": self.x,
             "bytes": aligned((rows, byte_stride), np.uint8),
-            "row_scales": np.empty(rows, np.float32),
+            "peaks": aligned((3, blocks, lanes_of(rows)), np.float32),
+            "steps": aligned((self._threads, 2, lanes_of(rows)), np.float32),
             "queries": aligned((rows, width), np.float32),
             "mixed": aligned((rows, width), np.float32),
             "inner": aligned((rows, model.inner), np.float32),
@@ -161,6 +175,7 @@ class Buffers:
         }
         self.job = self.job._replace(
             byte_stride=byte_stride,
+            peak_blocks=blocks,
             scratch_stride=scratch,
             score_stride=score_stride,
             **{name: address(array) for name, array in self._kept.items()},

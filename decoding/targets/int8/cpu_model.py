@@ -103,7 +103,7 @@ class CpuModel:
         heads = [start + row for part, start in zip(parts, starts, strict=False) for row in part.heads]
         asked = len(heads)
         heads += [start + row for part, start in zip(parts, starts, strict=False) for row in part.later]
-        room = self._room.of(rows, max(part.before + len(part.tokens) for part in parts), tables.tile_rows)
+        room = self._room.of(rows, max(part.before + len(part.tokens) for part in parts))
         masks = self._embed(tables.tokens, room.x[:rows])
         cos, sin = self._angles.at(tables.positions)
         planes = np.full(self.config.layers + 1, -1, np.int32)
@@ -123,6 +123,7 @@ class CpuModel:
             tile_count=len(tables.tiles),
             one_part=len(parts) == 1,
             parts=address(tables.parts),
+            tap_count=len(taps),
             tap_planes=address(planes),
             taps=address(states),
             head_rows=address(head_rows),
@@ -137,7 +138,7 @@ class CpuModel:
         logits = np.empty((len(rows), self.config.vocab_size if tokens is None else len(tokens)), np.float32)
         head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
         head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
-        job = self._room.of(1, 1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
+        job = self._room.of(1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
         self._compute(job, self._model_table if tokens is None else self._head_part(tokens).table)
         return logits
 

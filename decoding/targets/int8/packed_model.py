@@ -4,7 +4,7 @@ read.
 The layers are rotated as `decoding.targets.int8.rotation` says. Beyond that, the inputs of the down projection get a
 Hadamard transform, which the forward applies, and the final norm's weight is in the LM head, which reads the rotated
 stream. Heads are padded to multiples of 64 numbers, their halves apart; the stream, the inner layer and the vocabulary
-likewise. Every block of 64 outputs of gate and up has 32 gates and then their ups.
+likewise. Of gate and up there are 64 gates, then their ups, and so on: those that one transform mixes.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ NAMES = (
 )
 _SUMS = "crc32.json"
 _GROUP, _STEP = 16, 4  # outputs and inputs of 64 packed bytes
-_FORMAT = 3  # raised when the numbers change, so that older folders are made anew
+_FORMAT = 4  # raised when the numbers change, so that older folders are made anew
 _KEPT = 3  # models, and adapters on them
 
 

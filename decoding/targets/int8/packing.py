@@ -13,9 +13,7 @@ from decoding.targets.int8.packed_model import Arrays, head_room, padded
 from decoding.targets.int8.quantize import HEAD, rotated, rotated_layers, rounded
 from decoding.targets.int8.rotation import stream_rotation
 from kernels.cpu.job import BLOCK, pack
-from kernels.cpu.quantize import hadamard_reference
-
-_HALF = BLOCK // 2
+from kernels.cpu.quantize import POINTS, hadamard_reference
 
 
 def packed_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Arrays:
@@ -113,7 +111,7 @@ class _Packer:
         self._add(padded_to(weight, len(weight), stream), bias[:, 0])
         down, bias = self._linear(f"{prefix}mlp.down_proj", hidden, config.intermediate_size)
         down = torch.from_numpy(hadamard_reference(padded_to(down, stream, inner).numpy()))
-        self._add(down, bias[:, 0])
+        self._add(_points_together(down.t()).t().contiguous(), bias[:, 0])
 
     def _linear(self, name: str, outputs: int, inputs: int) -> tuple[Tensor, Tensor]:
         """Weight, and bias as a column; zeros where there is none."""
@@ -171,6 +169,11 @@ def halves_apart(tensor: Tensor, head_dim: int) -> Tensor:
 
 
 def _alternating(gates: Tensor, ups: Tensor) -> Tensor:
-    """Half a block of gates, then half a block of ups, and so on."""
-    both = torch.stack([gates.view(-1, _HALF, gates.shape[1]), ups.view(-1, _HALF, ups.shape[1])], 1)
+    """A block of gates, then a block of their ups, and so on."""
+    both = torch.stack([_points_together(each).view(-1, BLOCK, each.shape[1]) for each in (gates, ups)], 1)
     return both.reshape(-1, gates.shape[1])
+
+
+def _points_together(rows: Tensor) -> Tensor:
+    """Rows in the order in which those that the Hadamard transform mixes, 64 of them, lie side by side."""
+    return rows.view(POINTS, -1, rows.shape[1]).transpose(0, 1).reshape(rows.shape)

@@ -38,8 +38,9 @@ class Layout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FloatLayout:
-    """fp32, as `kernels.cpu.tree_attention` reads it: of each plane (a layer and head) keys [dim, PAGE], then values [PAGE,
-    dim].
+    """fp32, as `kernels.cpu.attention.tree_attention` reads it.
+
+    Of each plane (a layer and head) keys [dim, PAGE], then values [PAGE, dim].
     """
 
     planes: int
@@ -66,7 +67,7 @@ class FloatLayout:
 
 @dataclass(frozen=True, slots=True)
 class ByteLayout:
-    """Eight bits, as `kernels.cpu.int8_attention` reads it."""
+    """Eight bits, as `kernels.cpu.attention.int8_attention` reads it."""
 
     planes: int
     dim: int
@@ -88,7 +89,7 @@ class ByteLayout:
         values = page[:, each : 2 * each].reshape(self.planes, self.dim // _GROUP, PAGE // 4, _GROUP, 4)
         numbers = page[:, 2 * each :].reshape(self.planes, 3, PAGE, 4)
         group, lane = divmod(position, _GROUP)
-        return keys[:, group, :, lane], values[:, :, position // 4, :, position % 4], numbers[:, :, position]
+        return keys[:, group, :, lane], values[:, :, lane, :, group], numbers[:, :, position]
 
 
 class Pages:

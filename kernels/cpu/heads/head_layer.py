@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernels.cpu.attention.tree_attention import attend
 from kernels.cpu.emit import get, get_int, get_long, kernel, put
 from kernels.cpu.heads.linear import MATRIX, Matrix, linear, linear_scratch, read_matrix
 from kernels.cpu.job import BLOCK, PAGE
 from kernels.cpu.row_phases import copy, norm, rotate
 from kernels.cpu.swiglu import swiglu
-from kernels.cpu.tree_attention import attend
 
 _ONE = np.float32(1.0)
 

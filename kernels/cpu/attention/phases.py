@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
-from kernels.cpu.emit import get, get_int, get_long, kernel
-from kernels.cpu.int8_attention import attend_int8, write_key, write_value
-from kernels.cpu.job import GROUP_ROWS, LINE, OUTPUTS, PAGE, plane_bytes
+from kernels.cpu.attention.int8_attention import attend_int8, write_key, write_value
+from kernels.cpu.emit import LANES, get, get_int, get_long, kernel
+from kernels.cpu.job import BLOCK, GROUP_ROWS, INNER, LINE, OUTPUTS, PAGE, STREAM, plane_bytes
 from kernels.cpu.product_phases import product, rescaled, weights_after
 from kernels.cpu.products.int8_products import prepare, release
-from kernels.cpu.row_phases import copy, epsilon, norm, rotate
+from kernels.cpu.row_phases import epsilon, lanes_of_rows, norm, peak, rotate, row_scales
 from kernels.cpu.threads import claim, claim_own, meet
 
 _ONE = np.float32(1.0)
@@ -21,6 +21,8 @@ def qkv_products(sync, phase, model, job, layer, thread, scratch):  # type: igno
     """A head of queries, keys or values at a time, which leaves rotated, keys and values for their pages."""
     pieces = model.heads + 2 * model.kv_heads
     done, ready, unit = 0, 0, claim_own(sync, phase, pieces, thread)
+    if unit < pieces:
+        scales = row_scales(model, job, STREAM, model.hidden, False, thread)
     while unit < pieces:
         ahead = weights_after(model, job, 4 * layer, unit, pieces, thread)
         for start in range(0, job.rows, GROUP_ROWS):
@@ -29,7 +31,7 @@ def qkv_products(sync, phase, model, job, layer, thread, scratch):  # type: igno
             ready = prepare(rows, ready)
             product(model, job, 4 * layer, model.hidden, unit * model.dim, model.dim, start, rows, sums, ahead)
             for row in range(start, start + rows):
-                mine, scale = sums + 4 * (row - start) * model.dim, get(job.row_scales, row)
+                mine, scale = sums + 4 * (row - start) * model.dim, get(scales, row)
                 if unit < model.heads:
                     out = job.queries + 4 * (row * model.heads + unit) * model.dim
                 rescaled(model, 4 * layer, unit * model.dim, model.dim, mine, scale, out)
@@ -63,7 +65,7 @@ def _remember(model, job, layer, unit, row, head, room):  # type: ignore[no-unty
         _position(model, job, layer, 1, row, head, _ONE)
         write_key(head, model.dim, room, plane, at)
     else:
-        write_value(head, model.dim, room, plane, at)
+        write_value(head, model.dim, plane, at)
 
 
 @kernel
@@ -109,40 +111,28 @@ def _attend_tile(model, job, layer, tile, first_head, heads, scratch):  # type: 
     plane = _plane(model, layer, first_head // (model.heads // model.kv_heads))
     part = job.parts + 48 * get_int(job.tiles, 3 * tile)
     first, stop = get_int(job.tiles, 3 * tile + 1), get_int(job.tiles, 3 * tile + 2)
-    start, width = get_long(part, 0) + first, heads * model.dim
-    outputs, queries = (stop - first) * heads, scratch
-    mixed = queries + 4 * outputs * model.dim
-    sums = mixed + 4 * outputs * model.dim
-    scores = (sums + 4 * (OUTPUTS + stop + LINE)) // LINE * LINE
+    start = get_long(part, 0) + first
+    scores = (scratch + 4 * (OUTPUTS + LANES + stop) + LINE) // LINE * LINE
     room = (scores + OUTPUTS * job.score_stride + LINE) // LINE * LINE
-    for row in range(stop - first):
-        place = 4 * ((start + row) * model.heads + first_head) * model.dim
-        copy(job.queries + place, width, queries + 4 * row * width)
-    pages, before, own, own_stride, counts = (
+    place, stride = 4 * (start * model.heads + first_head) * model.dim, 4 * model.heads * model.dim
+    attend_int8(
+        job.queries + place,
+        heads,
+        model.dim,
         get_long(part, 1),
+        plane,
         get_long(part, 2),
+        first,
+        stop,
         get_long(part, 3),
         get_long(part, 4),
         get_long(part, 5),
-    )
-    attend_int8(
-        queries,
-        heads,
-        model.dim,
-        pages,
-        plane,
-        before,
-        first,
-        stop,
-        own,
-        own_stride,
-        counts,
         scores,
         job.score_stride,
-        sums,
-        mixed,
+        scratch,
+        job.mixed + place,
         room,
+        stride,
+        peak(job, INNER, first_head * model.dim // BLOCK, start),
+        4 * lanes_of_rows(job),
     )
-    for row in range(stop - first):
-        place = 4 * ((start + row) * model.heads + first_head) * model.dim
-        copy(mixed + 4 * row * width, width, job.mixed + place)

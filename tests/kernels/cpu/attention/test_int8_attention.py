@@ -2,14 +2,27 @@
 the bit wherever it stands.
 """
 
+import ctypes
+
 import numpy as np
 import pytest
+from numba import types
 
-from kernels.cpu.int8_attention import attend_int8, attend_int8_reference, transform, write_key, write_value
-from kernels.cpu.job import LINE, PAGE, aligned, attention_room, plane_bytes
+from kernels.cpu.attention.int8_attention import attend_int8, attend_int8_reference, write_key, write_value
+from kernels.cpu.attention.score_weights import weigh
+from kernels.cpu.attention.tree_attention import attend_reference
+from kernels.cpu.blocks import turned
+from kernels.cpu.emit import kernel
+from kernels.cpu.job import LINE, PAGE, aligned, attention_room, lanes_of, plane_bytes
 from kernels.cpu.processor import variant
-from kernels.cpu.tree_attention import attend_reference
-from tests.kernels.cpu.attention_cases import TREE, Case, Floats, Pages, check_rows_are_the_same_everywhere, seen_in
+from tests.kernels.cpu.attention.attention_cases import (
+    TREE,
+    Case,
+    Floats,
+    Pages,
+    check_rows_are_the_same_everywhere,
+    seen_in,
+)
 
 pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 
@@ -25,14 +38,20 @@ class Int8Case(Case):
         for at, place in enumerate(places):
             plane, key, value = pages[at // PAGE].ctypes.data, self.keys[place].copy(), self.values[place]
             write_key(key.ctypes.data, self.dim, room.ctypes.data, plane, at % PAGE)
-            write_value(value.ctypes.data, self.dim, room.ctypes.data, plane, at % PAGE)
+            write_value(value.ctypes.data, self.dim, plane, at % PAGE)
         return pages
 
     def attend(self, *arguments: int) -> None:
-        dim, before, stop = (arguments[place] for place in (2, 5, 7))
+        heads, dim, before, first, stop, mixed = (arguments[place] for place in (1, 2, 5, 6, 7, 14))
         room = aligned(LINE + attention_room(dim, before + stop), np.uint8)
         kept = room[-LINE:].copy()
-        attend_int8(*arguments, room.ctypes.data)
+        blocks, rows = heads * dim // 64, stop - first
+        peaks = np.full((blocks + 1, lanes_of(rows)), np.nan, np.float32)
+        attend_int8(*arguments, room.ctypes.data, 4 * heads * dim, peaks.ctypes.data, peaks.strides[0])
+        found = np.ctypeslib.as_array(ctypes.cast(mixed, ctypes.POINTER(ctypes.c_float)), (rows, blocks, 64))
+        np.testing.assert_array_equal(peaks[:blocks, :rows], np.abs(found).max(2).T)
+        assert np.isnan(peaks[blocks]).all()
+        assert np.isnan(peaks[:, rows:]).all()
         np.testing.assert_array_equal(room[-LINE:], kept, "beyond its room nothing is written")
 
     def run(self, *arguments: object, **options: object) -> Floats:
@@ -65,13 +84,18 @@ def test_numbers_that_stick_out_do_not_drown_the_others() -> None:
     assert np.sqrt(np.square(error).mean()) < 0.1 * exact.std()
 
 
+@kernel
+def turn(x):  # type: ignore[no-untyped-def]
+    return turned(types.intp(x))
+
+
 def test_the_transform_keeps_lengths_and_products() -> None:
-    x = np.random.default_rng(3).standard_normal((2, 128), dtype=np.float32)
-    turned = x.copy()
-    for row in turned:
-        transform(row.ctypes.data, 128)
-    np.testing.assert_allclose(turned @ turned.T / 64, x @ x.T, rtol=1e-5, atol=1e-4)
-    assert np.abs(turned - x).max() > 1.0
+    x = np.random.default_rng(3).standard_normal((2, 64), dtype=np.float32)
+    found = x.copy()
+    tops = [turn(row.ctypes.data) for row in found]
+    np.testing.assert_array_equal(np.array(tops, np.float32), np.abs(found).max(1))
+    np.testing.assert_allclose(found @ found.T / 64, x @ x.T, rtol=1e-5, atol=1e-4)
+    assert np.abs(found - x).max() > 1.0
 
 
 def test_many_small_weights_add_up() -> None:
@@ -89,3 +113,22 @@ def test_many_small_weights_add_up() -> None:
 @pytest.mark.parametrize("before", [0, 7, 60, 64, 130])
 def test_a_row_is_the_same_to_the_bit_wherever_it_stands(before: int) -> None:
     check_rows_are_the_same_everywhere(Int8Case(before + 9), before)
+
+
+@kernel
+def weights_of(scores, factor, before, total, used, pages, plane, room):  # type: ignore[no-untyped-def]
+    return weigh(scores, factor, before, total, used, 0, pages, plane, room)
+
+
+@pytest.mark.parametrize(("before", "total"), [(0, 1), (5, 9), (64, 70), (100, 128), (127, 128)])
+def test_weights_are_powers_of_two_with_the_scales_of_values(before: int, total: int) -> None:
+    random = np.random.default_rng(4)
+    scores, scales = random.normal(0, 1e4, 128).astype(np.float32), random.uniform(0.1, 1.0, (2, 80)).astype(np.float32)
+    factor, pages = np.float32(1e-3), np.array([page.ctypes.data for page in scales], np.int64)
+    room, powers = np.zeros(16, np.float32), np.exp2((scores[:total] - scores[:total].max()).astype(np.float64) * 1e-3)
+    want = np.zeros(128)
+    want[:total] = np.maximum(powers, 2.0**-60) * scales[:, 16:].reshape(-1)[:total]
+    weight, top = weights_of(scores.ctypes.data, factor, before, total, 2, pages.ctypes.data, 64, room.ctypes.data)
+    np.testing.assert_allclose(scores, want, rtol=1e-5)
+    assert weight == pytest.approx(powers.sum(), rel=1e-5)
+    assert top == scores.max()

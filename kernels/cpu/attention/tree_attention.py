@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from kernels.cpu.attention.score_weights import fill
 from kernels.cpu.emit import LANES, get, get_int, get_long, kernel, largest, put
 from kernels.cpu.job import PAGE
 from kernels.cpu.swiglu import exponentials
@@ -75,24 +76,18 @@ def softmax(scores, before, total, limit, ancestors, compact):  # type: ignore[n
         for i in range(before, total):
             put(scores, i, get(scores, before + get_int(ancestors, i - before)))
     padded = (total + LANES - 1) // LANES * LANES
-    _fill(scores, total, padded, _NEVER)
+    fill(scores, total, padded, _NEVER)
     top = largest(scores, padded)
     place = types.intp(scores)
     weight = exponentials(place, padded, top, _ONE, place)
-    _fill(scores, padded, limit, _ZERO)
+    fill(scores, padded, limit, _ZERO)
     if ancestors:
         for i in range(before, total):
             put(compact, i - before, get(scores, i))
-        _fill(scores, before, limit, _ZERO)
+        fill(scores, before, limit, _ZERO)
         for i in range(total - before):
             put(scores, before + get_int(ancestors, i), get(compact, i))
     return weight
-
-
-@kernel
-def _fill(x, first, stop, value):  # type: ignore[no-untyped-def]
-    for i in range(first, stop):
-        put(x, i, value)
 
 
 Floats = npt.NDArray[np.float32]

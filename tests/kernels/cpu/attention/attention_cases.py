@@ -3,8 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+from kernels.cpu.attention.tree_attention import attend
+from kernels.cpu.emit import LANES
 from kernels.cpu.job import OUTPUTS, PAGE
-from kernels.cpu.tree_attention import attend
 
 Floats = npt.NDArray[np.float32]
 Pages = npt.NDArray[np.generic]
@@ -60,7 +61,7 @@ class Case:
         mixed, outputs = np.zeros_like(queries), queries.shape[0] * queries.shape[1]
         room = max(outputs, OUTPUTS)
         scores = np.full((room, len(pages) * PAGE + 16), np.nan, np.float32)
-        sums = np.full(room + rows + 1, np.nan, np.float32)
+        sums = np.full(room + LANES + rows + 1, np.nan, np.float32)
         self.attend(
             queries.ctypes.data,
             queries.shape[1],

@@ -1,0 +1,157 @@
+"""Scores of a row of attention become the weights of eight-bit values: powers of two, times the scales of the values.
+
+Few passes, because sixteen numbers at a time keep both vector units busy: what is cached is raised, summed, scaled and
+compared at once. A row's own positions, which need not be neighbours, are summed where they would stand in a chain.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from kernels.cpu.emit import (
+    F32,
+    FLOATS,
+    I64,
+    LANES,
+    constant,
+    fma,
+    get,
+    get_int,
+    greater,
+    intrinsic,
+    joined,
+    kernel,
+    largest,
+    load,
+    loop,
+    put,
+    splat,
+    store,
+)
+from kernels.cpu.job import PAGE
+from kernels.cpu.swiglu import power_of_two
+
+_LEAST = -60.0  # exponents of weights; what is smaller counts for nothing, and its products would be slow
+_VECTORS = PAGE // LANES  # of a page
+_ZERO, _NEVER = np.float32(0.0), np.float32(-np.inf)
+
+
+def _power(b: Any, value: Any, factor: Any, top: Any) -> Any:
+    return power_of_two(b, fma(b, value, factor, b.fneg(top)), _LEAST)
+
+
+def _scales(b: Any, pages: Any, plane: Any, index: Any) -> Any:
+    """The scales of the positions of a vector, which lie `plane` bytes into their page."""
+    page = load(b, pages, b.mul(b.lshr(index, constant(2)), constant(8)), kind=I64)
+    return load(b, page, plane, b.mul(b.and_(index, constant(_VECTORS - 1)), constant(4 * LANES)))
+
+
+@intrinsic
+def _weigh_cached(typing: Any, x: Any, count: Any, factor: Any, top: Any, pages: Any, plane: Any, sums: Any) -> Any:
+    """x[i] = w * scales[i], where w = 2^(x[i] factor - top), for `count` vectors; returns the largest.
+
+    sums: fp32 [16], becomes the sums of w lane by lane. Addresses.
+    """
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        x, count, factor, top, pages, plane, sums = arguments
+        factors, tops, zero = splat(b, factor), splat(b, top), splat(b, F32(0.0))
+
+        def body(index: Any, carried: list[Any]) -> list[Any]:
+            at = b.mul(index, constant(4 * LANES))
+            weight = _power(b, load(b, x, at), factors, tops)
+            product = b.fmul(weight, _scales(b, pages, plane, index))
+            store(b, product, x, at)
+            return [b.fadd(carried[0], weight), greater(b, product, carried[1])]
+
+        lanes, most = loop(b, count, [zero, zero], body)
+        store(b, lanes, sums)
+        return joined(b, most, greater)
+
+    word, number = types.intp, types.float32
+    return number(word, word, number, number, word, word, word), codegen
+
+
+@intrinsic
+def _weigh_rest(typing: Any, x: Any, count: Any, factor: Any, top: Any, sums: Any) -> Any:
+    """x[i] = 2^(x[i] factor - top), 0 where x is -inf, for `count` vectors; returns their sum with `sums`, fp32 [16].
+
+    Lane by lane, then the lanes in halves. Addresses.
+    """
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        x, count, factor, top, sums = arguments
+        factors, tops, zero = splat(b, factor), splat(b, top), splat(b, F32(0.0))
+        nothing = splat(b, F32(float("-inf")))
+
+        def body(index: Any, lanes: list[Any]) -> list[Any]:
+            at = b.mul(index, constant(4 * LANES))
+            value = load(b, x, at)
+            weight = b.select(b.fcmp_ordered(">", value, nothing), _power(b, value, factors, tops), zero)
+            store(b, weight, x, at)
+            return [b.fadd(lanes[0], weight)]
+
+        (lanes,) = loop(b, count, [load(b, sums)], body)
+        return joined(b, lanes, lambda b, x, y: b.fadd(x, y))
+
+    word, number = types.intp, types.float32
+    return number(word, word, number, number, word), codegen
+
+
+@intrinsic
+def _scale(typing: Any, x: Any, first: Any, stop: Any, pages: Any, plane: Any) -> Any:
+    """x[i] *= scales[i] for the vectors from `first` on and before `stop`; returns the largest. Addresses."""
+
+    def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
+        x, first, stop, pages, plane = arguments
+
+        def body(index: Any, carried: list[Any]) -> list[Any]:
+            index = b.add(first, index)
+            at = b.mul(index, constant(4 * LANES))
+            product = b.fmul(load(b, x, at), _scales(b, pages, plane, index))
+            store(b, product, x, at)
+            return [greater(b, product, carried[0])]
+
+        (most,) = loop(b, b.sub(stop, first), [ir.Constant(FLOATS, [0.0] * LANES)], body)
+        return joined(b, most, greater)
+
+    return types.float32(*[types.intp] * 5), codegen
+
+
+@kernel
+def weigh(scores, factor, before, total, used, ancestors, pages, plane, room):  # type: ignore[no-untyped-def]
+    """Scores of a row over `used` pages become 2^(factor score) times the values' scales, 0 where it does not see, relative to
+    the largest score; returns the sum of weights without scales, and the largest weight with its scale.
+
+    factor: positive. total: positions that it sees, `before` of them cached. ancestors: its own rows, 0 for a chain. pages:
+    addresses of pages; plane: how far into one the scales begin. room: for 16 floats and one for each own row. Addresses.
+    """
+    cached, compact = before // LANES, room + 4 * LANES
+    if ancestors:
+        for i in range(before, total):
+            put(scores, i, get(scores, before + get_int(ancestors, i - before)))
+    seen, limit = (total + LANES - 1) // LANES, used * PAGE
+    fill(scores, total, seen * LANES, _NEVER)
+    x, rest = types.intp(scores), types.intp(scores + 4 * cached * LANES)
+    top = largest(scores, seen * LANES) * factor
+    sums, places, scales = types.intp(room), types.intp(pages), types.intp(plane)
+    most = _weigh_cached(x, types.intp(cached), factor, top, places, scales, sums)
+    weight = _weigh_rest(rest, types.intp(seen - cached), factor, top, sums)
+    fill(scores, seen * LANES, limit, _ZERO)
+    if ancestors:
+        for i in range(before, total):
+            put(compact, i - before, get(scores, i))
+        fill(scores, before, total, _ZERO)
+        for i in range(total - before):
+            put(scores, before + get_int(ancestors, i), get(compact, i))
+    return weight, max(most, _scale(x, types.intp(cached), types.intp(limit // LANES), places, scales))
+
+
+@kernel
+def fill(x, first, stop, value):  # type: ignore[no-untyped-def]
+    """x[first:stop] = value, fp32; an address."""
+    for i in range(first, stop):
+        put(x, i, value)
