@@ -17,6 +17,7 @@ from kernels.cpu.emit import (
     I8,
     I32,
     I64,
+    INTEGERS,
     LANES,
     constant,
     fma,
@@ -26,6 +27,7 @@ from kernels.cpu.emit import (
     load,
     loop,
     magnitude,
+    plus,
     splat,
     store,
 )
@@ -35,11 +37,7 @@ from kernels.cpu.swiglu import silu_of
 
 _PLACES = [constant(4 * at) for at in range(0, BLOCK, LANES)]
 _FLOAT, _WORD = types.float32, types.intp
-_INTEGERS, _BYTES = ir.VectorType(I32, LANES), ir.VectorType(I8, LANES)
-
-
-def _plus(b: Any, x: Any, y: Any) -> Any:
-    return b.fadd(x, y)
+_BYTES = ir.VectorType(I8, LANES)
 
 
 def _measure(b: Any, vectors: Sequence[Any], top: Any, squares: Any) -> None:
@@ -48,7 +46,26 @@ def _measure(b: Any, vectors: Sequence[Any], top: Any, squares: Any) -> None:
     for vector in vectors:
         most, total = greater(b, magnitude(b, vector), most), fma(b, vector, vector, total)
     store(b, joined(b, most, greater), top)
-    store(b, joined(b, total, _plus), squares)
+    store(b, joined(b, total, plus), squares)
+
+
+def _turned(b: Any, vectors: Sequence[Any], out: Any) -> Any:
+    """Store the Hadamard transform of four vectors, times 8; returns the largest magnitude."""
+    most = ir.Constant(FLOATS, [0.0] * LANES)
+    for place, vector in zip(_PLACES, transformed(b, vectors), strict=True):
+        store(b, vector, out, place)
+        most = greater(b, magnitude(b, vector), most)
+    return joined(b, most, greater)
+
+
+def _rounded(b: Any, x: Any, steps: Any) -> Any:
+    """round(x * steps) + 128 as `quantize` takes it."""
+    return b.fptosi(b.fadd(b.fmul(x, steps), splat(b, F32(128.5))), INTEGERS)
+
+
+def _signed(b: Any, x: Any, steps: Any) -> Any:
+    """The same without the 128."""
+    return b.sub(_rounded(b, x, steps), ir.Constant(INTEGERS, [128] * LANES))
 
 
 @intrinsic
@@ -85,11 +102,7 @@ def gated(typing: Any, gates: Any, ups: Any, out: Any, top: Any) -> Any:
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
         gates, ups, out, top = arguments
         inner = [b.fmul(silu_of(b, load(b, gates, place)), load(b, ups, place)) for place in _PLACES]
-        most = ir.Constant(FLOATS, [0.0] * LANES)
-        for place, vector in zip(_PLACES, transformed(b, inner), strict=True):
-            store(b, vector, out, place)
-            most = greater(b, magnitude(b, vector), most)
-        store(b, joined(b, most, greater), top)
+        store(b, _turned(b, inner, out), top)
         return context.get_dummy_value()
 
     return types.void(_WORD, _WORD, _WORD, _WORD), codegen
@@ -101,11 +114,9 @@ def quantized(typing: Any, x: Any, step: Any, out: Any) -> Any:
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
         x, step, out = arguments
-        steps, half = splat(b, step), splat(b, F32(128.5))
+        steps = splat(b, step)
         for index, place in enumerate(_PLACES):
-            exact = b.fadd(b.fmul(load(b, x, place), steps), half)
-            whole = b.fptosi(exact, _INTEGERS)
-            store(b, b.trunc(whole, _BYTES), out, constant(LANES * index))
+            store(b, b.trunc(_rounded(b, load(b, x, place), steps), _BYTES), out, constant(LANES * index))
         return context.get_dummy_value()
 
     return types.void(_WORD, _FLOAT, _WORD), codegen
@@ -117,11 +128,7 @@ def turned(typing: Any, x: Any) -> Any:
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
         (x,) = arguments
-        most = ir.Constant(FLOATS, [0.0] * LANES)
-        for place, vector in zip(_PLACES, transformed(b, [load(b, x, place) for place in _PLACES]), strict=True):
-            store(b, vector, x, place)
-            most = greater(b, magnitude(b, vector), most)
-        return joined(b, most, greater)
+        return _turned(b, [load(b, x, place) for place in _PLACES], x)
 
     return _FLOAT(_WORD), codegen
 
@@ -132,9 +139,9 @@ def key_bytes(typing: Any, x: Any, step: Any, out: Any) -> Any:
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
         x, step, out = arguments
-        steps, total = splat(b, step), ir.Constant(_INTEGERS, [0] * LANES)
+        steps, total = splat(b, step), ir.Constant(INTEGERS, [0] * LANES)
         for index, place in enumerate(_PLACES):
-            whole = _rounded(b, load(b, x, place), steps)
+            whole = _signed(b, load(b, x, place), steps)
             total = b.add(total, whole)
             store(b, b.trunc(whole, _BYTES), out, constant(LANES * index))
         return b.sext(joined(b, total, lambda b, x, y: b.add(x, y)), I64)
@@ -151,19 +158,13 @@ def value_bytes(typing: Any, x: Any, step: Any, line: Any, shift: Any) -> Any:
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
         x, step, line, shift = arguments
-        shifts, byte = splat(b, b.trunc(shift, I32)), ir.Constant(_INTEGERS, [0xFF] * LANES)
-        whole = b.and_(_rounded(b, load(b, x), splat(b, step)), byte)
-        others = b.and_(load(b, line, kind=_INTEGERS), b.not_(b.shl(byte, shifts)))
+        shifts, byte = splat(b, b.trunc(shift, I32)), ir.Constant(INTEGERS, [0xFF] * LANES)
+        whole = b.and_(_signed(b, load(b, x), splat(b, step)), byte)
+        others = b.and_(load(b, line, kind=INTEGERS), b.not_(b.shl(byte, shifts)))
         store(b, b.or_(others, b.shl(whole, shifts)), line)
         return context.get_dummy_value()
 
     return types.void(_WORD, _FLOAT, _WORD, _WORD), codegen
-
-
-def _rounded(b: Any, x: Any, steps: Any) -> Any:
-    """Whole numbers from -127 to 127, rounded as `quantize` does."""
-    positive = b.fptosi(b.fadd(b.fmul(x, steps), splat(b, F32(128.5))), _INTEGERS)
-    return b.sub(positive, ir.Constant(_INTEGERS, [128] * LANES))
 
 
 def _over_blocks(join: Any) -> Any:
@@ -186,4 +187,4 @@ def _over_blocks(join: Any) -> Any:
     return over
 
 
-largest_of_blocks, sums_of_blocks = _over_blocks(greater), _over_blocks(_plus)
+largest_of_blocks, sums_of_blocks = _over_blocks(greater), _over_blocks(plus)

@@ -14,7 +14,7 @@ from numba import extending, njit, types
 intrinsic: Any = extending.intrinsic  # whose type says nothing of what becomes of its arguments
 I8, I32, I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 LANES = 16
-FLOATS = ir.VectorType(F32, LANES)
+FLOATS, INTEGERS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
 
 
 def kernel(function: Any = None, **options: Any) -> Any:
@@ -157,6 +157,11 @@ def _reduction(
     return reduce
 
 
+def plus(b: Any, x: Any, y: Any) -> Any:
+    """The sum of each pair of floats."""
+    return b.fadd(x, y)
+
+
 def greater(b: Any, x: Any, y: Any) -> Any:
     """The greater of each pair of floats."""
     return b.select(b.fcmp_ordered(">", x, y), x, y)
@@ -167,8 +172,8 @@ def magnitude(b: Any, x: Any) -> Any:
     return _elementwise(b, "llvm.fabs", x)
 
 
-add_floats = _reduction(0.0, lambda b, lanes, x: b.fadd(lanes, x), lambda b, x, y: b.fadd(x, y))
-add_squares = _reduction(0.0, lambda b, lanes, x: fma(b, x, x, lanes), lambda b, x, y: b.fadd(x, y))
+add_floats = _reduction(0.0, plus, plus)
+add_squares = _reduction(0.0, lambda b, lanes, x: fma(b, x, x, lanes), plus)
 largest = _reduction(float("-inf"), lambda b, lanes, x: greater(b, x, lanes), greater, 4)
 largest_magnitude = _reduction(0.0, lambda b, lanes, x: greater(b, magnitude(b, x), lanes), greater, 4)
 
@@ -185,7 +190,7 @@ def dot(typing: Any, x: Any, y: Any, count: Any) -> Any:
             return [fma(b, load(b, x, at), load(b, y, at), lanes[0])]
 
         (lanes,) = loop(b, b.sdiv(count, constant(LANES)), [ir.Constant(FLOATS, [0.0] * LANES)], body)
-        return joined(b, lanes, lambda b, x, y: b.fadd(x, y))
+        return joined(b, lanes, plus)
 
     return types.float32(types.intp, types.intp, types.intp), codegen
 

@@ -12,7 +12,7 @@ from numba import types
 
 from kernels.cpu.emit import (
     FLOATS,
-    I32,
+    INTEGERS,
     LANES,
     add_squares,
     constant,
@@ -58,7 +58,13 @@ def quantize_reference(x: npt.NDArray[np.float32]) -> Quantized:
 @kernel
 def norm_factor(x, count, size, eps):  # type: ignore[no-untyped-def]
     """What an RMS norm multiplies with: `size` floats at x, and zeros up to `count`, a multiple of 16."""
-    return np.float32(1.0) / np.sqrt(add_squares(x, count) / np.float32(size) + np.float32(eps))
+    return factor_of(add_squares(x, count), size, eps)
+
+
+@kernel
+def factor_of(squares, size, eps):  # type: ignore[no-untyped-def]
+    """What the RMS norm of `size` floats multiplies with, of their sum of squares."""
+    return np.float32(1.0) / np.sqrt(squares / np.float32(size) + np.float32(eps))
 
 
 def norm_factor_reference(x: npt.NDArray[np.float32], size: int, eps: float) -> npt.NDArray[np.float32]:
@@ -104,7 +110,7 @@ def transformed(b: Any, vectors: Sequence[Any]) -> list[Any]:
     """The transform of 64 floats in four vectors, times 8, all of it in registers."""
     vectors = list(vectors)
     for span in (1, 2, 4, 8):
-        places = ir.Constant(ir.VectorType(I32, LANES), [lane ^ span for lane in range(LANES)])
+        places = ir.Constant(INTEGERS, [lane ^ span for lane in range(LANES)])
         signs = ir.Constant(FLOATS, [-1.0 if lane & span else 1.0 for lane in range(LANES)])
         vectors = [fma(b, each, signs, b.shuffle_vector(each, each, places)) for each in vectors]
     for span in (1, 2):
@@ -163,11 +169,11 @@ def _rescale_vectors(typing: Any, sums: Any, count: Any, offsets: Any, scales: A
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
         sums, count, offsets, scales, factor, out = arguments
-        integers, factors = ir.VectorType(I32, LANES), splat(b, factor)
+        factors = splat(b, factor)
 
         def body(index: Any, carried: list[Any]) -> list[Any]:
             at = b.mul(index, constant(4 * LANES))
-            total = b.sub(load(b, sums, at, kind=integers), load(b, offsets, at, kind=integers))
+            total = b.sub(load(b, sums, at, kind=INTEGERS), load(b, offsets, at, kind=INTEGERS))
             store(b, b.fmul(b.sitofp(total, FLOATS), b.fmul(factors, load(b, scales, at))), out, at)
             return carried
 

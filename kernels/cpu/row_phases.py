@@ -11,7 +11,7 @@ from kernels.cpu.blocks import largest_of_blocks, measured, quantized, sums_of_b
 from kernels.cpu.emit import LANES, get, get_byte, get_int, kernel, put
 from kernels.cpu.job import BLOCK, SQUARES, STREAM, lanes_of, mask_layer_bytes
 from kernels.cpu.products.int8_products import products
-from kernels.cpu.quantize import norm_factor, quantize, rescale
+from kernels.cpu.quantize import factor_of, norm_factor, quantize, rescale
 from kernels.cpu.swiglu import silu
 from kernels.cpu.threads import claim, claim_own, first_own, meet
 from kernels.cpu.weighted_sums import weighted_sums
@@ -68,7 +68,7 @@ def row_steps(model, job, kind, width, turned, thread):  # type: ignore[no-untyp
     unit = _EIGHTH if turned else _ONE
     for row in range(lanes):
         top = max(get(steps, row), _TINY)
-        norm = stream_factor(model, get(scales, row)) if kind == STREAM else unit
+        norm = factor_of(get(scales, row), model.true_hidden, model.eps) if kind == STREAM else unit
         put(steps, row, _MOST / top)
         put(scales, row, top / _MOST * norm)
     return steps
@@ -78,12 +78,6 @@ def row_steps(model, job, kind, width, turned, thread):  # type: ignore[no-untyp
 def row_scales(model, job, kind, width, turned, thread):  # type: ignore[no-untyped-def]
     """The scales of `row_steps` alone."""
     return row_steps(model, job, kind, width, turned, thread) + 4 * lanes_of_rows(job)
-
-
-@kernel
-def stream_factor(model, squares):  # type: ignore[no-untyped-def]
-    """What the RMS norm multiplies with, of a row's sum of squares."""
-    return _ONE / np.sqrt(squares / np.float32(model.true_hidden) + epsilon(model))
 
 
 @kernel

@@ -11,7 +11,7 @@ from numba import types
 from kernels.cpu.emit import (
     F32,
     FLOATS,
-    I32,
+    INTEGERS,
     LANES,
     constant,
     fma,
@@ -23,6 +23,7 @@ from kernels.cpu.emit import (
     loop,
     magnitude,
     multiply_add,
+    plus,
     splat,
     store,
     times_power_of_two,
@@ -58,9 +59,8 @@ def power_of_two(b: Any, x: Any, least: float = float(_LEAST)) -> Any:
     p = splat(b, F32(float(C5)))
     for coefficient in (C4, C3, C2, C1, _ONE):
         p = fma(b, p, f, splat(b, F32(float(coefficient))))
-    whole = ir.VectorType(I32, LANES)
-    exponents = b.shl(b.bitcast(shifted, whole), ir.Constant(whole, [23] * LANES))
-    return b.bitcast(b.add(b.bitcast(p, whole), exponents), FLOATS)
+    exponents = b.shl(b.bitcast(shifted, INTEGERS), ir.Constant(INTEGERS, [23] * LANES))
+    return b.bitcast(b.add(b.bitcast(p, INTEGERS), exponents), FLOATS)
 
 
 @intrinsic
@@ -84,7 +84,7 @@ def exponentials(typing: Any, x: Any, count: Any, top: Any, factor: Any, out: An
             return [b.fadd(sums[0], kept)]
 
         (lanes,) = loop(b, b.sdiv(count, constant(LANES)), [zero], body)
-        return joined(b, lanes, lambda b, x, y: b.fadd(x, y))
+        return joined(b, lanes, plus)
 
     word, number = types.intp, types.float32
     return number(word, word, number, number, word), codegen

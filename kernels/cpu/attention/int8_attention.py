@@ -35,15 +35,23 @@ Floats = npt.NDArray[np.float32]
 @kernel
 def write_key(key, dim, room, plane, at):  # type: ignore[no-untyped-def]
     """Put a rotated key, fp32 [dim], which is overwritten, at a position of a page. room: 64 bytes. Addresses."""
-    numbers, place, top, total = plane + 2 * PAGE * dim, at // 16 * (dim // 4) * 16 + at % 16, _TINY, 0
-    for first in range(0, dim, POINTS):
-        top = max(top, turned(types.intp(key + 4 * first)))
+    numbers, place = plane + 2 * PAGE * dim, at // 16 * (dim // 4) * 16 + at % 16
+    top, total = _turned(key, dim), 0
     for first in range(0, dim, POINTS):
         total += key_bytes(types.intp(key + 4 * first), _BYTE / top, types.intp(room))
         for step in range(POINTS // 4):
             put_int(plane, place + 16 * (first // 4 + step), get_int(room, step))
     put(numbers, at, top / _BYTE)
     put_int(numbers + _ROW, at, np.int32(128 * total))
+
+
+@kernel
+def _turned(x, dim):  # type: ignore[no-untyped-def]
+    """The Hadamard transform of each 64 floats, times 8, in place; returns the largest magnitude, which is not 0."""
+    top = _TINY
+    for first in range(0, dim, POINTS):
+        top = max(top, turned(types.intp(x + 4 * first)))
+    return top
 
 
 @kernel
@@ -124,9 +132,7 @@ def attend_int8(  # type: ignore[no-untyped-def]
 @kernel
 def _query_bytes(query, dim, high, low):  # type: ignore[no-untyped-def]
     """Both bytes of a query, which is overwritten; returns their scale."""
-    top = _TINY
-    for first in range(0, dim, POINTS):
-        top = max(top, turned(types.intp(query + 4 * first)))
+    top = _turned(query, dim)
     split_bytes(types.intp(query), _MOST_QUERY / top, _ZERO, types.intp(dim), types.intp(high), types.intp(low))
     return top / _MOST_QUERY
 

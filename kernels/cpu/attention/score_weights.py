@@ -27,6 +27,7 @@ from kernels.cpu.emit import (
     largest,
     load,
     loop,
+    plus,
     put,
     splat,
     store,
@@ -95,7 +96,7 @@ def _weigh_rest(typing: Any, x: Any, count: Any, factor: Any, top: Any, sums: An
             return [b.fadd(lanes[0], weight)]
 
         (lanes,) = loop(b, count, [load(b, sums)], body)
-        return joined(b, lanes, lambda b, x, y: b.fadd(x, y))
+        return joined(b, lanes, plus)
 
     word, number = types.intp, types.float32
     return number(word, word, number, number, word), codegen
@@ -129,10 +130,9 @@ def weigh(scores, factor, before, total, used, ancestors, pages, plane, room):  
     factor: positive. total: positions that it sees, `before` of them cached. ancestors: its own rows, 0 for a chain. pages:
     addresses of pages; plane: how far into one the scales begin. room: for 16 floats and one for each own row. Addresses.
     """
-    cached, compact = before // LANES, room + 4 * LANES
+    cached = before // LANES
     if ancestors:
-        for i in range(before, total):
-            put(scores, i, get(scores, before + get_int(ancestors, i - before)))
+        gather(scores, before, total, ancestors)
     seen, limit = (total + LANES - 1) // LANES, used * PAGE
     fill(scores, total, seen * LANES, _NEVER)
     x, rest = types.intp(scores), types.intp(scores + 4 * cached * LANES)
@@ -142,12 +142,25 @@ def weigh(scores, factor, before, total, used, ancestors, pages, plane, room):  
     weight = _weigh_rest(rest, types.intp(seen - cached), factor, top, sums)
     fill(scores, seen * LANES, limit, _ZERO)
     if ancestors:
-        for i in range(before, total):
-            put(compact, i - before, get(scores, i))
-        fill(scores, before, total, _ZERO)
-        for i in range(total - before):
-            put(scores, before + get_int(ancestors, i), get(compact, i))
+        scatter(scores, before, total, ancestors, room + 4 * LANES)
     return weight, max(most, _scale(x, types.intp(cached), types.intp(limit // LANES), places, scales))
+
+
+@kernel
+def gather(scores, before, total, ancestors):  # type: ignore[no-untyped-def]
+    """Move a row's own positions to where they would stand in a chain: those from `before` on and before `total`."""
+    for i in range(before, total):
+        put(scores, i, get(scores, before + get_int(ancestors, i - before)))
+
+
+@kernel
+def scatter(weights, before, total, ancestors, room):  # type: ignore[no-untyped-def]
+    """Move them back, and leave 0 at positions that are not the row's. room: for as many floats."""
+    for i in range(before, total):
+        put(room, i - before, get(weights, i))
+    fill(weights, before, total, _ZERO)
+    for i in range(total - before):
+        put(weights, before + get_int(ancestors, i), get(room, i))
 
 
 @kernel

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from kernels.cpu.attention.score_weights import fill
+from kernels.cpu.attention.score_weights import fill, gather, scatter
 from kernels.cpu.emit import LANES, get, get_int, get_long, kernel, largest, put
 from kernels.cpu.job import PAGE
 from kernels.cpu.swiglu import exponentials
@@ -73,8 +73,7 @@ def softmax(scores, before, total, limit, ancestors, compact):  # type: ignore[n
     total: positions that it sees, `before` of them cached. ancestors: its own rows, 0 for a chain.
     """
     if ancestors:
-        for i in range(before, total):
-            put(scores, i, get(scores, before + get_int(ancestors, i - before)))
+        gather(scores, before, total, ancestors)
     padded = (total + LANES - 1) // LANES * LANES
     fill(scores, total, padded, _NEVER)
     top = largest(scores, padded)
@@ -82,11 +81,7 @@ def softmax(scores, before, total, limit, ancestors, compact):  # type: ignore[n
     weight = exponentials(place, padded, top, _ONE, place)
     fill(scores, padded, limit, _ZERO)
     if ancestors:
-        for i in range(before, total):
-            put(compact, i - before, get(scores, i))
-        fill(scores, before, limit, _ZERO)
-        for i in range(total - before):
-            put(scores, before + get_int(ancestors, i), get(compact, i))
+        scatter(scores, before, total, ancestors, compact)
     return weight
 
 

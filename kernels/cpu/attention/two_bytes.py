@@ -14,7 +14,7 @@ from kernels.cpu.emit import (
     F32,
     FLOATS,
     I8,
-    I32,
+    INTEGERS,
     LANES,
     constant,
     fma,
@@ -29,7 +29,6 @@ from kernels.cpu.emit import (
 )
 from kernels.cpu.job import PAGE
 
-_INTEGERS = ir.VectorType(I32, LANES)
 _VECTORS = PAGE // LANES  # of a page
 
 
@@ -41,12 +40,12 @@ def split_bytes(typing: Any, x: Any, step: Any, zero: Any, count: Any, high: Any
         x, step, zero, count, high, low = arguments
         steps, bytes16 = splat(b, step), ir.VectorType(I8, LANES)
         rounding = splat(b, b.fadd(zero, F32(0.5)))
-        eight = ir.Constant(_INTEGERS, [8] * LANES)
+        eight = ir.Constant(INTEGERS, [8] * LANES)
 
         def body(index: Any, carried: list[Any]) -> list[Any]:
             at = b.mul(index, constant(LANES))
             exact = b.fadd(b.fmul(load(b, x, b.mul(at, constant(4))), steps), rounding)
-            whole = b.fptosi(exact, _INTEGERS)
+            whole = b.fptosi(exact, INTEGERS)
             store(b, b.trunc(b.lshr(whole, eight), bytes16), high, at)
             store(b, b.trunc(whole, bytes16), low, at)
             return carried
@@ -68,13 +67,13 @@ def split_pages(typing: Any, x: Any, step: Any, count: Any, high: Any, low: Any)
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
         x, step, count, high, low = arguments
         steps, half = splat(b, step), splat(b, F32(0.5))
-        eight, sixteen = (ir.Constant(_INTEGERS, [bits] * LANES) for bits in (8, 16))
-        lows, highs = (ir.Constant(_INTEGERS, [mask] * LANES) for mask in (0x00FF00FF, 0xFF00FF00))
+        eight, sixteen = (ir.Constant(INTEGERS, [bits] * LANES) for bits in (8, 16))
+        lows, highs = (ir.Constant(INTEGERS, [mask] * LANES) for mask in (0x00FF00FF, 0xFF00FF00))
 
         def body(index: Any, carried: list[Any]) -> list[Any]:
             first = b.add(x, b.mul(index, constant(4 * PAGE)))
             parts = [load(b, first, constant(4 * LANES * each)) for each in range(_VECTORS)]
-            whole = [b.fptosi(fma(b, part, steps, half), _INTEGERS) for part in parts]
+            whole = [b.fptosi(fma(b, part, steps, half), INTEGERS) for part in parts]
             even, odd = (b.or_(whole[each], b.shl(whole[each + 2], sixteen)) for each in (0, 1))
             lower = b.or_(b.and_(even, lows), b.and_(b.shl(odd, eight), highs))
             upper = b.or_(b.and_(b.lshr(even, eight), lows), b.and_(odd, highs))
@@ -102,14 +101,14 @@ def join_scores(
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
         high, low, outputs, offsets, scales, out, stride = arguments
         places = [constant(4 * LANES * each) for each in range(_VECTORS)]
-        eight = ir.Constant(_INTEGERS, [8] * LANES)
-        lifted = [b.shl(load(b, offsets, place, kind=_INTEGERS), eight) for place in places]
+        eight = ir.Constant(INTEGERS, [8] * LANES)
+        lifted = [b.shl(load(b, offsets, place, kind=INTEGERS), eight) for place in places]
         factors = [load(b, scales, place) for place in places]
 
         def body(index: Any, carried: list[Any]) -> list[Any]:
             at, to = b.mul(index, constant(4 * PAGE)), b.mul(index, stride)
             for place, offset, factor in zip(places, lifted, factors, strict=True):
-                upper, lower = (load(b, each, at, place, kind=_INTEGERS) for each in (high, low))
+                upper, lower = (load(b, each, at, place, kind=INTEGERS) for each in (high, low))
                 whole = b.sub(b.add(b.shl(upper, eight), lower), offset)
                 store(b, b.fmul(b.sitofp(whole, FLOATS), factor), out, to, place)
             return carried
@@ -129,7 +128,7 @@ def join_sums(typing: Any, high: Any, low: Any, factor: Any, out: Any) -> Any:
         factors, byte, most = splat(b, factor), splat(b, F32(256.0)), splat(b, F32(0.0))
         for index in range(_VECTORS):
             at = constant(4 * LANES * index)
-            both = [b.sitofp(load(b, each, at, kind=_INTEGERS), FLOATS) for each in (high, low)]
+            both = [b.sitofp(load(b, each, at, kind=INTEGERS), FLOATS) for each in (high, low)]
             total = b.fmul(b.fadd(b.fmul(both[0], byte), both[1]), factors)
             store(b, total, out, at)
             most = greater(b, magnitude(b, total), most)

@@ -17,14 +17,6 @@ def random(*shape: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
-def _squares(x: Floats) -> np.float32:
-    """The sum of squares as a norm of these columns alone takes it."""
-    lanes = np.zeros(16)
-    for part in x.reshape(-1, 16).astype(np.float64):
-        lanes = (lanes + part * part).astype(np.float32).astype(np.float64)
-    return quantize.halves(lanes.astype(np.float32))
-
-
 @kernel
 def measure(x, top, squares):  # type: ignore[no-untyped-def]
     blocks.measured(types.intp(x), types.intp(top), types.intp(squares))
@@ -66,11 +58,11 @@ def over(x, stride, count, out, is_sum):  # type: ignore[no-untyped-def]
 def test_a_block_is_measured_as_it_is_and_after_more_is_added() -> None:
     x, more, found = random(64), random(64, seed=1), np.zeros(2, np.float32)
     measure(x.ctypes.data, found.ctypes.data, found.ctypes.data + 4)
-    assert found.tolist() == [np.abs(x).max(), _squares(x)]
+    assert found.tolist() == [np.abs(x).max(), quantize._squares(x)]
     want = x + more
     add(x.ctypes.data, more.ctypes.data, found.ctypes.data, found.ctypes.data + 4)
     np.testing.assert_array_equal(x, want)
-    assert found.tolist() == [np.abs(want).max(), _squares(want)]
+    assert found.tolist() == [np.abs(want).max(), quantize._squares(want)]
 
 
 def test_gates_are_transformed_and_measured() -> None:
