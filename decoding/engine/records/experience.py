@@ -168,9 +168,13 @@ class Experience:
         part._kept, part._kind = self._kept, (*self._kind, *kind)
         return part
 
-    def means(self, name: str, prior: Sequence[float]) -> RunningMeans:
-        """A text's own, of a method's quantity. prior: what is known before any text was decoded here."""
+    def means(self, name: str, prior: Sequence[float], forgotten: float = 0.0) -> RunningMeans:
+        """A text's own, of a method's quantity. prior: what is known before any text was decoded here. forgotten: the share of
+        what earlier texts taught that is forgotten first, where a bad beginning would end all observation.
+        """
         whole: RunningMeans = self._kept.setdefault((self._kind, name), RunningMeans(prior, TRUST))
+        if forgotten:
+            whole.fade(forgotten)
         return whole.text()
 
     def rate(self) -> Rate:

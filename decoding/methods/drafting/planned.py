@@ -26,8 +26,11 @@ STEP = 1.3
 DRAFT_STEPS = 0.4
 """What a head's draft takes, as long as it is neither given nor timed."""
 
-BESIDE_FORWARDS = (0.08, 0.17)
-"""Prior of what drafting takes in a round without masks, and what drafting and asking masks take in one with them."""
+ASKING = 0.06
+"""Prior of what asking the LM head about masks takes."""
+
+LONGEST_ASKING = 0.3
+"""What is counted of asking that took longer: the first time packs rows of the LM head."""
 
 LONGEST = 2.0
 """What is counted of a draft that took longer: the first one loads and compiles."""
@@ -92,7 +95,7 @@ class RoundCosts:
         self._costs = RowCosts.even(row_cost) if row_cost else self._told.scaled(self._times.scale)
         self._prompts, self._draft_cost = context.prompts, draft_cost or DRAFT_STEPS
         self._times_rows, self._times_drafts = not row_cost, not draft_cost and (has_head or not row_cost)
-        self._beside = context.experience.means("plain steps beside forwards", BESIDE_FORWARDS)
+        self._asking = context.experience.means("plain steps of asking masks", (ASKING,))
         self._took = (0.0, 0.0)
 
     @property
@@ -107,17 +110,15 @@ class RoundCosts:
     @property
     def mask_steps(self) -> float:
         """How much longer a round with masks takes, beyond its rows; nothing where no time counts."""
-        return max(self._beside[1] - self._beside[0], 0.0) if self._times_drafts else 0.0
+        return self._asking[0] if self._times_drafts else 0.0
 
     def took(self, draft_ms: float, target_ms: float) -> None:
         """The times of the round that is counted next, where they are known."""
         self._took = draft_ms, target_ms
 
-    def count(
-        self, pending: int, rows: int, tokens: int, is_by_head: bool, has_masks: bool = False, asked_ms: float = 0.0
-    ) -> float:
+    def count(self, pending: int, rows: int, tokens: int, is_by_head: bool, asked_ms: float | None = None) -> float:
         """Count a round that committed so many tokens, and return what it took. rows: of its draft. asked_ms: what asking its
-        masks took.
+        masks took; None: it had none.
         """
         (draft_ms, target_ms), self._took = self._took, (0.0, 0.0)
         prices = self.prices(pending)
@@ -126,8 +127,10 @@ class RoundCosts:
         if target_ms and self._times_rows:
             self._times.saw(self._told.at(prices.rows(rows)) - 1.0, target_ms)
         if target_ms and self._times_drafts:
-            draft = min(forward * (draft_ms + asked_ms) / target_ms, LONGEST)
-            self._beside.saw(has_masks, draft)
+            asking = min(forward * (asked_ms or 0.0) / target_ms, LONGEST)
+            draft = min(forward * draft_ms / target_ms + asking, LONGEST)
+            if asked_ms is not None:
+                self._asking.saw(0, min(asking, LONGEST_ASKING))
         self._rate.saw(tokens, forward + draft)
         return forward + draft
 

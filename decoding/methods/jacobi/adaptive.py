@@ -29,11 +29,15 @@ if TYPE_CHECKING:
     from decoding.methods.drafting.head_guesses import HeadGuesses
     from decoding.methods.drafting.head_runtimes import BlockPass
 
-FORESEEN = (0.3, 0.23, 0.2, 0.17, 0.15, 0.13, 0.11, 0.09)
+FORESEEN = (0.3, 0.23, 0.2, 0.17, 0.15, 0.13, 0.11, 0.09, 0.075, 0.06, 0.05, 0.04)
 """Prior of what a mask is worth, in committed tokens: those that no copy had, less the price of the rows that guessed them."""
 
 FORGOTTEN = 0.1
 """What a round without masks forgets of what this text taught about them, so that a few bad rounds do not end their use."""
+
+FORGOTTEN_BY_TEXTS = 0.05
+"""What a further text forgets of what earlier ones taught about masks. One that seems worthless is not hung, so it would never
+be seen again."""
 
 OWN = 0.5
 """A guess is a mask's own if the head gave it less than this share of the mask's probability."""
@@ -61,7 +65,7 @@ class Adaptive(Method):
         row_cost: float = 0.0,
         draft_cost: float = 0.0,
         budget: int = 32,
-        masks: int = 8,
+        masks: int = 12,
         top_k: int = 8,
         copies: int = 3,
         copied_tokens: int = 24,
@@ -89,7 +93,7 @@ class Adaptive(Method):
             context.recall.sequences, self._most_copies, self._copied_tokens, context.experience
         )
         self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k)
-        self._mask_worth = context.experience.means("masks", FORESEEN)
+        self._mask_worth = context.experience.means("masks", FORESEEN, FORGOTTEN_BY_TEXTS)
         self._looked_up = 0  # the text's length at which copies were looked up last
         self._reached = len(prompt)  # tokens before those that were forced after the last round
         if self._head:
@@ -152,7 +156,7 @@ class Adaptive(Method):
         reached, has_masks = self._length + len(committed), self._has_masks or self._foreseen.ahead > 0
         start = perf_counter()
         self._foreseen.observe(draft, scores, verdict, reached)
-        asked_ms = 1e3 * (perf_counter() - start)
+        asked_ms = 1e3 * (perf_counter() - start) if self._has_masks else None
         self._count(committed, len(draft), has_masks, asked_ms)
         self._reached = reached
         if self._head:
@@ -192,7 +196,7 @@ class Adaptive(Method):
         self._own.intersection_update(paths)
         self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(self._foreseen.ahead)]
 
-    def _count(self, committed: Sequence[int], rows: int, has_masks: bool, asked_ms: float) -> None:
+    def _count(self, committed: Sequence[int], rows: int, has_masks: bool, asked_ms: float | None) -> None:
         """Count what was right, and what the round was worth. rows: of the draft."""
         paths = [tuple(committed[: depth + 1]) for depth in range(len(committed))]
         self._copied.count(committed)
@@ -203,7 +207,7 @@ class Adaptive(Method):
             self._mask_worth.fade(FORGOTTEN)
         tokens = 1 + sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])
         has_drafted = bool(self._head and self._head.drafted)
-        steps = self._costs.count(self._pending(self._length), rows, tokens, has_drafted, has_masks, asked_ms)
+        steps = self._costs.count(self._pending(self._length), rows, tokens, has_drafted, asked_ms)
         if self._head:
             self._head.count(self._copied.agreed, tokens, steps)
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +66,6 @@ class CpuModel:
         self._room = Buffers(self._model, self._team.threads)
         self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
         self.mask_adapter = masks
-        self._head_parts: WeakKeyDictionary[TokenSet, HeadPart] = WeakKeyDictionary()
         self._forward = compiled(FORWARD)
 
         self._rows = StoredRows(arrays.get("rotated_embedding"))
@@ -135,25 +133,24 @@ class CpuModel:
 
     def logits(self, rows: npt.NDArray[np.uint8], scales: Floats, tokens: TokenSet | None = None) -> Floats:
         """[rows, vocab] of quantized rows before the LM head, or [rows, tokens] of some tokens."""
-        logits = np.empty((len(rows), self.config.vocab_size if tokens is None else len(tokens)), np.float32)
+        places = None if tokens is None else self.head_part.places(tokens)
+        logits = np.empty((len(rows), self.config.vocab_size if places is None else self.head_part.count), np.float32)
         head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
         head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
         job = self._room.of(1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
-        self._compute(job, self._model_table if tokens is None else self._head_part(tokens).table)
-        return logits
+        self._compute(job, self._model_table if places is None else self.head_part.table)
+        return logits if places is None else logits[:, places]
 
     @cached_property
     def _turn(self) -> KernelRotation:
         return KernelRotation(stream_rotation(self.config.hidden_size).astype(np.float32))
 
-    def _head_part(self, tokens: TokenSet) -> HeadPart:
-        """The LM head of some tokens, made once as long as they are known."""
-        if (part := self._head_parts.get(tokens)) is None:
-            outputs, arrays = padded(self.config.vocab_size), self._arrays
-            rows = arrays["matrices"].reshape(-1)[-outputs * self.hidden :]
-            part = HeadPart(self._model, tokens, rows, arrays["scales"][-outputs:], arrays["offsets"][-outputs:])
-            self._head_parts[tokens] = part
-        return part
+    @cached_property
+    def head_part(self) -> HeadPart:
+        """The LM head of some tokens."""
+        outputs, arrays = padded(self.config.vocab_size), self._arrays
+        rows = arrays["matrices"].reshape(-1)[-outputs * self.hidden :]
+        return HeadPart(self._model, rows, arrays["scales"][-outputs:], arrays["offsets"][-outputs:])
 
     def _compute(self, job: Job, model_table: Longs) -> None:
         """A forward, on all threads."""

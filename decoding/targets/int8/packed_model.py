@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +26,8 @@ from decoding.checkpoints.fetch.checked_files import crc32_of, flush
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.target import TokenSet
 from decoding.errors import ModelUnavailable
-from decoding.targets.int8.buffers import address
-from kernels.cpu.job import BLOCK, Model, table_of
+from decoding.targets.int8.buffers import Longs, address
+from kernels.cpu.job import BLOCK, Model, aligned, table_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 NAMES = (
@@ -137,26 +138,54 @@ def packed_key(files: Iterable[Path]) -> str:
 
 
 class HeadPart:
-    """A model whose LM head has these tokens' rows alone. rows, scales, offsets: of the whole LM head, as they are packed."""
+    """A model whose LM head has some tokens' rows alone: those of the sets that were asked for last, each row packed once.
+
+    rows, scales, offsets: of the whole LM head, as they are packed. spare: rows beyond those of a set, before others go.
+    """
 
     def __init__(
         self,
         model: Model,
-        tokens: TokenSet,
         rows: npt.NDArray[np.int8],
         scales: npt.NDArray[np.float32],
         offsets: npt.NDArray[np.int32],
+        spare: int = 512,
     ) -> None:
-        ids, steps = tokens.ids, model.hidden // _STEP
-        count = padded(len(ids))
-        whole = rows.view(np.int32).reshape(-1, steps, _GROUP)
-        taken = np.zeros((count, steps), np.int32)
-        taken[: len(ids)] = whole[ids // _GROUP, :, ids % _GROUP]
-        self._rows = np.ascontiguousarray(taken.reshape(-1, _GROUP, steps).transpose(0, 2, 1))
+        self._model, self.spare, self._steps = model, spare, model.hidden // _STEP
+        self._whole = rows.view(np.int32).reshape(-1, self._steps, _GROUP), scales, offsets
+        self._place = np.full(len(scales), -1, np.int64)  # of each token among the rows here
+        self._begin(0)
+
+    def _begin(self, room: int) -> None:
+        """Rows for so many tokens, of which there are none yet."""
+        self._place[:] = -1
+        self.count = 0
+        self._places: WeakKeyDictionary[TokenSet, Longs] = WeakKeyDictionary()
+        count = padded(room)
+        self._rows = aligned((count // _GROUP, self._steps, _GROUP), np.int32)
+        self._rows[:] = 0
         self._scales, self._offsets = np.zeros(count, np.float32), np.zeros(count, np.int32)
-        self._scales[: len(ids)], self._offsets[: len(ids)] = scales[ids], offsets[ids]
         places = (address(self._rows), address(self._scales), address(self._offsets), 0)  # no biases
         self._tables = np.array([[place] for place in places], np.int64)
+
+    def places(self, tokens: TokenSet) -> Longs:
+        """[tokens] where the logits of a set are among the `count` that this model computes."""
+        if (found := self._places.get(tokens)) is None:
+            new = tokens.ids[self._place[tokens.ids] < 0]
+            if self.count + len(new) > len(self._scales):
+                self._begin(len(tokens) + self.spare)
+                new = tokens.ids
+            self._add(new)
+            found = self._places[tokens] = self._place[tokens.ids]
+        return found
+
+    def _add(self, ids: Longs) -> None:
+        if not len(ids):
+            return
+        (rows, scales, offsets), new = self._whole, np.arange(self.count, self.count + len(ids))
+        self._rows[new // _GROUP, :, new % _GROUP] = rows[ids // _GROUP, :, ids % _GROUP]
+        self._scales[new], self._offsets[new], self._place[ids] = scales[ids], offsets[ids], new
+        self.count += len(ids)
         names = ("matrices", "scales", "offsets", "biases")
         tables = {name: address(row) for name, row in zip(names, self._tables, strict=True)}
-        self.table = table_of(model._replace(layers=0, vocab=len(ids), **tables))
+        self.table = table_of(self._model._replace(layers=0, vocab=self.count, **tables))

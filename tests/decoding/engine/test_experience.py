@@ -40,6 +40,16 @@ def test_old_observations_fade() -> None:
     assert means[0] < 0.5 and rate.tokens_per_step < 2.5, "a quarter of all, but the newest"
 
 
+def test_what_would_not_be_seen_again_is_forgotten_from_text_to_text() -> None:
+    experience = Experience()
+    for _ in range(200):
+        experience.means("worth", (0.5,)).saw(0, 0.0)
+    assert experience.means("worth", (0.5,))[0] < 0.1
+    for _ in range(60):
+        last = experience.means("worth", (0.5,), forgotten=0.05)
+    assert 0.4 < last[0] < 0.5
+
+
 def test_a_text_begins_with_what_others_of_its_kind_have_taught() -> None:
     experience = Experience()
     for _ in range(60):

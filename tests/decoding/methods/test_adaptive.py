@@ -15,7 +15,7 @@ from decoding.engine.records.experience import Experience
 from decoding.engine.records.metrics import text_tokens
 from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
-from decoding.methods.drafting.planned import RoundCosts
+from decoding.methods.drafting.planned import LONGEST_ASKING, RoundCosts
 from decoding.methods.jacobi.adaptive import Adaptive
 from decoding.methods.registry import load_method
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, OneOfTwo, counting, rounds_of
@@ -75,17 +75,21 @@ def test_a_row_keeps_the_cost_that_is_given_while_drafts_are_timed() -> None:
     assert again.rate < 1.5, "and a draft takes half of a forward"
 
 
-def test_masks_cost_what_rounds_with_them_take_longer() -> None:
+def test_masks_cost_what_asking_them_takes() -> None:
     target, experience = ToyTarget(), Experience()
     context = Context(Sampler(), target.embedding, target.lm_head, Recall(), experience=experience)
     told, found = (RoundCosts(context, row_cost, 0.0, has_head=False) for row_cost in (0.5, 0.0))
     before = found.mask_steps
     assert before > 0.0
     for _ in range(100):
-        for costs, has_masks in ((told, False), (told, True), (found, False), (found, True)):
+        for costs, asked_ms in ((told, None), (told, 2.0), (found, None), (found, 2.0)):
             costs.took(1.0, 10.0)
-            costs.count(1, 0, 2, is_by_head=False, has_masks=has_masks, asked_ms=3.0 * has_masks)
-    assert before < 0.2 < found.mask_steps < 0.3, "they took 0.3 steps longer"
+            costs.count(1, 0, 2, is_by_head=False, asked_ms=asked_ms)
+    assert before < 0.17 < found.mask_steps < 0.2, "asking took 0.2 steps, where there was something to ask"
+    for _ in range(100):
+        found.took(1.0, 10.0)
+        found.count(1, 0, 2, is_by_head=False, asked_ms=900.0)
+    assert found.mask_steps < LONGEST_ASKING, "the first time takes long, and tells nothing"
     assert told.mask_steps == 0.0, "no clock counts where costs are given"
 
 

@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -137,6 +138,24 @@ def test_logits_of_some_tokens_are_those_of_all_to_the_bit(kind: str) -> None:
         for _ in range(2):  # the second time from what is kept of the set
             found = np.asarray(scores.among([1, -1, 0], tokens))
             assert (found == np.asarray(scores.after([1, -1, 0]))[:, tokens.ids]).all()
+    target.close(sequence)
+
+
+@needs_kernels
+def test_rows_of_tokens_are_packed_once_and_make_room_for_others() -> None:
+    target = target_of("int8", random_adapter())
+    assert isinstance(target, CpuTarget)
+    part, chance = target.model.head_part, random.Random(4)
+    part.spare = 8
+    sequence = target.open(PROMPT, Sampler())
+    (scores,) = target.score([Work(sequence, PROMPT, Draft())])
+    every, counts = np.asarray(scores.after([-1])), []
+    for _ in range(30):
+        tokens = TokenSet(np.array(sorted(chance.sample(range(target.vocab_size), 20)), np.int64))
+        assert (np.asarray(scores.among([-1], tokens)) == every[:, tokens.ids]).all()
+        counts.append(part.count)
+    assert max(counts) <= 64 and any(more < before for before, more in pairwise(counts)), "rows that nobody asks for go"
+    assert part.places(tokens) is part.places(tokens)
     target.close(sequence)
 
 
