@@ -127,7 +127,7 @@ class RoundCosts:
         if target_ms and self._times_rows:
             self._times.saw(self._told.at(prices.rows(rows)) - 1.0, target_ms)
         if target_ms and self._times_drafts:
-            asking = min(forward * (asked_ms or 0.0) / target_ms, LONGEST)
+            asking = forward * (asked_ms or 0.0) / target_ms
             draft = min(forward * draft_ms / target_ms + asking, LONGEST)
             if asked_ms is not None:
                 self._asking.saw(0, min(asking, LONGEST_ASKING))
