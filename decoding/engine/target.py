@@ -62,8 +62,20 @@ class PairScores(Protocol):
         """The tokens that have scores: the frequent ones."""
         ...
 
-    def scores(self, previous: int, tokens: npt.NDArray[np.int64]) -> Floats:
-        """[tokens] what is added to the logit of each of `tokens` after `previous`."""
+    def in_text(self, text: Sequence[int]) -> "TextScores":
+        """The scores in a text; an empty one has no followers, and never gets any."""
+        ...
+
+
+class TextScores(Protocol):
+    """Scores of tokens by the two tokens before them, and by the text so far."""
+
+    def grow(self, text: Sequence[int]) -> None:
+        """Go on with a text that begins with the one so far."""
+        ...
+
+    def scores(self, tail: tuple[int, int], tokens: npt.NDArray[np.int64]) -> Floats:
+        """[tokens] what is added to the logit of each of `tokens`, which ascend. tail: the last two tokens before it."""
         ...
 
 

@@ -5,13 +5,15 @@ A mask token's row gets the embedding of its depth, and before each layer `x + u
 is, to the bit. PaSS (arXiv 2311.13581) and BiTA (arXiv 2401.12522) train embeddings and prompts for such rows instead.
 
 A mask does not know the token before the one that it predicts, which is known when a draft is made. So what the masks say
-is corrected by a low-rank score for each pair of frequent tokens, as in Domino (arXiv 2605.29707) without its recurrence.
+is corrected by a low-rank score for each pair of frequent tokens, as in Domino (arXiv 2605.29707) without its recurrence, and
+by a score for the tokens that follow it in the text so far (`followers`).
 
 A file holds the low-rank layers in int8, with a scale for each component, and all else in fp16 (format 1: everything in
-fp16); its metadata name the target that it was trained on.
+fp16; 2: without the weights of `followers`); its metadata name the target that it was trained on.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from decoding.checkpoints.adapters.followers import FITTED, Followers
 from decoding.errors import ModelUnavailable, UnsupportedModel
 
 if TYPE_CHECKING:
@@ -27,19 +30,24 @@ if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity
 
 FILE = "masks.safetensors"  # beside the adapter of the target
-FORMATS = ("1", "2")  # the newest is written
+FORMATS = ("1", "2", "3")  # the newest is written
 TENSORS = ("embeddings", "down", "up")
 _INT8 = ("down", "up")
 PAIRS = ("before", "after")
+FOLLOWERS = "followers"
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 
 
 class TokenPairs:
-    """Scores of pairs of tokens, of which other tokens have none. ids [tokens]; before, after [tokens, rank], fp32."""
+    """Scores of pairs of tokens, of which other tokens have none. ids [tokens]; before, after [tokens, rank], fp32. followers
+    [9]: weights of what follows what in a text; None: it has no score. Raises ValueError for another number of them.
+    """
 
-    def __init__(self, ids: Ids, before: Floats, after: Floats) -> None:
-        self.ids, self.before, self.after = ids, before, after
+    def __init__(self, ids: Ids, before: Floats, after: Floats, followers: Floats | None = None) -> None:
+        if followers is not None and followers.shape != FITTED.shape:
+            raise ValueError(f"followers has shape {list(followers.shape)}, not {list(FITTED.shape)}")
+        self.ids, self.before, self.after, self.followers = ids, before, after, followers
         self._rows = {token: row for row, token in enumerate(ids.tolist())}
         self._padded = np.concatenate([after, np.zeros_like(after[:1])])  # the last row is that of all other tokens
         self._places = np.full(int(ids.max(initial=0)) + 2, len(ids), np.int64)
@@ -53,6 +61,35 @@ class TokenPairs:
         if row not in self._after:
             self._after[row] = np.einsum("tr,r->t", self._padded, self.before[row])  # not by BLAS: see `KernelRotation`
         return self._after[row][self._places[np.minimum(tokens, len(self._places) - 1)]]
+
+    def in_text(self, text: Sequence[int]) -> "TextScores":
+        """The scores in a text; an empty one has no followers, and never gets any."""
+        if self.followers is None or not text:
+            return TextScores(self, None)
+        return TextScores(self, Followers(text, self.followers, self._rows))
+
+
+@dataclass(frozen=True, slots=True)
+class TextScores:
+    """Scores of pairs, and of what follows what in one text."""
+
+    pairs: TokenPairs
+    followers: Followers | None
+
+    def grow(self, text: Sequence[int]) -> None:
+        """Go on with a text that begins with the one so far."""
+        if self.followers:
+            self.followers.grow(text)
+
+    def scores(self, tail: tuple[int, int], tokens: Ids) -> Floats:
+        """[tokens] what is added to the logit of each of `tokens`, which ascend. tail: the last two tokens before it."""
+        found = self.pairs.scores(tail[-1], tokens)
+        if self.followers:
+            ids, added = self.followers.after(*tail)
+            places = np.minimum(np.searchsorted(tokens, ids), len(tokens) - 1)
+            known = tokens[places] == ids
+            found[places[known]] += added[known]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +128,13 @@ class MaskAdapter:
             up=np.concatenate([self.up, np.zeros_like(drawn, np.float32)], 1),
         )
 
+    def with_followers(self) -> "MaskAdapter":
+        """The same, with weights for what follows what in a text, where it has scores of pairs and no such weights."""
+        pairs = self.pairs
+        if pairs is None or pairs.followers is not None:
+            return self
+        return replace(self, pairs=TokenPairs(pairs.ids, pairs.before, pairs.after, FITTED.copy()))
+
     def check_fits(self, config: "ModelConfig") -> None:
         """Raise UnsupportedModel unless width and layers are the model's."""
         layers, hidden = config.layers, config.hidden_size
@@ -115,6 +159,8 @@ def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
     if adapter.pairs:
         tensors |= {name: getattr(adapter.pairs, name).astype(np.float16) for name in PAIRS}
         tensors["ids"] = adapter.pairs.ids.astype(np.int32)
+        if adapter.pairs.followers is not None:
+            tensors[FOLLOWERS] = adapter.pairs.followers
     target = json.dumps(asdict(adapter.target)) if adapter.target else ""
     file = folder / FILE
     written_whole(file, save(tensors, {"format": FORMATS[-1], "target": target}))
@@ -131,7 +177,8 @@ def read_mask_adapter(folder: Path) -> MaskAdapter | None:
             about: dict[str, str] = stored.metadata() or {}
             names = set(stored.keys())
             embeddings, down, up = (_restored(stored, name, names) for name in TENSORS)
-            pairs = [_restored(stored, name, names) for name in PAIRS if "ids" in names]
+            scored = (*PAIRS, FOLLOWERS) if FOLLOWERS in names else PAIRS
+            pairs = [_restored(stored, name, names) for name in scored if "ids" in names]
             ids = stored.get_tensor("ids").astype(np.int64) if pairs else None
         if about.get("format") not in FORMATS:
             raise UnsupportedModel(

@@ -5,8 +5,8 @@ import numpy.typing as npt
 
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import PairScores, TokenSet
-from decoding.methods.drafting.trees import Level
+from decoding.engine.target import TextScores, TokenSet
+from decoding.methods.drafting.trees import Level, Tail
 
 Ids = npt.NDArray[np.int64]
 
@@ -16,8 +16,8 @@ LIKELY = 256  # tokens per position whose noise is worth computing
 class LikelyLevels:
     """The best `count` guesses of each row of logits [rows, vocab], the first of which predicts position `first`.
 
-    tokens: those that the logits belong to, [rows, tokens], if not all. pairs: what is added to the logits by the token before
-    each position, where that is known to matter. Noise is computed for a position's most likely tokens only, and
+    tokens: those that the logits belong to, [rows, tokens], if not all. pairs: what is added to the logits by the tokens before
+    each position, where these are known to matter. Noise is computed for a position's most likely tokens only, and
     probabilities are shares among these.
     """
 
@@ -27,24 +27,24 @@ class LikelyLevels:
         logits: Floats,
         first: int,
         count: int,
-        pairs: PairScores | None = None,
+        pairs: TextScores | None = None,
         tokens: TokenSet | None = None,
     ) -> None:
         self._sampler, self._first, self._count, self._pairs = sampler, first, count, pairs
         self._logits, self._tokens = logits, tokens
         self._likely: dict[int, tuple[Ids, Floats]] = {}
-        self._known: dict[tuple[int, int], Level] = {}
+        self._known: dict[tuple[int, Tail], Level] = {}
 
     def __len__(self) -> int:
         return len(self._logits)
 
-    def level(self, depth: int, previous: int) -> Level:
-        """The guesses for position `first + depth` after the token `previous`. Raises IndexError beyond the last row."""
-        key = (depth, previous if self._pairs else 0)
+    def level(self, depth: int, tail: Tail) -> Level:
+        """The guesses for position `first + depth` after two tokens. Raises IndexError beyond the last row."""
+        key = (depth, tail if self._pairs else (0, 0))
         if key not in self._known:
             ids, logits = self._likeliest(depth)
             if self._pairs:
-                logits = logits + self._pairs.scores(previous, ids)
+                logits = logits + self._pairs.scores(tail, ids)
             self._known[key] = self._ranked(ids, logits, self._first + depth)
         return self._known[key]
 

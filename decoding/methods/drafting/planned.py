@@ -103,9 +103,11 @@ class RoundCosts:
         """Tokens that are committed in the time of a plain step."""
         return self._rate.tokens_per_step
 
-    def prices(self, pending: int) -> Prices:
-        """Of the next round. pending: tokens that are fed before its draft."""
-        return Prices(self._costs, self._prompts, pending, self.rate)
+    def prices(self, pending: int, kept: float = 1.0) -> Prices:
+        """Of the next round. pending: tokens that are fed before its draft. kept: the tokens that trees have brought, of
+        those that they were expected to.
+        """
+        return Prices(self._costs, self._prompts, pending, self.rate / kept)
 
     @property
     def mask_steps(self) -> float:

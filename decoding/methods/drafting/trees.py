@@ -15,6 +15,9 @@ from typing import Any, Protocol
 from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT, Draft
 
+Tail = tuple[int, int]
+"""The last two tokens before a guess."""
+
 
 @dataclass(frozen=True, slots=True)
 class Level:
@@ -61,6 +64,11 @@ class Bounds:
     def floor(self) -> float:
         """The lowest score of a path."""
         return log(self.least) if self.least else -inf
+
+
+def tail_of(tokens: Sequence[int]) -> Tail:
+    """The last two of at least one token; the first counts as its own predecessor."""
+    return tokens[max(len(tokens) - 2, 0)], tokens[-1]
 
 
 def static(shape: Iterable[Sequence[int]], levels: Sequence[Level]) -> Draft:
@@ -119,16 +127,16 @@ def chain(levels: Sequence[Level], cursor: ConstraintCursor | None = None) -> Dr
 
 def best_first(levels: Sequence[Level], bounds: Bounds, cursor: ConstraintCursor | None = None) -> Draft:
     """The most probable prefixes under the product of the levels' probabilities (DDTree, arXiv 2604.12989)."""
-    return best_paths(lambda depth, previous: levels[depth], len(levels), 0, bounds, cursor)
+    return best_paths(lambda depth, tail: levels[depth], len(levels), (0, 0), bounds, cursor)
 
 
 def best_paths(
-    level: Callable[[int, int], Level], count: int, root: int, bounds: Bounds, cursor: ConstraintCursor | None = None
+    level: Callable[[int, Tail], Level], count: int, root: Tail, bounds: Bounds, cursor: ConstraintCursor | None = None
 ) -> Draft:
-    """`best_first` where guesses may depend on the token before them. level: depth below `count` and that token -> guesses.
+    """`best_first` where guesses may depend on the tokens before them. level: depth below `count` and two tokens -> guesses.
 
-    root: the token before the first depth. A popped node offers its next sibling and its first child, so the heap never holds
-    more than twice the budget.
+    root: the two tokens before the first depth. A popped node offers its next sibling and its first child, so the heap never
+    holds more than twice the budget.
     """
     tokens: list[int] = []
     parents: list[int] = []
@@ -139,15 +147,17 @@ def best_paths(
         for token, score in islice(family.guesses, 1):
             heapq.heappush(heap, (family.cost - score, family.depth, next(offers), token, family))
 
-    def open_family(parent: int, token: int, depth: int, cost: float, cursor: ConstraintCursor | None) -> None:
+    def open_family(parent: int, tail: Tail, depth: int, cost: float, cursor: ConstraintCursor | None) -> None:
         if depth < count:
-            offer(_Family(parent, depth, cost, cursor, admitted(level(depth, token), cursor, bounds.floor + cost)))
+            guesses = admitted(level(depth, tail), cursor, bounds.floor + cost)
+            offer(_Family(parent, tail[-1], depth, cost, cursor, guesses))
 
     open_family(ROOT, root, 0, 0.0, cursor)
     while heap and len(tokens) < bounds.budget:
         cost, depth, _, token, family = heapq.heappop(heap)
         offer(family)
-        open_family(len(tokens), token, depth + 1, cost, family.cursor and family.cursor.after(token))
+        after = family.cursor and family.cursor.after(token)
+        open_family(len(tokens), (family.last, token), depth + 1, cost, after)
         tokens.append(token)
         parents.append(family.parent)
     return Draft(tuple(tokens), tuple(parents))
@@ -155,9 +165,10 @@ def best_paths(
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """The children of a node, computed lazily. cost and cursor: of the node; depth: of the children."""
+    """The children of a node, computed lazily. last, cost and cursor: of the node, its token first; depth: of the children."""
 
     parent: int
+    last: int
     depth: int
     cost: float
     cursor: ConstraintCursor | None

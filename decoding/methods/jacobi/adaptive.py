@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from decoding.methods.drafting.head_guesses import HeadGuesses
     from decoding.methods.drafting.head_runtimes import BlockPass
 
-FORESEEN = (0.3, 0.23, 0.2, 0.17, 0.15, 0.13, 0.11, 0.09, 0.075, 0.06, 0.05, 0.04)
+FORESEEN = (0.65, 0.55, 0.48, 0.42, 0.38, 0.34, 0.3, 0.26, 0.23, 0.2, 0.17, 0.15)
 """Prior of what a mask is worth, in committed tokens: those that no copy had, less the price of the rows that guessed them."""
 
 FORGOTTEN = 0.1
@@ -38,6 +38,9 @@ FORGOTTEN = 0.1
 FORGOTTEN_BY_TEXTS = 0.05
 """What a further text forgets of what earlier ones taught about masks. One that seems worthless is not hung, so it would never
 be seen again."""
+
+KEPT = 0.5, 2.0
+"""Bounds of the share of expected tokens that is counted on: below, so little would be drafted that nothing more is learnt."""
 
 OWN = 0.5
 """A guess is a mask's own if the head gave it less than this share of the mask's probability."""
@@ -56,6 +59,7 @@ class Adaptive(Method):
     draft_cost: of the head's draft, in plain steps; 0: what is measured while decoding. With row_cost, and with draft_cost
     or no head, all is given, and what is drafted does not depend on the clock.
     budget: most rows of a draft, guesses and masks. masks: most masks after a node. top_k: guesses per mask and node.
+    followers: whether what follows what in the text corrects what masks say.
     copies: continuations that differ; 0 copies nothing. copied_tokens: the most tokens of each.
     """
 
@@ -69,13 +73,14 @@ class Adaptive(Method):
         top_k: int = 8,
         copies: int = 3,
         copied_tokens: int = 24,
+        followers: bool = True,
     ) -> None:
         if not 0.0 <= row_cost < 1.0 or min(budget, top_k) < 1 or min(masks, copies, copied_tokens, draft_cost) < 0:
             raise ValueError("row_cost must be 0 to below 1, budget and top_k 1 or more, the others not negative")
         self._take(_optional(head))
         self._row_cost, self._draft_cost = row_cost, draft_cost
         self._budget, self._masks, self._top_k = budget, masks, top_k
-        self._most_copies, self._copied_tokens = copies, copied_tokens
+        self._most_copies, self._copied_tokens, self._followers = copies, copied_tokens, followers
 
     def _take(self, head: "HeadGuesses | None") -> None:
         self._head = head
@@ -92,8 +97,9 @@ class Adaptive(Method):
         self._copied = CopiedGuesses(
             context.recall.sequences, self._most_copies, self._copied_tokens, context.experience
         )
-        self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k)
+        self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k, self._followers)
         self._mask_worth = context.experience.means("masks", FORESEEN, FORGOTTEN_BY_TEXTS)
+        self._got = context.experience.means("tokens of trees: got, and expected", (2.0, 2.0))
         self._looked_up = 0  # the text's length at which copies were looked up last
         self._reached = len(prompt)  # tokens before those that were forced after the last round
         if self._head:
@@ -136,7 +142,7 @@ class Adaptive(Method):
     def _grown(self, tokens: Sequence[int], room: int) -> Draft:
         self._forget_draft(len(tokens))
         self._foreseen.stand(tokens)
-        prices = self._costs.prices(self._pending(len(tokens)))
+        prices = self._costs.prices(self._pending(len(tokens)), self._kept_share())
         bars = prices.bars(self._budget)
         tree = expected_tree(self._continuations, prices.least(self._budget), room, self._cursor())
         worths = [self._mask_worth[depth] for depth in range(self._masks)]
@@ -147,6 +153,11 @@ class Adaptive(Method):
     def _pending(self, length: int) -> int:
         """Tokens that are fed before the draft that follows `length` tokens."""
         return 1 + length - self._reached
+
+    def _kept_share(self) -> float:
+        """The tokens that trees have brought, of those that they were expected to."""
+        low, high = KEPT
+        return min(max(self._got[0] / self._got[1], low), high)
 
     def took(self, draft_ms: float, target_ms: float) -> None:
         self._costs.took(draft_ms, target_ms)
@@ -205,7 +216,11 @@ class Adaptive(Method):
             self._mask_worth.saw(depth, hit - self._bar * own)
         if not has_masks:
             self._mask_worth.fade(FORGOTTEN)
-        tokens = 1 + sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])
+        got = sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])
+        tokens = 1 + got
+        if self._gains:
+            self._got.saw(0, got)
+            self._got.saw(1, sum(self._gains.values()))
         has_drafted = bool(self._head and self._head.drafted)
         steps = self._costs.count(self._pending(self._length), rows, tokens, has_drafted, asked_ms)
         if self._head:

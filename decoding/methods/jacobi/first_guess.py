@@ -8,7 +8,7 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 
 from decoding.engine.method import Context
-from decoding.engine.target import TokenSet
+from decoding.engine.target import TextScores, TokenSet
 from decoding.heads.draft_tokens import draft_ids
 
 FirstGuess = Literal["prompt", "mask"]
@@ -74,6 +74,13 @@ def guessable(context: Context, prompt: Sequence[int]) -> TokenSet | None:
     if context.mask_pairs is None:
         return None
     return TokenSet(np.array(draft_ids(context, context.mask_pairs.ids.tolist(), prompt), np.int64))
+
+
+def text_scores(context: Context, prompt: Sequence[int], followers: bool) -> TextScores | None:
+    """What corrects what masks say, by the tokens before each; None where the target knows nothing of that. followers: whether
+    what follows what in the text counts.
+    """
+    return context.mask_pairs.in_text(prompt if followers else ()) if context.mask_pairs else None
 
 
 def first_guesses(kind: FirstGuess, prompt: Sequence[int], known: range = range(0)) -> Guesses:

@@ -17,14 +17,15 @@ from decoding.engine.target import Array, Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.drafting.likely import LikelyLevels
 from decoding.methods.drafting.ngram_pool import NgramPool, different
-from decoding.methods.drafting.trees import LEAST, Bounds, best_paths, offered
-from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of
+from decoding.methods.drafting.trees import LEAST, Bounds, best_paths, offered, tail_of
+from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of, text_scores
 
 
 class MaskTokens(Method):
     """masks: how many masks follow a guess. masked: how many of the most probable guesses have masks after them, besides the
     root and the copies. budget, least: bounds of the guesses, see `Bounds`. top_k: guesses per position.
     copies, copied_tokens, per_matched: prompt lookup's `matches`, `draft_tokens` and `per_matched`; 0 copies nothing.
+    followers: whether what follows what in the text corrects what masks say.
     sure: a copy of at least this many tokens (its match was long) is drafted alone, with masks after its end only; 0: never.
     """
 
@@ -39,17 +40,19 @@ class MaskTokens(Method):
         copied_tokens: int = 16,
         per_matched: int = 3,
         sure: int = 6,
+        followers: bool = True,
     ) -> None:
         if min(masks, top_k) < 1 or min(masked, copies, copied_tokens, per_matched, sure) < 0:
             raise ValueError("masks and top_k must be 1 or more, masked, sure, copies and what is copied not negative")
         self._masks, self._masked, self._top_k = masks, masked, top_k
         self._copies, self._copied_tokens, self._per_matched = copies, copied_tokens, per_matched
-        self._bounds, self._sure = Bounds(budget, least), sure
+        self._bounds, self._sure, self._followers = Bounds(budget, least), sure, followers
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
         self._sampler, self._cursor = context.sampler, context.cursor
-        self._pairs, self._tokens = context.mask_pairs, guessable(context, prompt)
+        self._pairs = text_scores(context, prompt, self._followers)
+        self._tokens = guessable(context, prompt)
         self._pool = NgramPool(0, context.recall.sequences)
         self._length = 0  # of the text before the draft
         self._first = 0  # position of the first level
@@ -67,12 +70,14 @@ class MaskTokens(Method):
 
     def _guessed(self, tokens: Sequence[int], room: int, cursor: ConstraintCursor | None) -> Draft:
         """The most probable prefixes of what the masks say."""
+        if self._pairs:
+            self._pairs.grow(tokens)
         if (levels := self._levels) is None:
             return Draft()
         taken = max(len(tokens) - self._first, 0)  # positions that forced tokens took
         count = min(len(levels) - taken, room)
         return best_paths(
-            lambda depth, last: levels.level(taken + depth, last), count, tokens[-1], self._bounds, cursor
+            lambda depth, tail: levels.level(taken + depth, tail), count, tail_of(tokens), self._bounds, cursor
         )
 
     def _tree(self, paths: Sequence[tuple[int, ...]], masked: Sequence[tuple[int, ...]]) -> Draft:

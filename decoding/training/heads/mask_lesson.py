@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from decoding.checkpoints.adapters.adapter import About, Adapter, merged_weights
+from decoding.checkpoints.adapters.followers import FITTED
 from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs, write_mask_adapter
 from decoding.checkpoints.fetch.cache_folder import whole_folder
 from decoding.checkpoints.target_identity import TargetIdentity, target_identity
 from decoding.checkpoints.weight_files import read_weights
 from decoding.training.config import TrainConfig, TrainingError
-from decoding.training.data.groups import TokenPair
+from decoding.training.data.groups import TokenPair, Tokens
 from decoding.training.data.packing import Pack, pack
 from decoding.training.heads.features import groups_of
 from decoding.training.heads.gpu_mask_model import GpuMaskModel
@@ -115,12 +116,12 @@ class MaskLesson:
         if self.begin is None:
             return new_mask_adapter(self.how, base, like, self.frequent, seed)
         try:
-            return self.begin.grown(self.how.depths, self.how.rank, seed)
+            return self.begin.with_followers().grown(self.how.depths, self.how.rank, seed)
         except ValueError as error:
             raise TrainingError(str(error)) from error
 
     def _loss(self, model: MaskModel, pack: Pack, step: Sequence[Pack]) -> Tensor:
-        masks = mask_rows(pack, _drawn(pack, self.how.chains), self.how.depths)
+        masks = mask_rows(pack, _drawn(pack, self.how), self.how.depths)
         said = _said(model, pack, masks)
         losses = said.losses(self.how.alone)
         weights = torch.from_numpy(_weights(masks, self.how.decay)).to(losses) * said.own
@@ -153,7 +154,7 @@ def new_mask_adapter(how: MaskConfig, base: Base, like: Tensor, frequent: Sequen
     embeddings = np.tile(like.float().numpy(), (how.depths, 1))
     ids = np.array(frequent[: how.pair_tokens], np.int64)
     before = chance.standard_normal((len(ids), how.pair_rank), np.float32) * np.float32(max(how.pair_rank, 1) ** -0.5)
-    pairs = TokenPairs(ids, before, np.zeros_like(before)) if before.size else None
+    pairs = TokenPairs(ids, before, np.zeros_like(before), FITTED.copy()) if before.size else None
     return MaskAdapter(embeddings, down, np.zeros(shape, np.float32), pairs)
 
 
@@ -163,10 +164,21 @@ def frequent_tokens(responses: Iterable[Response]) -> list[int]:
     return [token for token, _ in counts.most_common()]
 
 
-def _drawn(pack: Pack, most: int) -> list[int]:
-    """At most so many of a pack's anchors, by torch's global generator, which the loop seeds for every pack."""
-    chosen: list[int] = torch.randperm(len(pack.sources))[:most].sort().values.tolist()
+def _drawn(pack: Pack, how: MaskConfig) -> list[int]:
+    """At most `how.chains` of a pack's anchors, by torch's global generator, which the loop seeds for every pack. One is drawn
+    in proportion to how many of its masks predict a token of the same answer, as the others' rows would be wasted.
+    """
+    weights = torch.from_numpy(_ahead(pack)).clamp(max=how.depths).double().clamp_min(1e-6)
+    chosen: list[int] = torch.multinomial(weights, min(how.chains, len(weights))).sort().values.tolist()
     return chosen
+
+
+def _ahead(pack: Pack) -> Tokens:
+    """[sources] how many targets of the same answer come after each."""
+    lasts = np.append(np.flatnonzero(np.diff(pack.owners)), len(pack.owners) - 1)
+    places = np.arange(len(pack.owners))
+    found: Tokens = (lasts[np.searchsorted(lasts, places)] - places).astype(np.int32)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +209,7 @@ class _Said:
 
 def _said(model: MaskModel, pack: Pack, masks: MaskRows) -> _Said:
     found = model.predictions(pack, masks)
-    paired = model.paired(found, pack.tokens[pack.sources[masks.targets]])
-    return _Said(found.masks, paired, found.target, found.own)
+    return _Said(found.masks, model.paired(found, pack, masks), found.target, found.own)
 
 
 def _weights(masks: MaskRows, decay: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":

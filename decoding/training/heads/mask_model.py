@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.checkpoints.adapters.mask_adapter import PAIRS, TENSORS, MaskAdapter, TokenPairs
+from decoding.checkpoints.adapters.mask_adapter import FOLLOWERS, PAIRS, TENSORS, MaskAdapter, TokenPairs
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.targets.fast_ops import adapted
+from decoding.training.data.followers import FollowerRows, follower_rows
 from decoding.training.data.groups import Tokens
 from decoding.training.data.packing import Pack
 from decoding.training.model.forward import Known, Mix, TrainModel, attended
@@ -73,12 +74,15 @@ class MaskModel(TrainModel):
         for name in TENSORS:
             self._train(name, torch.from_numpy(getattr(adapter, name)))
         self._pairs = adapter.pairs
+        self.known_followers: dict[int, tuple[Pack, FollowerRows]] = {}  # by the identity of packs, which thus stay
         if adapter.pairs:
             self._frequent = self._ids(adapter.pairs.ids)
             self._row_of = torch.full((config.vocab_size,), -1, device=device)
             self._row_of[self._frequent] = torch.arange(len(adapter.pairs.ids), device=device)
             for name in PAIRS:
                 self._train(name, torch.from_numpy(getattr(adapter.pairs, name)))
+            if adapter.pairs.followers is not None:
+                self._train(FOLLOWERS, torch.from_numpy(adapter.pairs.followers))
 
     def predictions(self, pack: Pack, masks: MaskRows) -> Predictions:
         """Over the tokens of the pack and those that have pairs, as methods ask the LM head about masks."""
@@ -95,14 +99,29 @@ class MaskModel(TrainModel):
         found = self._head(functional.embedding(self._ids(masks.places), states), ids)
         return Predictions(ids, found, right, own)
 
-    def paired(self, found: Predictions, previous: Tokens) -> Tensor:
-        """The masks' logits with what is known by the token before each prediction, `previous` [masks inside]."""
+    def paired(self, found: Predictions, pack: Pack, masks: MaskRows) -> Tensor:
+        """The masks' logits with what is known by the token before each prediction."""
         if self._pairs is None:
             return found.masks
+        previous = pack.tokens[pack.sources[masks.targets]]
         rows = self._row_of[self._ids(previous)]
         before = functional.embedding(rows.clamp_min(0), self._weight("before")) * (rows >= 0)[:, None]
         scores = functional.linear(before, self._weight("after")).float()
-        return found.masks.index_add(1, torch.searchsorted(found.ids, self._frequent), scores)
+        logits = found.masks.index_add(1, torch.searchsorted(found.ids, self._frequent), scores)
+        if FOLLOWERS not in self.trained:
+            return logits
+        places, tokens, features = self.follower_rows(pack).of(masks.targets)
+        added = torch.from_numpy(features).to(self.device) @ self.trained[FOLLOWERS]
+        where = self._ids(places), torch.searchsorted(found.ids, self._ids(tokens))
+        return logits.index_put(where, added, accumulate=True)
+
+    def follower_rows(self, pack: Pack) -> FollowerRows:
+        """Of a pack, which is kept: a run has the same packs in every epoch."""
+        if id(pack) not in self.known_followers:
+            frequent = np.zeros(self.config.vocab_size, bool)
+            frequent[self._frequent.cpu().numpy()] = True
+            self.known_followers[id(pack)] = pack, follower_rows(pack, frequent)
+        return self.known_followers[id(pack)][1]
 
     def _paired_ids(self) -> list[Tensor]:
         return [self._frequent] if self._pairs else []
@@ -110,7 +129,8 @@ class MaskModel(TrainModel):
     def adapter(self) -> MaskAdapter:
         """What has been learnt so far."""
         found = {name: tensor.detach().float().cpu().numpy() for name, tensor in self.trained.items()}
-        pairs = self._pairs and TokenPairs(self._pairs.ids, *(found[name] for name in PAIRS))
+        names = (*PAIRS, FOLLOWERS) if FOLLOWERS in found else PAIRS
+        pairs = self._pairs and TokenPairs(self._pairs.ids, *(found[name] for name in names))
         embeddings, down, up = (found[name] for name in TENSORS)
         return MaskAdapter(embeddings, down, up, pairs)
 

@@ -16,7 +16,7 @@ from decoding.engine.records.metrics import text_tokens
 from decoding.engine.records.row_costs import RowCosts
 from decoding.engine.sampling.sampler import Sampler
 from decoding.methods.drafting.planned import LONGEST_ASKING, RoundCosts
-from decoding.methods.jacobi.adaptive import Adaptive
+from decoding.methods.jacobi.adaptive import KEPT, Adaptive
 from decoding.methods.registry import load_method
 from tests.decoding.methods.test_jacobi_forcing import PROMPT, Alternating, OneOfTwo, counting, rounds_of
 from tests.decoding.methods.test_mask_tokens import MASK, trained
@@ -116,6 +116,30 @@ def test_masks_that_were_given_up_are_tried_again() -> None:
     given_up = masked.index(False)
     assert any(masked[given_up:]), "or a text would never know that it has become easier"
     assert len(rounds) < 60
+
+
+def test_trees_that_bring_less_than_expected_get_fewer_rows_and_not_none() -> None:
+    """Of what is found again, the fourth token is never right."""
+    recall = Recall()
+    recall.add(tuple(range(VOCAB)) * 3)
+
+    def logits(tokens: Sequence[int]) -> torch.Tensor:
+        return 20.0 * torch.eye(VOCAB)[(tokens[-1] + 1 + (len(tokens) % 4 == 0)) % VOCAB]
+
+    def rows(experience: Experience) -> int:
+        method = Adaptive(masks=0, row_cost=0.1)
+        rounds = rounds_of(method, ToyTarget(logits), max_new_tokens=60, recall=recall, experience=experience)
+        return sum(len(each.draft_tokens) for each in rounds)
+
+    expected, disappointed, surprised = Experience(), Experience(), Experience()
+    for experience, got in ((disappointed, 0.0), (surprised, 12.0)):
+        method = Adaptive(masks=0, row_cost=0.1)
+        rounds_of(method, ToyTarget(logits), max_new_tokens=4, recall=recall, experience=experience)
+        for _ in range(400):
+            method._got.saw(0, got)
+            method._got.saw(1, 3.0)
+        assert method._kept_share() == KEPT[got > 3.0]
+    assert 0 < rows(disappointed) < rows(expected) < rows(surprised)
 
 
 def test_a_copy_that_is_right_grows() -> None:

@@ -59,9 +59,10 @@ TAPPING = f"{__name__}:Tapping"  # as `decoding.methods.registry.METHODS` names 
 
 
 def random_masks(config: ModelConfig, depths: int, rank: int = 4) -> MaskAdapter:
-    """A mask adapter with scores for the pairs of the tokens from 100 to 159."""
+    """A mask adapter with scores for the pairs of the tokens from 100 to 159, and for what follows what in a prompt."""
     chance = np.random.default_rng(0)
     shapes = [(depths, config.hidden_size), *[(config.layers, rank, config.hidden_size)] * 2]
     embeddings, down, up = (chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
     before, after = chance.standard_normal((2, 60, 6), dtype=np.float32)
-    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(100, 160), before, after))
+    followers = chance.standard_normal(9, dtype=np.float32)
+    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(100, 160), before, after, followers))

@@ -1,6 +1,7 @@
 """Mask tokens with weights of their own: they change guesses, and never a bit of the text."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -15,6 +16,7 @@ from safetensors.numpy import save
 from decoding.checkpoints.adapters.mask_adapter import (
     FILE,
     MaskAdapter,
+    TextScores,
     TokenPairs,
     read_mask_adapter,
     write_mask_adapter,
@@ -56,7 +58,8 @@ def random_adapter(seed: int = 0, scale: float = 1.0) -> MaskAdapter:
     shapes = [(DEPTHS, config.hidden_size), *[(config.layers, RANK, config.hidden_size)] * 2]
     embeddings, down, up = (scale * chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
     before, after = chance.standard_normal((2, 40, 6), dtype=np.float32)
-    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(5, 45), before, after))
+    followers = 4.0 * chance.standard_normal(9, dtype=np.float32)
+    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(5, 45), before, after, followers))
 
 
 def target_of(kind: str, masks: MaskAdapter | None) -> AnyTarget:
@@ -98,6 +101,22 @@ def test_methods_with_masks_use_the_targets_own(kind: str, name: str) -> None:
     drafted = {token for r in rounds for token in r.draft_tokens}
     assert drafted & set(target.mask_tokens)
     assert all(r.draft_tokens[node] < target.vocab_size for r in rounds for node in r.accepted)
+
+
+@pytest.mark.parametrize("name", ["mask_tokens", "adaptive"])
+def test_a_prompt_corrects_what_masks_say_unless_it_is_not_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter, prompts, texts = random_adapter(), [], []
+    corrected = TokenPairs.in_text
+
+    def noted(pairs: TokenPairs, prompt: Sequence[int]) -> TextScores:
+        prompts.append(tuple(prompt))
+        return corrected(pairs, prompt)
+
+    monkeypatch.setattr(TokenPairs, "in_text", noted)
+    for followers in (True, False):
+        method = load_method(name, copies=0, followers=followers)
+        texts.append(text(rounds_of(target_of("fp32", adapter), method, Sampler())))
+    assert prompts == [PROMPT, ()] and texts[0] == texts[1]
 
 
 def masked_logits(target: AnyTarget, draft: Draft) -> np.ndarray:

@@ -63,12 +63,12 @@ def check(base: Base, device: torch.device, error: float) -> None:
     for kind, where in ((MaskModel, CPU), (GpuMaskModel, device)):
         model = kind(base.config, read_weights(base.folder), adapter, torch.float32, where)
         predicted = model.predictions(one, masks)
-        paired = model.paired(predicted, one.tokens[one.sources[masks.targets]])
+        paired = model.paired(predicted, one, masks)
         loss = -(predicted.target.softmax(-1) * paired.log_softmax(-1)).sum(-1).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         found.append(paired.detach().cpu())
         gradients.append({name: leaf.grad.cpu() for name, leaf in model.trained.items() if leaf.grad is not None})
     torch.testing.assert_close(found[1], found[0], rtol=error, atol=error)
-    assert set(gradients[1]) == {"embeddings", "down", "up", "before", "after"}
+    assert set(gradients[1]) == {"embeddings", "down", "up", "before", "after", "followers"}
     for name, want in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], want, rtol=10 * error, atol=error, msg=name)

@@ -1,5 +1,6 @@
 """Training of mask adapters: masks predict as they will when decoding, and learn what the target says later."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,8 @@ from decoding.targets.fast_target import FastTarget
 from decoding.training.config import TrainConfig, TrainingError
 from decoding.training.data.packing import Pack
 from decoding.training.heads.features import packs_of
-from decoding.training.heads.mask_lesson import MaskConfig, MaskLesson, frequent_tokens, new_mask_adapter
-from decoding.training.heads.mask_model import MaskModel, Predictions, mask_rows
+from decoding.training.heads.mask_lesson import MaskConfig, MaskLesson, _drawn, frequent_tokens, new_mask_adapter
+from decoding.training.heads.mask_model import MaskModel, mask_rows
 from decoding.training.heads.responses import Response
 from decoding.training.loop import train
 from decoding.training.model.base import Base, load_base
@@ -69,6 +70,18 @@ def test_a_mask_is_to_say_what_the_target_says_after_the_next_token_of_the_same_
     assert masks.inside.tolist() == [[True] * 3, [True, True, False], [False] * 3]
     assert masks.targets.tolist() == [1, 2, 3, 6, 7] and masks.places.tolist() == [0, 1, 2, 3, 4]
     assert masks.anchors.tolist() == pack.sources[[0, 5, 7]].tolist()
+
+
+def test_chains_are_drawn_where_their_masks_have_something_to_say() -> None:
+    pack, how = packed(), MaskConfig(depths=3, chains=9)  # six answers of eight tokens
+    torch.manual_seed(5)
+    draws = Counter(place % 8 for _ in range(400) for place in _drawn(pack, how))
+    shares = [draws[place] / sum(draws.values()) for place in range(8)]
+    assert draws[7] == 0  # an answer's last token has none after it
+    assert shares[5] == pytest.approx(2 / 18, abs=0.02) and shares[6] == pytest.approx(1 / 18, abs=0.02)
+    assert all(share == pytest.approx(3 / 18, abs=0.02) for share in shares[:5])
+    everything = _drawn(pack, replace(how, chains=100))
+    assert everything == list(range(48))
 
 
 def test_a_chain_counts_to_where_the_target_would_write_something_else(base: Base) -> None:
@@ -123,20 +136,24 @@ def test_masks_learn_and_the_target_does_not(base: Base, tmp_path: Path) -> None
     assert {"right_0", "right_1"} <= set(outcome.held_out)
     found = read_mask_adapter(tmp_path / "masks")
     assert found is not None and found.target == identity and np.abs(found.up).max() > 0
-    assert set(before.trained) == {"embeddings", "down", "up", "before", "after"}
+    assert set(before.trained) == {"embeddings", "down", "up", "before", "after", "followers"}
     assert found.pairs is not None and np.abs(found.pairs.after).max() > 0
 
 
 def test_pairs_score_in_training_what_they_score_in_decoding(base: Base) -> None:
-    adapter = random_masks(base.config, DEPTHS)
+    adapter, pack = random_masks(base.config, DEPTHS), packed()
+    masks = mask_rows(pack, range(0, len(pack.sources), 3), DEPTHS)
     model = MaskModel(base.config, read_weights(base.folder), adapter, torch.float32, CPU)
+    predicted = model.predictions(pack, masks)
+    added = (model.paired(predicted, pack, masks) - predicted.masks).detach().numpy()
+    prompts = {response.id: response.prompt_ids for response in responses()}
     assert adapter.pairs is not None
-    ids, previous = torch.arange(50, 200), np.array([3, 99, 100, 159, 160], np.int32)
-    logits = torch.randn(5, len(ids))
-    found = model.paired(Predictions(ids, logits, logits, logits > 0), previous).detach().numpy()
-    for row, token in enumerate(previous.tolist()):
-        added = adapter.pairs.scores(token, ids.numpy())
-        np.testing.assert_allclose(found[row], logits[row].numpy() + added, atol=1e-5)
+    for row, target in enumerate(masks.targets.tolist()):
+        source, name = pack.sources[target], pack.pairs[pack.owners[target]][1]
+        tail = int(pack.tokens[pack.parents[source]]), int(pack.tokens[source])
+        want = adapter.pairs.in_text(prompts[name]).scores(tail, predicted.ids.numpy())
+        np.testing.assert_allclose(added[row], want, atol=1e-4)
+    assert added.any(1).sum() > len(added) / 2
 
 
 def test_rank_0_trains_no_pairs(base: Base) -> None:

@@ -1,0 +1,104 @@
+"""What follows what in a prompt: scores by hand, and the same in training as in decoding."""
+
+from dataclasses import replace
+from math import log
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from decoding.checkpoints.adapters.followers import FITTED, MOST, Followers
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs, read_mask_adapter, write_mask_adapter
+from decoding.errors import ModelUnavailable
+from decoding.training.data.followers import follower_rows
+from decoding.training.data.groups import TokenPair
+from decoding.training.data.packing import pack
+
+WEIGHTS = np.array([1.0, 0.5, 4.0, 2.0, 8.0, 0.25, -16.0, 32.0, 64.0], np.float32)
+PROMPT = (7, 8, 9, 7, 8, 5, 3, 8, 9, 8)  # 8 is followed by 9, 5 and 9; after 7 by 9 and 5
+
+
+def test_scores_are_those_of_the_weights() -> None:
+    ids, scores = Followers(PROMPT, WEIGHTS, {8, 9}).after(7, 8)
+    both = 1.0 + 8.0 + 0.25 * log(1 / 2)  # 8 has scores of pairs, and both follow it after 7
+    assert ids.tolist() == [5, 9]
+    assert scores == pytest.approx([both + 0.5 * log(1 / 3), both + 0.5 * log(2 / 3) + 32.0 + 64.0])
+    ids, scores = Followers(PROMPT, WEIGHTS, {9}).after(3, 8)  # here it has none, and after 3 only 9 follows
+    assert scores == pytest.approx([4.0 + 2.0 * log(1 / 3) - 16.0, 4.0 + 2.0 * log(2 / 3) + 8.0 + 32.0])
+    ids, scores = Followers(PROMPT, WEIGHTS, ()).after(6, 8)  # 6 is nowhere
+    assert scores == pytest.approx([4.0 + 2.0 * log(1 / 3), 4.0 + 2.0 * log(2 / 3)])
+
+
+def test_a_text_that_grows_scores_as_if_it_had_been_there_at_once() -> None:
+    followers = Followers(PROMPT[:1], WEIGHTS, {8, 9})
+    for length in (1, 2, 5, 9, 10):
+        followers.grow(PROMPT[:length])
+        whole = Followers(PROMPT[:length], WEIGHTS, {8, 9})
+        for before in (3, 7, 9):
+            for last in (5, 7, 8, 9):
+                for found, want in zip(followers.after(before, last), whole.after(before, last), strict=True):
+                    np.testing.assert_array_equal(found, want)
+
+
+def test_nothing_follows_what_is_not_there_or_has_too_many_followers() -> None:
+    assert [len(each) for each in Followers(PROMPT, WEIGHTS, ()).after(8, 2)] == [0, 0]
+    many = [token for follower in range(10, 10 + MOST) for token in (2, follower)]
+    assert len(Followers([*many, 2], WEIGHTS, ()).after(9, 2)[0]) == MOST
+    assert len(Followers([*many, 2, 3, 2], WEIGHTS, ()).after(9, 2)[0]) == 0
+
+
+def test_training_scores_what_decoding_scores() -> None:
+    chance, frequent = Random(4), np.arange(12) < 6
+    shared, groups = chance.choices(range(12), k=30), []
+    for index in range(9):
+        prompt = [*shared, *chance.choices(range(12), k=chance.randrange(1, 20))]
+        groups.append([_pair(f"{index} {n}", prompt, chance.choices(range(12), k=7)) for n in range(1 + index % 2)])
+    texts = {pair.id: pair for group in groups for pair in group}
+    (packed,), _ = pack(groups, 4096, 0)
+    rows = follower_rows(packed, frequent)
+    known = set(np.flatnonzero(frequent).tolist())
+    for number, (_, name) in enumerate(packed.pairs):
+        sources, pair = np.flatnonzero(packed.owners == number), texts[name]
+        prompt = pair.tokens[: pair.prompt_tokens].tolist()
+        places, tokens, features = rows.of(sources)
+        text = [*prompt, *packed.targets[sources].tolist()]
+        for index in range(len(sources)):
+            here, end = places == index, len(prompt) + index
+            ids, scores = Followers(prompt, WEIGHTS, known).after(text[end - 2], text[end - 1])
+            assert tokens[here].tolist() == ids.tolist()
+            np.testing.assert_allclose(features[here] @ WEIGHTS, scores, rtol=1e-5, atol=1e-5)
+
+
+def _pair(name: str, prompt: list[int], answer: list[int]) -> TokenPair:
+    tokens, targets = (np.array(each, np.int32) for each in ([*prompt, *answer[:-1]], answer))
+    return TokenPair(tokens, targets, "plan", name, 1.0)
+
+
+def test_they_are_added_to_the_scores_of_pairs() -> None:
+    before, after = np.random.default_rng(0).standard_normal((2, 3, 2), dtype=np.float32)
+    pairs, ids = TokenPairs(np.array([4, 8, 9]), before, after, WEIGHTS), np.array([4, 5, 6, 8])  # 9 is not asked about
+    found = pairs.in_text(PROMPT).scores((7, 8), ids)
+    _, scores = Followers(PROMPT, WEIGHTS, {4, 8, 9}).after(7, 8)
+    np.testing.assert_allclose(found - pairs.scores(8, ids), [0.0, scores[0], 0.0, 0.0], atol=1e-5)
+    alone = TokenPairs(pairs.ids, before, after).in_text(PROMPT).scores((7, 8), ids)
+    np.testing.assert_array_equal(alone, pairs.scores(8, ids))
+
+
+def test_a_file_keeps_them_and_a_file_without_has_none(tmp_path: Path) -> None:
+    layers, pairs = np.ones((2, 3, 4), np.float32), TokenPairs(np.array([4]), *np.ones((2, 1, 2), np.float32))
+    adapter = MaskAdapter(np.ones((2, 4), np.float32), layers, layers, pairs)
+    for each, want in ((adapter, None), (adapter.with_followers(), FITTED)):
+        write_mask_adapter(each, tmp_path)
+        found = read_mask_adapter(tmp_path)
+        assert found is not None and found.pairs is not None
+        assert (want is None and found.pairs.followers is None) or (found.pairs.followers == want).all()
+    assert replace(adapter, pairs=None).with_followers().pairs is None
+
+
+def test_a_file_with_another_number_of_weights_is_damaged(tmp_path: Path) -> None:
+    layers, pairs = np.ones((2, 3, 4), np.float32), TokenPairs(np.array([4]), *np.ones((2, 1, 2), np.float32))
+    pairs.followers = WEIGHTS[:8]
+    write_mask_adapter(MaskAdapter(np.ones((2, 4), np.float32), layers, layers, pairs), tmp_path)
+    with pytest.raises(ModelUnavailable, match=r"is damaged \(followers has shape \[8\], not \[9\]\)"):
+        read_mask_adapter(tmp_path)
