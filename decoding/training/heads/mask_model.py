@@ -74,7 +74,7 @@ class MaskModel(TrainModel):
         for name in TENSORS:
             self._train(name, torch.from_numpy(getattr(adapter, name)))
         self._pairs = adapter.pairs
-        self.known_followers: dict[int, tuple[Pack, FollowerRows]] = {}  # by the identity of packs, which thus stay
+        self._known_followers: dict[int, tuple[Pack, FollowerRows]] = {}  # by the identity of packs, which thus stay
         if adapter.pairs:
             self._frequent = self._ids(adapter.pairs.ids)
             self._row_of = torch.full((config.vocab_size,), -1, device=device)
@@ -110,18 +110,18 @@ class MaskModel(TrainModel):
         logits = found.masks.index_add(1, torch.searchsorted(found.ids, self._frequent), scores)
         if FOLLOWERS not in self.trained:
             return logits
-        places, tokens, features = self.follower_rows(pack).of(masks.targets)
+        places, tokens, features = self._follower_rows(pack).of(masks.targets)
         added = torch.from_numpy(features).to(self.device) @ self.trained[FOLLOWERS]
         where = self._ids(places), torch.searchsorted(found.ids, self._ids(tokens))
         return logits.index_put(where, added, accumulate=True)
 
-    def follower_rows(self, pack: Pack) -> FollowerRows:
+    def _follower_rows(self, pack: Pack) -> FollowerRows:
         """Of a pack, which is kept: a run has the same packs in every epoch."""
-        if id(pack) not in self.known_followers:
+        if id(pack) not in self._known_followers:
             frequent = np.zeros(self.config.vocab_size, bool)
             frequent[self._frequent.cpu().numpy()] = True
-            self.known_followers[id(pack)] = pack, follower_rows(pack, frequent)
-        return self.known_followers[id(pack)][1]
+            self._known_followers[id(pack)] = pack, follower_rows(pack, frequent)
+        return self._known_followers[id(pack)][1]
 
     def _paired_ids(self) -> list[Tensor]:
         return [self._frequent] if self._pairs else []
