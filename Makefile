@@ -54,7 +54,7 @@ ui: $(VENV)/.ready-ui
 	@exec $(BIN)/sqlagent ui $${DATABASE:+--db "$$DATABASE"}
 
 test: $(VENV)/.ready-dev
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 fuzz: $(VENV)/.ready-dev
 	@half=$$(awk 'BEGIN { print $(or $(minutes),10) / 2 }'); export OMP_NUM_THREADS=1; \

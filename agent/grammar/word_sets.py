@@ -85,6 +85,8 @@ def plain_set(words: frozenset[str]) -> WordSet:
 
 def lowered(text: str) -> str:
     """The form that lexer and vocabulary compare: lower case, with `OTHER` for each byte above 127."""
+    if text.isascii():
+        return text.lower()
     return "".join(c.lower() if c.isascii() else OTHER * len(c.encode()) for c in text)
 
 

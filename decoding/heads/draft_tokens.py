@@ -6,6 +6,7 @@ A token outside them costs acceptance, never correctness.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from decoding.engine.method import Context
 
@@ -15,5 +16,10 @@ def draft_ids(context: Context, frequent: Iterable[int], prompt: Iterable[int]) 
     always = set(frequent)
     if not always:
         return list(range(len(context.lm_head)))
-    recalled = (token for sequence in context.recall.sequences for token in sequence)
-    return sorted(always.union(prompt, recalled))
+    return sorted(always.union(prompt, *map(_distinct, context.recall.sequences)))
+
+
+@lru_cache(maxsize=256)
+def _distinct(sequence: tuple[int, ...]) -> frozenset[int]:
+    """What many texts recall, such as the skeletons of all plans, is gone through once."""
+    return frozenset(sequence)

@@ -73,6 +73,8 @@ def fold(text: str) -> str:
     >>> fold("São Paulo"), fold("Łódź")
     ('sao paulo', 'lodz')
     """
+    if text.isascii():
+        return text.casefold()
     decomposed = unicodedata.normalize("NFKD", text.translate(_NOT_DECOMPOSED))
     return "".join(letter for letter in decomposed if not unicodedata.combining(letter)).casefold()
 
@@ -87,7 +89,7 @@ def split(text: str) -> list[Word]:
     for match in _WORD.finditer(text):
         for start, end in _parts(match):
             raw = text[start:end]
-            key = fold(re.sub(r"['’]s?$|['’]", "", raw))
+            key = fold(re.sub(r"['’]s?$|['’]", "", raw) if "'" in raw or "’" in raw else raw)
             if key:
                 words.append(Word(raw, key, start, end))
     return words
@@ -95,6 +97,8 @@ def split(text: str) -> list[Word]:
 
 def _parts(match: re.Match[str]) -> list[tuple[int, int]]:
     """The parts of a match between underscores, which join words in names."""
+    if "_" not in match.group():
+        return [match.span()]
     return [(match.start() + part.start(), match.start() + part.end()) for part in re.finditer(r"[^_]+", match.group())]
 
 

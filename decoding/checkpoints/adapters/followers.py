@@ -45,7 +45,7 @@ class Followers:
     def __init__(self, text: Sequence[int], weights: Floats, frequent: Container[int]) -> None:
         self._text, self._weights, self._frequent = list(text[:1]), list[float](weights.tolist()), frequent
         self._places: dict[int, list[int]] = defaultdict(list)  # of each token but the last
-        self._known: dict[tuple[int, int], tuple[Ids, Floats]] = {}
+        self._known: dict[int, dict[int, tuple[Ids, Floats]]] = defaultdict(dict)  # by both tokens, the last one first
         self.grow(text)
 
     def grow(self, text: Sequence[int]) -> None:
@@ -55,15 +55,16 @@ class Followers:
             self._text += text[known:]
             for place, token in enumerate(self._text[known - 1 : -1], known - 1):
                 self._places[token].append(place)
-            self._known.clear()
+                self._known.pop(token, None)
 
     def after(self, before: int, last: int) -> tuple[Ids, Floats]:
         """The tokens that follow `last` in the text, ascending, and what is added to their logits. before: the token before
         `last`.
         """
-        if (found := self._known.get((before, last))) is None:
-            found = self._known[before, last] = self._scored(before, last)
-        return found
+        known = self._known[last]
+        if before not in known:
+            known[before] = self._scored(before, last)
+        return known[before]
 
     def _scored(self, before: int, last: int) -> tuple[Ids, Floats]:
         text, places = self._text, self._places.get(last, ())

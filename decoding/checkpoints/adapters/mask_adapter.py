@@ -53,6 +53,7 @@ class TokenPairs:
         self._places = np.full(int(ids.max(initial=0)) + 2, len(ids), np.int64)
         self._places[ids] = np.arange(len(ids))
         self._after: dict[int, Floats] = {}  # the scores of all tokens after one, once it is asked for
+        self._asked = ids, self._places[ids]  # the tokens that were asked for last, and their places
 
     def scores(self, previous: int, tokens: Ids) -> Floats:
         """[tokens] what is added to the logit of each of `tokens` after `previous`."""
@@ -60,7 +61,9 @@ class TokenPairs:
             return np.zeros(len(tokens), np.float32)
         if row not in self._after:
             self._after[row] = np.einsum("tr,r->t", self._padded, self.before[row])  # not by BLAS: see `KernelRotation`
-        return self._after[row][self._places[np.minimum(tokens, len(self._places) - 1)]]
+        if tokens is not self._asked[0]:
+            self._asked = tokens, self._places[np.minimum(tokens, len(self._places) - 1)]
+        return self._after[row][self._asked[1]]
 
     def in_text(self, text: Sequence[int]) -> "TextScores":
         """The scores in a text; an empty one has no followers, and never gets any."""
@@ -86,6 +89,8 @@ class TextScores:
         found = self.pairs.scores(tail[-1], tokens)
         if self.followers:
             ids, added = self.followers.after(*tail)
+            if not len(ids):
+                return found
             places = np.minimum(np.searchsorted(tokens, ids), len(tokens) - 1)
             known = tokens[places] == ids
             found[places[known]] += added[known]

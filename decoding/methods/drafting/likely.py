@@ -10,15 +10,16 @@ from decoding.methods.drafting.trees import Level, Tail
 
 Ids = npt.NDArray[np.int64]
 
-LIKELY = 256  # tokens per position whose noise is worth computing
+LIKELY = 256  # tokens per position whose noise is worth computing, and that are ranked of many
+FEW = 1024  # without noise, of so many tokens all are ranked: finding the likely ones takes longer
 
 
 class LikelyLevels:
     """The best `count` guesses of each row of logits [rows, vocab], the first of which predicts position `first`.
 
     tokens: those that the logits belong to, [rows, tokens], if not all. pairs: what is added to the logits by the tokens before
-    each position, where these are known to matter. Noise is computed for a position's most likely tokens only, and
-    probabilities are shares among these.
+    each position, where these are known to matter. Of many tokens, and where noise is computed, a position's most likely ones
+    alone are ranked, and probabilities are shares among these.
     """
 
     def __init__(
@@ -31,7 +32,9 @@ class LikelyLevels:
         tokens: TokenSet | None = None,
     ) -> None:
         self._sampler, self._first, self._count, self._pairs = sampler, first, count, pairs
-        self._logits, self._tokens = logits, tokens
+        self._logits = logits
+        self._ids: Ids = np.arange(logits.shape[-1]) if tokens is None else tokens.ids
+        self._ranks_all = not sampler.temperature and len(self._ids) <= FEW
         self._likely: dict[int, tuple[Ids, Floats]] = {}
         self._known: dict[tuple[int, Tail], Level] = {}
 
@@ -50,21 +53,24 @@ class LikelyLevels:
 
     def _likeliest(self, depth: int) -> "tuple[Ids, Floats]":
         """The tokens of a row that are worth ranking, ascending, and their logits."""
+        row = self._logits[depth]
+        if self._ranks_all:
+            return self._ids, row
         if depth not in self._likely:
-            row = self._logits[depth]
             places = np.arange(len(row))
             if (most := max(self._count, LIKELY)) < len(row):
                 places = np.sort(np.argpartition(row, -most)[-most:])
-            ids = places if self._tokens is None else self._tokens.ids[places]
-            self._likely[depth] = ids, row[places]
+            self._likely[depth] = self._ids[places], row[places]
         return self._likely[depth]
 
     def _ranked(self, ids: "Ids", logits: Floats, position: int) -> Level:
         if self._sampler.temperature:
             logits = self._sampler.rank(logits[None], np.array([[position]]), ids[None])[0]
-        scores = log_probabilities(logits)
-        best = _best(scores, self._count)
-        return Level(ids[best].tolist(), scores[best].tolist())
+        best = _best(logits, self._count)
+        top = logits[best]
+        scores = (top - top[0]) - np.log(np.exp(logits - top[0]).sum())
+        scores[np.isnan(scores)] = -np.inf
+        return Level(ids[best].tolist(), scores.tolist())
 
 
 def log_probabilities(scores: Floats) -> Floats:

@@ -6,6 +6,7 @@ text reaches its first token.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 CONTEXTS = range(8, 0, -1)  # how many last tokens are compared, by default; a longer match ranks no higher
 
@@ -19,7 +20,9 @@ class NgramPool:
 
     def __init__(self, size: int, texts: Iterable[Sequence[int]] = ()) -> None:
         self._latest: deque[str] = deque(maxlen=size)
-        self._texts = [_spelled(text) for text in texts]
+        self._texts = [_spelled_once(tuple(text)) for text in texts]
+        self._known: list[int] = []  # the text that was looked for last, and its spelling
+        self._spelling = ""
 
     def add(self, sequence: Sequence[int]) -> None:
         self._latest.appendleft(_spelled(sequence))
@@ -30,9 +33,8 @@ class NgramPool:
         """Up to `length` tokens after every occurrence of the last token of `text`, in the pool or in `text` itself.
 
         The longest matches with the end of `text` come first. Equally long ones come from the added sequences, newest
-        first, then from `text`, then from the fixed texts, and in each the last occurrence comes first. Some continuations
-        come more than once. contexts: lengths of a match, longest first. per_agreed: at most this many tokens per token of
-        the match.
+        first, then from `text`, then from the fixed texts, and in each the last occurrence comes first. A continuation comes
+        once. contexts: lengths of a match, longest first. per_agreed: at most this many tokens per token of the match.
         """
         return (rest for _, rest in self.matched(text, length, contexts, per_agreed))
 
@@ -40,13 +42,25 @@ class NgramPool:
         self, text: Sequence[int], length: int, contexts: range = CONTEXTS, per_agreed: int | None = None
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """What `following` finds, with the number of tokens that match before it."""
-        spelled = _spelled(text)
+        spelled = self._text(text)
+        others = [(_agreed(spelled, source, contexts), source) for source in (*self._latest, *self._texts)]
+        sources = [*others[: len(self._latest)], (len(spelled), spelled), *others[len(self._latest) :]]
+        seen = {""}
         for agreement in contexts:
             most = length if per_agreed is None else min(length, per_agreed * agreement)
-            for source in (*self._latest, spelled, *self._texts) if agreement <= len(spelled) else ():
+            for source in (source for agreed, source in sources if agreed >= agreement):
                 for end in _ends(source, spelled[-agreement:]):
-                    if rest := source[end : end + most]:
+                    if (rest := source[end : end + most]) not in seen:
+                        seen.add(rest)
                         yield agreement, tuple(map(ord, rest))
+
+    def _text(self, text: Sequence[int]) -> str:
+        """The text as characters: of one that goes on with the last one, only what is new is spelled."""
+        known = len(self._known)
+        goes_on = known and text[:known] == self._known
+        self._spelling = (self._spelling if goes_on else "") + _spelled(text[known:] if goes_on else text)
+        self._known = list(text)
+        return self._spelling
 
 
 def different(
@@ -64,6 +78,22 @@ def different(
 
 def _spelled(tokens: Sequence[int]) -> str:
     return "".join(map(chr, tokens))
+
+
+@lru_cache(maxsize=256)
+def _spelled_once(tokens: tuple[int, ...]) -> str:
+    """What many texts are looked up in, such as the skeletons of all plans."""
+    return _spelled(tokens)
+
+
+def _agreed(text: str, source: str, contexts: range) -> int:
+    """The largest of these numbers of last characters of `text` that `source` has in one piece; 0: not even the smallest."""
+    agreed = 0
+    for length in reversed(contexts):
+        if length > len(text) or text[-length:] not in source:
+            break
+        agreed = length
+    return agreed
 
 
 def _ends(text: str, part: str) -> Iterator[int]:

@@ -72,8 +72,11 @@ class Author:
 
     def rows(self, sql: str) -> Sequence[Sequence[object]]:
         """The rows of a query; none if it fails."""
-        result = self.engine.execute(sql, LIMITS)
-        return result.rows if isinstance(result, Result) else ()
+        found = self.labels.found
+        if sql not in found:
+            result = self.engine.execute(sql, LIMITS)
+            found[sql] = result.rows if isinstance(result, Result) else ()
+        return found[sql]
 
     def values(self, table: Table, column: str, most: int = 200) -> list[str | int | float]:
         """Short distinct values of a column, the most frequent first."""

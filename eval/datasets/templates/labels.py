@@ -1,7 +1,7 @@
 """What people call the tables and columns of a schema, and which columns name, measure, date or classify a row."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eval.datasets.golds.databases import TrainingDatabase
@@ -77,10 +77,14 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Words for the names of a database. `said`: its authors' words for tables ("singer") and columns (("singer", "age"))."""
+    """Words for the names of a database. `said`: its authors' words for tables ("singer") and columns (("singer", "age")).
+
+    It also remembers what queries found in the database, which does not change: templates ask the same again and again.
+    """
 
     database: TrainingDatabase
     said: Mapping[str | ColumnRef, str] = field(default_factory=dict)
+    found: dict[str, Sequence[Sequence[object]]] = field(default_factory=dict, repr=False, compare=False)
 
     def one(self, table: Table) -> str:
         """A row of the table: `singer`, `head of department`."""

@@ -105,10 +105,10 @@ def test_a_model_elsewhere_needs_no_turn(home: Path) -> None:
 
 @pytest.fixture
 def asking(home: Path, tmp_path: Path) -> list[str]:
-    """Options of a command on a small table, with a model that is soon loaded."""
+    """Options of a command on a small table, with a model that is soon loaded and soon gives up."""
     (tmp_path / "t.csv").write_text("a\n1\n")
     model = tiny_checkpoint(tmp_path / "tiny", max_position_embeddings=4096)
-    return ["--db", str(tmp_path / "t.csv"), "--model", str(model), "--json"]
+    return ["--db", str(tmp_path / "t.csv"), "--model", str(model), "--deadline", "1", "--json"]
 
 
 def test_five_questions_at_once_are_answered_one_after_the_other(asking: list[str]) -> None:

@@ -61,9 +61,9 @@ def said(shop: Labels) -> dict[str, dict[str, str]]:
 
 
 def _asked(labels: Labels, kind: str, seeds: int) -> dict[str, str]:
-    made = (asked for seed in range(seeds) for asked in KINDS[kind](Author(labels, Random(seed))))
+    made = {asked.text: asked.sql for seed in range(seeds) for asked in KINDS[kind](Author(labels, Random(seed)))}
     schema = labels.database.schema
-    return {asked.text: sql_text(normalise(asked.sql, schema)) for asked in made}
+    return {text: sql_text(normalise(sql, schema)) for text, sql in made.items()}
 
 
 _LINES = "FROM order_item JOIN product ON order_item.product_id = product.product_id"
