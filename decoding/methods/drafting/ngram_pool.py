@@ -43,8 +43,7 @@ class NgramPool:
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """What `following` finds, with the number of tokens that match before it."""
         spelled = self._text(text)
-        others = [(_agreed(spelled, source, contexts), source) for source in (*self._latest, *self._texts)]
-        sources = [*others[: len(self._latest)], (len(spelled), spelled), *others[len(self._latest) :]]
+        sources = [(_agreed(spelled, each, contexts), each) for each in (*self._latest, spelled, *self._texts)]
         seen = {""}
         for agreement in contexts:
             most = length if per_agreed is None else min(length, per_agreed * agreement)
