@@ -108,7 +108,7 @@ def keys(text: str) -> tuple[str, ...]:
     >>> keys("The singer's first_name")
     ('the', 'singer', 'first', 'name')
     """
-    folded = text.casefold() if text.isascii() else fold(text)
+    folded = fold(text)
     if "'" in folded or "’" in folded:
         folded = _APOSTROPHE.sub("", folded)
     return tuple(_LETTERS.findall(folded))

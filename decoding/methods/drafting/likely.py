@@ -66,11 +66,9 @@ class LikelyLevels:
     def _ranked(self, ids: "Ids", logits: Floats, position: int) -> Level:
         if self._sampler.temperature:
             logits = self._sampler.rank(logits[None], np.array([[position]]), ids[None])[0]
-        best = _best(logits, self._count)
-        top = logits[best]
-        scores = (top - top[0]) - np.log(np.exp(logits - top[0]).sum())
-        scores[np.isnan(scores)] = -np.inf
-        return Level(ids[best].tolist(), scores.tolist())
+        scores = log_probabilities(logits)
+        best = _best(scores, self._count)
+        return Level(ids[best].tolist(), scores[best].tolist())
 
 
 def log_probabilities(scores: Floats) -> Floats:
