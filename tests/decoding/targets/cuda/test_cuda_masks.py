@@ -47,17 +47,18 @@ def said(target: FastTarget, masked: bool) -> torch.Tensor:
     return logits
 
 
-def check(folder: Path) -> None:
+def check(folder: Path, error: float = 0.0) -> None:
+    """error: by which a row may differ with masks beside it, where torch sums in another order for more rows."""
     fast, cuda = both(folder)
     with_masks, without = said(cuda, True), said(cuda, False)
     torch.testing.assert_close(with_masks, said(fast, True), rtol=0, atol=6e-5)
-    torch.testing.assert_close(with_masks[:4], without, rtol=0, atol=0)
+    torch.testing.assert_close(with_masks[:4], without, rtol=0, atol=error)
     assert not torch.allclose(with_masks[4], with_masks[5], atol=0.1)
 
 
 @pytest.mark.usefixtures("references")
 def test_masks_say_what_they_say_elsewhere(tmp_path: Path) -> None:
-    check(tmp_path)
+    check(tmp_path, error=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # rows that belong to no sequence hold anything
