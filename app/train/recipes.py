@@ -39,7 +39,7 @@ _MASKS = Stage(
 )
 _MASKS_ON_A_GPU = Stage(
     "masks",
-    f"{_TRAIN_MASKS}--pairs {{out}}/data/train.jsonl --depths 12 --decay 0.9 --warmup 0.04 --final-rate 0.02 "
+    f"{_TRAIN_MASKS}--pairs {{out}}/data/train.jsonl --depths 12 --ahead 2 --decay 0.9 --warmup 0.04 --final-rate 0.02 "
     "--pack-tokens 16384 --chains 2048",
     "shipped/masks.safetensors",
 )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Masks:
     """Command-line options for `MaskConfig`."""
 
-    depths: Annotated[int, typer.Option("--depths", min=1, help="Mask tokens after a token.")] = 8
+    depths: Annotated[int, typer.Option("--depths", min=1, help="Tokens that masks predict after a token.")] = 8
     rank: Annotated[int, typer.Option("--rank", min=1, help="Components of each layer's change.")] = 64
     decay: Annotated[
         float, typer.Option("--decay", min=0.01, max=1.0, help="Weight of a depth, of that of the depth before.")
@@ -46,6 +46,11 @@ class Masks:
     alone: Annotated[
         float, typer.Option("--alone", min=0.0, help="Weight of what masks say without the token before.")
     ] = 0.25
+
+    ahead: Annotated[
+        int, typer.Option("--ahead", min=0, help="Tokens that a mask and a row of text predict beyond their own.")
+    ] = 0
+    ahead_rank: Annotated[int, typer.Option("--ahead-rank", min=1, help="Rank of the heads that do.")] = 128
 
     def config(self) -> "MaskConfig":
         from decoding.training.heads.mask_lesson import MaskConfig

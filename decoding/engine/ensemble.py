@@ -122,7 +122,10 @@ class Ensemble:
                 return agreed.pop()
             return self._sampler.pick(after([node])[0], position(node))
 
-        return Scores(after, scores[0].hidden, choice, scores[0].nodes, among)
+        def ahead(asked: Sequence[tuple[int, int]], tokens: TokenSet | None) -> Floats:
+            return _mean([each.ahead(asked, tokens) for each in scores if each.ahead])
+
+        return Scores(after, scores[0].hidden, choice, scores[0].nodes, among, ahead=ahead if scores[0].ahead else None)
 
     def commit(self, path: Sequence[int]) -> None:
         for sequence in self._sequences:

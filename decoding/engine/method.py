@@ -40,6 +40,7 @@ class Context:
     row_costs: RowCosts | None = None  # what this machine takes for a forward; None: not measured
     draft_caches: DraftCaches = field(default_factory=dict)  # of the text's sequence, see `TargetSequence`
     experience: Experience = field(default_factory=Experience)  # of earlier texts of this kind with this method
+    ahead: int = 0  # see `Target`
 
     @classmethod
     def beside(
@@ -68,6 +69,7 @@ class Context:
             row_costs=row_costs,
             draft_caches=sequences.draft_caches,
             experience=experience,
+            ahead=target.ahead,
         )
 
 

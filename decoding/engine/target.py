@@ -91,6 +91,9 @@ class Scores:
     of_choice: Callable[[int], float | None] | None = (
         None  # `log_prob` of `choice`, where the forward has it (else None)
     )
+    ahead: Callable[[Sequence[tuple[int, int]], TokenSet | None], Floats] | None = (
+        None  # logits [asked, tokens] of the j-th token after the one that a node predicts: (node, j), see `Target.ahead`
+    )
 
     @classmethod
     def of(cls, logits: Floats, hidden: Array | None, choice: Callable[[int], int]) -> Self:
@@ -213,6 +216,11 @@ class Target(Protocol[Opened]):
     @property
     def mask_pairs(self) -> "PairScores | None":
         """What is known of the token that a mask predicts by the one before it; None for most targets."""
+        ...
+
+    @property
+    def ahead(self) -> int:
+        """How many tokens after its own a mask, or a token of the text, predicts (`Scores.ahead`); 0 for most targets."""
         ...
 
     @property

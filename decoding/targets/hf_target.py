@@ -70,6 +70,10 @@ class HfTarget:
         return None
 
     @property
+    def ahead(self) -> int:
+        return 0
+
+    @property
     def max_length(self) -> int:
         config = self.model.config
         return int(min(config.max_position_embeddings, getattr(config, "sliding_window", None) or 2**31))

@@ -13,7 +13,7 @@ from kernels.cpu.row_phases import last_rows, quantized_blocks, stream_rows
 
 
 @kernel
-def _model_of(table):  # type: ignore[no-untyped-def]
+def model_of(table):  # type: ignore[no-untyped-def]
     return Model(
         get_long(table, 0),
         get_long(table, 1),
@@ -85,7 +85,7 @@ def _job_of(table):  # type: ignore[no-untyped-def]
 @kernel
 def forward(thread, sync, model_table, job_table):  # type: ignore[no-untyped-def]
     """Addresses of the numbers of a `Model` and a `Job` (see `table_of`); called by `kernels.cpu.team.Team`."""
-    model, job = _model_of(model_table), _job_of(job_table)
+    model, job = model_of(model_table), _job_of(job_table)
     scratch = job.scratch + thread * job.scratch_stride
     width = model.heads * model.dim
     for layer in range(job.layers):

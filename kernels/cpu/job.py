@@ -112,6 +112,11 @@ def mask_layer_bytes(rank: int, hidden: int) -> int:
     return 2 * rank * hidden + 8 * (rank + hidden)
 
 
+def ahead_room(rank: int, hidden: int) -> int:
+    """Bytes that `ahead.ahead_rows` needs beside its rows."""
+    return 4 * hidden + 12 * (hidden + rank) + LINE
+
+
 def weight_stride(positions: int) -> int:
     """Of bytes for the positions of whole pages; no multiple of 4 kB, or rows would share places in the cache."""
     return (positions + PAGE - 1) // PAGE * PAGE + LINE

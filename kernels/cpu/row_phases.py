@@ -108,7 +108,7 @@ def adapted(model, layer, x, room):  # type: ignore[no-untyped-def]
     up, sums = down + rank * hidden, room
     scales, out = up + rank * hidden, sums + 4 * (rank + hidden)
     offsets, inputs = scales + 4 * (rank + hidden), out + 4 * (rank + hidden)
-    scale = quantize(x, hidden, inputs) * _norm_of(model, x)
+    scale = quantize(x, hidden, inputs) * norm_of(model, x)
     products(inputs, hidden, 1, down, hidden // 4, rank, sums, 4 * rank, up)
     rescale(sums, rank, offsets, scales, 0, scale, out)
     silu(out, rank)
@@ -120,7 +120,7 @@ def adapted(model, layer, x, room):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _norm_of(model, x):  # type: ignore[no-untyped-def]
+def norm_of(model, x):  # type: ignore[no-untyped-def]
     return norm_factor(x, model.hidden, model.true_hidden, epsilon(model))
 
 
@@ -159,7 +159,7 @@ def last_rows(sync, phase, model, job):  # type: ignore[no-untyped-def]
             head = row - job.rows
             x = job.x + 4 * get_int(job.head_rows, head) * model.hidden
             scale = quantize(x, model.hidden, job.head_bytes + head * model.hidden)
-            put(job.head_scales, head, scale * _norm_of(model, x))
+            put(job.head_scales, head, scale * norm_of(model, x))
         done, row = done + 1, claim(sync, phase)
     meet(sync, phase, done, pieces)
 

@@ -8,8 +8,11 @@ A mask does not know the token before the one that it predicts, which is known w
 is corrected by a low-rank score for each pair of frequent tokens, as in Domino (arXiv 2605.29707) without its recurrence, and
 by a score for the tokens that follow it in the text so far (`followers`).
 
+A mask may also say which tokens come after its own, by a low-rank head for each (`ahead`), as Medusa's do (arXiv 2401.10774).
+So a chain needs a mask only for every few tokens. Rows of text have such heads, too, for ends of a draft without a mask.
+
 A file holds the low-rank layers in int8, with a scale for each component, and all else in fp16 (format 1: everything in
-fp16; 2: without the weights of `followers`); its metadata name the target that it was trained on.
+fp16; 2: without the weights of `followers`; 3: without `ahead`); its metadata name the target that it was trained on.
 """
 
 import json
@@ -30,9 +33,10 @@ if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity
 
 FILE = "masks.safetensors"  # beside the adapter of the target
-FORMATS = ("1", "2", "3")  # the newest is written
+FORMATS = ("1", "2", "3", "4")  # the newest is written
 TENSORS = ("embeddings", "down", "up")
-_INT8 = ("down", "up")
+AHEAD = ("ahead_down", "ahead_up")
+OF_TEXT, OF_MASKS = 0, 1  # the heads of `Ahead`
 PAIRS = ("before", "after")
 FOLLOWERS = "followers"
 Floats = npt.NDArray[np.float32]
@@ -98,6 +102,27 @@ class TextScores:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """Heads for the tokens after a row's own prediction. down, up [2, tokens, rank, hidden], fp32: of rows of text, of masks.
+
+    With y, the output of the final norm without its weight, a head's logits are those of the row y + up @ silu(down @ y).
+    """
+
+    down: Floats
+    up: Floats
+
+    @property
+    def tokens(self) -> int:
+        return int(self.down.shape[1])
+
+    @classmethod
+    def new(cls, tokens: int, rank: int, hidden: int, seed: int) -> "Ahead":
+        """Heads that predict what their row predicts."""
+        drawn = np.random.default_rng([seed, 4]).uniform(-1.0, 1.0, (2, tokens, rank, hidden)) * hidden**-0.5
+        return cls(drawn.astype(np.float32), np.zeros_like(drawn, np.float32))
+
+
+@dataclass(frozen=True, slots=True)
 class MaskAdapter:
     """embeddings [depths, hidden]; down, up [layers, rank, hidden]: `up` is stored transposed, a row per component. fp32."""
 
@@ -106,6 +131,7 @@ class MaskAdapter:
     up: Floats
     pairs: TokenPairs | None = None
     target: "TargetIdentity | None" = None  # None: unknown
+    ahead: Ahead | None = None
 
     @property
     def depths(self) -> int:
@@ -140,16 +166,32 @@ class MaskAdapter:
             return self
         return replace(self, pairs=TokenPairs(pairs.ids, pairs.before, pairs.after, FITTED.copy()))
 
+    def with_ahead(self, tokens: int, rank: int, seed: int) -> "MaskAdapter":
+        """The same, with heads for so many tokens. Raises ValueError if it has heads for another number of them."""
+        if self.ahead is not None or not tokens:
+            if (has := self.ahead.tokens if self.ahead else 0) != tokens:
+                raise ValueError(f"the adapter has heads for {has} tokens ahead (--ahead)")
+            return self
+        return replace(self, ahead=Ahead.new(tokens, rank, self.down.shape[2], seed))
+
     def check_fits(self, config: "ModelConfig") -> None:
         """Raise UnsupportedModel unless width and layers are the model's."""
         layers, hidden = config.layers, config.hidden_size
-        shapes = {"embeddings": (self.depths, hidden)} | dict.fromkeys(("down", "up"), (layers, self.rank, hidden))
+        shapes: dict[str, tuple[int, ...]] = {"embeddings": (self.depths, hidden)}
+        shapes |= dict.fromkeys(("down", "up"), (layers, self.rank, hidden))
+        arrays = self._arrays()
+        if self.ahead:
+            shapes |= dict.fromkeys(AHEAD, (2, self.ahead.tokens, self.ahead.down.shape[2], hidden))
         for name, want in shapes.items():
-            if getattr(self, name).shape != want:
-                found = list(getattr(self, name).shape)
+            if (found := arrays[name].shape) != want:
                 raise UnsupportedModel(
-                    f"the mask adapter is of another model: {name} has shape {found}, not {list(want)}"
+                    f"the mask adapter is of another model: {name} has shape {list(found)}, not {list(want)}"
                 )
+
+    def _arrays(self) -> dict[str, Floats]:
+        """Those of the masks and of `ahead`, by their names in a file."""
+        ahead = () if self.ahead is None else (self.ahead.down, self.ahead.up)
+        return dict(zip((*TENSORS, *AHEAD), (self.embeddings, self.down, self.up, *ahead), strict=False))
 
 
 def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
@@ -158,9 +200,10 @@ def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
 
     from decoding.checkpoints.fetch.cache_folder import written_whole
 
-    tensors: dict[str, Any] = {"embeddings": adapter.embeddings.astype(np.float16)}
-    for name in _INT8:
-        tensors[name], tensors[f"{name}_scale"] = _rounded(getattr(adapter, name))
+    arrays = adapter._arrays()
+    tensors: dict[str, Any] = {"embeddings": arrays.pop("embeddings").astype(np.float16)}
+    for name, array in arrays.items():
+        tensors[name], tensors[f"{name}_scale"] = _rounded(array)
     if adapter.pairs:
         tensors |= {name: getattr(adapter.pairs, name).astype(np.float16) for name in PAIRS}
         tensors["ids"] = adapter.pairs.ids.astype(np.int32)
@@ -185,13 +228,14 @@ def read_mask_adapter(folder: Path) -> MaskAdapter | None:
             scored = (*PAIRS, FOLLOWERS) if FOLLOWERS in names else PAIRS
             pairs = [_restored(stored, name, names) for name in scored if "ids" in names]
             ids = stored.get_tensor("ids").astype(np.int64) if pairs else None
+            ahead = [_restored(stored, name, names) for name in AHEAD if name in names]
         if about.get("format") not in FORMATS:
             raise UnsupportedModel(
                 f"{file} has format {about.get('format')}; this version reads {' and '.join(FORMATS)}"
             )
-        return MaskAdapter(
-            embeddings, down, up, None if ids is None else TokenPairs(ids, *pairs), _target(about.get("target", ""))
-        )
+        scores = None if ids is None else TokenPairs(ids, *pairs)
+        heads = Ahead(*ahead) if ahead else None
+        return MaskAdapter(embeddings, down, up, scores, _target(about.get("target", "")), heads)
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise ModelUnavailable(f"{file} is damaged ({error}); install sqlagent again, or train it anew") from error
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from decoding.methods.drafting.head_runtimes import BlockPass
 
 FORESEEN = (0.65, 0.55, 0.48, 0.42, 0.38, 0.34, 0.3, 0.26, 0.23, 0.2, 0.17, 0.15)
-"""Prior of what a mask is worth, in committed tokens: those that no copy had, less the price of the rows that guessed them."""
+"""Prior of what a mask is worth, in committed tokens: those that no copy had, less the price of the rows that guessed them. Of
+each position that it speaks for.
+"""
 
 FORGOTTEN = 0.1
 """What a round without masks forgets of what this text taught about them, so that a few bad rounds do not end their use."""
@@ -58,8 +60,9 @@ class Adaptive(Method):
     row_cost: of a row, in plain steps; 0: what was measured on this machine, or a default, corrected while decoding.
     draft_cost: of the head's draft, in plain steps; 0: what is measured while decoding. With row_cost, and with draft_cost
     or no head, all is given, and what is drafted does not depend on the clock.
-    budget: most rows of a draft, guesses and masks. masks: most masks after a node. top_k: guesses per mask and node.
-    followers: whether what follows what in the text corrects what masks say.
+    budget: most rows of a draft, guesses and masks. masks: most positions for which masks follow a node. top_k: guesses per
+    position and node. followers: whether what follows what in the text corrects what masks say. stride: for how many positions
+    each mask speaks, if the target's can for so many; 0: as many as they can.
     copies: continuations that differ; 0 copies nothing. copied_tokens: the most tokens of each.
     """
 
@@ -74,13 +77,16 @@ class Adaptive(Method):
         copies: int = 3,
         copied_tokens: int = 24,
         followers: bool = True,
+        stride: int = 0,
     ) -> None:
-        if not 0.0 <= row_cost < 1.0 or min(budget, top_k) < 1 or min(masks, copies, copied_tokens, draft_cost) < 0:
+        others = masks, copies, copied_tokens, draft_cost, stride
+        if not 0.0 <= row_cost < 1.0 or min(budget, top_k) < 1 or min(others) < 0:
             raise ValueError("row_cost must be 0 to below 1, budget and top_k 1 or more, the others not negative")
         self._take(_optional(head))
         self._row_cost, self._draft_cost = row_cost, draft_cost
         self._budget, self._masks, self._top_k = budget, masks, top_k
         self._most_copies, self._copied_tokens, self._followers = copies, copied_tokens, followers
+        self._stride = stride
 
     def _take(self, head: "HeadGuesses | None") -> None:
         self._head = head
@@ -97,8 +103,10 @@ class Adaptive(Method):
         self._copied = CopiedGuesses(
             context.recall.sequences, self._most_copies, self._copied_tokens, context.experience
         )
-        self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k, self._followers)
-        self._mask_worth = context.experience.means("masks", FORESEEN, FORGOTTEN_BY_TEXTS)
+        self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k, self._followers, self._stride)
+        stride = self._foreseen.stride
+        priors = tuple(sum(FORESEEN[depth : depth + stride]) for depth in range(0, len(FORESEEN), stride))
+        self._mask_worth = context.experience.means("masks", priors, FORGOTTEN_BY_TEXTS)
         self._got = context.experience.means("tokens of trees: got, and expected", (2.0, 2.0))
         self._looked_up = 0  # the text's length at which copies were looked up last
         self._reached = len(prompt)  # tokens before those that were forced after the last round
@@ -145,7 +153,7 @@ class Adaptive(Method):
         prices = self._costs.prices(self._pending(len(tokens)), self._kept_share())
         bars = prices.bars(self._budget)
         tree = expected_tree(self._continuations, prices.least(self._budget), room, self._cursor())
-        worths = [self._mask_worth[depth] for depth in range(self._masks)]
+        worths = [self._mask_worth[mask] for mask in range(len(self._foreseen.chain))]
         plan = planned(tree, worths, prices, bars, self._budget, self._costs.mask_steps)
         self._note(plan)
         return plan.draft(self._foreseen.chain)
@@ -205,15 +213,17 @@ class Adaptive(Method):
         self._has_masks = any(plan.masks)
         self._bar, self._gains = plan.bar, dict(zip(paths, plan.tree.gains, strict=True))
         self._own.intersection_update(paths)
-        self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(self._foreseen.ahead)]
+        said = self._foreseen.ahead if self._foreseen.by_masks else 0
+        self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(said)]
 
     def _count(self, committed: Sequence[int], rows: int, has_masks: bool, asked_ms: float | None) -> None:
         """Count what was right, and what the round was worth. rows: of the draft."""
         paths = [tuple(committed[: depth + 1]) for depth in range(len(committed))]
         self._copied.count(committed)
-        for depth, own in enumerate(self._own_rows):
-            hit = depth < len(paths) and paths[depth] in self._own
-            self._mask_worth.saw(depth, hit - self._bar * own)
+        for first in range(0, len(self._own_rows), self._foreseen.stride):
+            own = self._own_rows[first : first + self._foreseen.stride]
+            hits = sum(path in self._own for path in paths[first : first + len(own)])
+            self._mask_worth.saw(first // self._foreseen.stride, hits - self._bar * sum(own))
         if not has_masks:
             self._mask_worth.fade(FORGOTTEN)
         got = sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])

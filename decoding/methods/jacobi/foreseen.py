@@ -1,25 +1,50 @@
 """What a target says at mask tokens, as guesses for the positions after the accepted path (see `mask_tokens`)."""
 
 from collections.abc import Sequence
+from itertools import product
 
 from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context
-from decoding.engine.target import Scores
+from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.target import Scores, TokenSet
 from decoding.engine.verify import Verdict
 from decoding.methods.drafting.likely import LikelyLevels
 from decoding.methods.drafting.trees import Level, offered, tail_of
 from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of, text_scores
 
 
+def said_ahead(
+    scores: Scores, masks: Sequence[int], tokens: TokenSet | None, stride: int = 1, passed: int = 0
+) -> Floats:
+    """[positions, tokens] what a chain of masks says. stride: positions for which each speaks. passed: how many are left out,
+    from the first one.
+    """
+    if stride == 1 or not scores.ahead:
+        return scores.among(masks[passed:], tokens)
+    return scores.ahead(list(product(masks, range(stride)))[passed:], tokens)
+
+
 class ForeseenGuesses:
-    """The guesses of one text. chain: the masks that a draft may hang after a node, at most `most`. count: guesses of each.
-    followers: whether what follows what in the text corrects them.
+    """The guesses of one text. chain: the masks that a draft may hang after a node, at most `most`; each speaks for `stride`
+    positions. count: guesses of each. followers: whether what follows what in the text corrects them.
     """
 
-    def __init__(self, prompt: Sequence[int], context: Context, most: int, count: int, followers: bool = True) -> None:
-        self.chain = mask_chain(masks_of(prompt, context.mask_tokens), most)
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        context: Context,
+        most: int,
+        count: int,
+        followers: bool = True,
+        stride: int = 0,
+    ) -> None:
+        """stride: 0: as many positions as the target's masks can speak for."""
+        self.stride = min(stride or 1 + context.ahead, 1 + context.ahead)
+        masks = masks_of(prompt, context.mask_tokens)
+        self.chain = mask_chain(masks[:: self.stride], -(-most // self.stride))
         self._context, self._tokens, self._count = context, guessable(context, prompt), count
         self._levels: LikelyLevels | None = None
+        self.by_masks = False  # whether masks said them, and not a row of the text
         self._first = 0  # position of the first level
         self._taken = 0  # how many of its positions the text has passed
         self._tail = tail_of(prompt)  # of the text
@@ -44,19 +69,30 @@ class ForeseenGuesses:
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict, first: int) -> None:
         """Read the masks after the accepted path: those of its last node that has any, of which the text has passed some.
-        first: position of the token after the bonus. Where no mask is new, older ones still say what is ahead.
+        first: position of the token after the bonus. Where no mask is new, older ones still say what is ahead, or else the row
+        of the text itself.
         """
-        if found := self._fresh(draft, verdict.path):
-            context, count = self._context, offered(self._count, self._context.cursor())
-            logits = scores.among(found, self._tokens)
-            self._levels = LikelyLevels(context.sampler, logits, first, count, self._pairs, self._tokens)
-            self._first = first
+        found, passed = self._fresh(draft, verdict.path)
+        last = verdict.path[-1] if verdict.path else ROOT
+        if found:
+            self._read(said_ahead(scores, found, self._tokens, self.stride, passed), first)
+            self.by_masks = True
+        elif self.chain and scores.ahead and first - self._first >= len(self._levels or ()):
+            said = scores.ahead([(last, 1 + ahead) for ahead in range(self._context.ahead)], self._tokens)
+            self._read(said, first)
+            self.by_masks = False
 
-    def _fresh(self, draft: Draft, path: Sequence[int]) -> list[int]:
-        """The masks of a draft that say something about what follows the token after an accepted path."""
-        if not draft.masks or not any(token in draft.masks for token in draft.tokens):
-            return []
-        for passed, node in enumerate((*path[::-1], ROOT)):
-            if len(found := draft.below(node, self.chain)) > passed:
-                return found[passed:]
-        return []
+    def _read(self, logits: Floats, first: int) -> None:
+        context, count = self._context, offered(self._count, self._context.cursor())
+        self._levels = LikelyLevels(context.sampler, logits, first, count, self._pairs, self._tokens)
+        self._first = first
+
+    def _fresh(self, draft: Draft, path: Sequence[int]) -> tuple[list[int], int]:
+        """The masks of a draft that say something about what follows the token after an accepted path, and how many of their
+        positions the text has passed.
+        """
+        if draft.masks and any(token in draft.masks for token in draft.tokens):
+            for passed, node in enumerate((*path[::-1], ROOT)):
+                if self.stride * len(found := draft.below(node, self.chain)) > passed:
+                    return found, passed
+        return [], 0

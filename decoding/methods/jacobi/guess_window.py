@@ -14,7 +14,7 @@ from decoding.engine.method import Context
 from decoding.engine.target import Scores
 from decoding.engine.verify import Verdict
 from decoding.methods.drafting.trees import admitted
-from decoding.methods.jacobi.first_guess import Guesses, mask_chain, masks_of
+from decoding.methods.jacobi.first_guess import Guesses, masks_of
 from decoding.methods.jacobi.foreseen import ForeseenGuesses
 from decoding.methods.jacobi.window import answers, next_state
 
@@ -40,7 +40,7 @@ class GuessWindow(ABC):
 
     @abstractmethod
     def first(self, count: int) -> list[int]:
-        """`count` guesses where nothing is known."""
+        """Guesses for `count` positions of which nothing is known."""
 
     @abstractmethod
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> list[int]:
@@ -108,7 +108,7 @@ class MaskedWindow(GuessWindow):
         return len(self.guesses)
 
     def first(self, count: int) -> list[int]:
-        return list(mask_chain(self.masks, count))
+        return list(self._foreseen.chain[: -(-count // self._foreseen.stride)])
 
     def observe(self, draft: Draft, scores: Scores, verdict: Verdict) -> list[int]:
         self._foreseen.observe(draft, scores, verdict, self._length + len(verdict.path) + 1)

@@ -19,11 +19,12 @@ from decoding.methods.drafting.likely import LikelyLevels
 from decoding.methods.drafting.ngram_pool import NgramPool, different
 from decoding.methods.drafting.trees import LEAST, Bounds, best_paths, offered, tail_of
 from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of, text_scores
+from decoding.methods.jacobi.foreseen import said_ahead
 
 
 class MaskTokens(Method):
-    """masks: how many masks follow a guess. masked: how many of the most probable guesses have masks after them, besides the
-    root and the copies. budget, least: bounds of the guesses, see `Bounds`. top_k: guesses per position.
+    """masks: positions for which masks follow a guess. masked: how many of the most probable guesses have masks after them,
+    besides the root and the copies. budget, least: bounds of the guesses, see `Bounds`. top_k: guesses per position.
     copies, copied_tokens, per_matched: prompt lookup's `matches`, `draft_tokens` and `per_matched`; 0 copies nothing.
     followers: whether what follows what in the text corrects what masks say.
     sure: a copy of at least this many tokens (its match was long) is drafted alone, with masks after its end only; 0: never.
@@ -49,7 +50,10 @@ class MaskTokens(Method):
         self._bounds, self._sure, self._followers = Bounds(budget, least), sure, followers
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
-        self._chain = mask_chain(masks_of(prompt, context.mask_tokens), self._masks)
+        self._stride = 1 + context.ahead
+        self._chain = mask_chain(
+            masks_of(prompt, context.mask_tokens)[:: self._stride], -(-self._masks // self._stride)
+        )
         self._sampler, self._cursor = context.sampler, context.cursor
         self._pairs = text_scores(context, prompt, self._followers)
         self._tokens = guessable(context, prompt)
@@ -90,7 +94,7 @@ class MaskTokens(Method):
         self._first, self._levels = self._length + len(verdict.path) + 1, None
         if found:
             count = offered(self._top_k, self._cursor())
-            logits = scores.among(found, self._tokens)
+            logits = said_ahead(scores, found, self._tokens, self._stride)
             self._levels = LikelyLevels(self._sampler, logits, self._first, count, self._pairs, self._tokens)
 
 

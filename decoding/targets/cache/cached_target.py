@@ -129,6 +129,10 @@ class CachedTarget(ABC, Generic[Cache, Kept]):
         return adapter.pairs if adapter else None
 
     @property
+    def ahead(self) -> int:
+        return 0
+
+    @property
     def max_length(self) -> int:
         config = self.model.config
         return min([config.max_positions, *(window for window in config.sliding_windows if window)])

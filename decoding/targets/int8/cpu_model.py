@@ -15,11 +15,11 @@ from decoding.engine.target import TokenSet
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
 from decoding.targets.int8.compiled import FORWARD, compiled
-from decoding.targets.int8.packed_model import Arrays, HeadPart, head_room, padded
+from decoding.targets.int8.mask_rows import AheadHeads, MaskRows
+from decoding.targets.int8.packed_model import Arrays, HeadPart, StoredRows, head_room, padded
 from decoding.targets.int8.pages import ByteLayout, Pages
-from decoding.targets.int8.rotation import KernelRotation, padded_matrix, rotated, stream_rotation
-from decoding.targets.int8.stored_rows import StoredRows
-from kernels.cpu.job import MATRICES, PHASES, Job, Model, aligned_copy, pack, table_of
+from decoding.targets.int8.rotation import KernelRotation, padded_matrix, stream_rotation
+from kernels.cpu.job import MATRICES, PHASES, Job, Model, table_of
 from kernels.cpu.team import Team, thread_count
 
 
@@ -45,6 +45,11 @@ class HeadRows:
         """[rows, tokens], fp32."""
         return self.model.logits(self.bytes[rows], self.scales[rows], tokens)
 
+    def logits_ahead(self, rows: Sequence[int], heads: Sequence[tuple[bool, int]], tokens: TokenSet | None) -> Floats:
+        """[rows, tokens], fp32, of tokens after those that the rows predict. heads: see `AheadHeads.applied`."""
+        assert self.model.ahead_heads is not None
+        return self.model.logits(*self.model.ahead_heads.applied(self.bytes[rows], self.scales[rows], heads), tokens)
+
 
 class CpuModel:
     """Weights, as `packed_model` gives them, and forward. One thread at a time may call it.
@@ -63,6 +68,7 @@ class CpuModel:
         self._turn_back = padded_matrix(stream_rotation(config.hidden_size).T.astype(np.float32))
         self._model = _model(config, arrays, self._tables, self._masks, self._turn_back)
         self._model_table = table_of(self._model)
+        self.ahead_heads = AheadHeads(config, masks.ahead, self._model) if masks and masks.ahead else None
         self._room = Buffers(self._model, self._team.threads)
         self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
         self.mask_adapter = masks
@@ -204,34 +210,6 @@ def _addresses(config: ModelConfig, arrays: Arrays) -> Longs:
     for index, name in enumerate(names, 1):
         table[index] = address(arrays[name]) + np.array(firsts[:-1])
     return table
-
-
-class MaskRows:
-    """A mask adapter as the kernels read it: rotated like the stream, padded, its layers in eight bits.
-
-    Raises UnsupportedModel.
-    """
-
-    def __init__(self, config: ModelConfig, adapter: MaskAdapter) -> None:
-        adapter.check_fits(config)
-        rotation = stream_rotation(config.hidden_size).astype(np.float32)
-        pad = padded(config.hidden_size) - config.hidden_size
-        self.embeddings, down, up = (
-            np.pad(rotated(rows, rotation), [(0, 0)] * (rows.ndim - 1) + [(0, pad)])
-            for rows in (adapter.embeddings, adapter.down, adapter.up)
-        )
-        self.rank = padded(adapter.rank)
-        more = [(0, self.rank - adapter.rank), (0, 0)]
-        both = [(np.pad(first, more), np.pad(second, more).T) for first, second in zip(down, up, strict=True)]
-        self.layers = aligned_copy(np.concatenate([_mask_layer(*each) for each in both]))
-
-
-def _mask_layer(*weights: Floats) -> npt.NDArray[np.uint8]:
-    """The bytes of a layer's weights [outputs, inputs], their scales and their offsets (see `mask_layer_bytes`)."""
-    scales = [np.maximum(np.abs(weight).max(1) / 127, 1e-30).astype(np.float32) for weight in weights]
-    steps = [np.rint(weight / scale[:, None]).astype(np.int8) for weight, scale in zip(weights, scales, strict=True)]
-    offsets = [128 * each.sum(1, dtype=np.int32) for each in steps]
-    return np.concatenate([part.reshape(-1).view(np.uint8) for part in (*map(pack, steps), *scales, *offsets)])
 
 
 def _model(config: ModelConfig, arrays: Arrays, tables: Longs, masks: MaskRows | None, turn_back: Floats) -> Model:

@@ -74,6 +74,11 @@ class CpuTarget(CachedTarget[Pages, Pages]):
         return "int8"
 
     @property
+    def ahead(self) -> int:
+        adapter = self.model.mask_adapter
+        return adapter.ahead.tokens if adapter and adapter.ahead else 0
+
+    @property
     def runtime(self) -> str:
         return "kernels"
 
@@ -114,13 +119,19 @@ class _Scored:
     choices: Sequence[int]  # after the first of the head rows; after the others nobody has chosen yet
 
     def __call__(self, hidden: Array | None) -> Scores:
-        return Scores(self._after, hidden, self._choice, len(self.chunk.draft), self._among, self._log_prob)
+        nodes, ahead = len(self.chunk.draft), self._ahead if self.head_rows.model.ahead_heads else None
+        return Scores(self._after, hidden, self._choice, nodes, self._among, self._log_prob, ahead)
 
     def _after(self, nodes: Sequence[int]) -> Floats:
         return self.head_rows.logits([self.places[1 + node] for node in nodes])
 
     def _among(self, nodes: Sequence[int], tokens: TokenSet) -> Floats:
         return self.head_rows.logits_of([self.places[1 + node] for node in nodes], tokens)
+
+    def _ahead(self, asked: Sequence[tuple[int, int]], tokens: TokenSet | None) -> Floats:
+        vocab, drafted = self.head_rows.model.config.vocab_size, self.chunk.draft.tokens
+        heads = [(node != ROOT and drafted[node] >= vocab, count) for node, count in asked]
+        return self.head_rows.logits_ahead([self.places[1 + node] for node, _ in asked], heads, tokens)
 
     def _log_prob(self, node: int) -> float | None:
         place = self.places[1 + node]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from decoding.checkpoints.fetch.cache_folder import cache_root, exclusive, whole_folder
 from decoding.checkpoints.fetch.checked_files import crc32_of, flush
 from decoding.checkpoints.model_config import ModelConfig
+from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.target import TokenSet
 from decoding.errors import ModelUnavailable
 from decoding.targets.int8.buffers import Longs, address
@@ -45,6 +46,7 @@ _SUMS = "crc32.json"
 _GROUP, _STEP = 16, 4  # outputs and inputs of 64 packed bytes
 _FORMAT = 4  # raised when the numbers change, so that older folders are made anew
 _KEPT = 3  # models, and adapters on them
+_MOST_ROWS = 4096  # rows: 9 MB of the embedded model's
 
 
 def padded(count: int) -> int:
@@ -189,3 +191,38 @@ class HeadPart:
         names = ("matrices", "scales", "offsets", "biases")
         tables = {name: address(row) for name, row in zip(names, self._tables, strict=True)}
         self.table = table_of(self._model._replace(layers=0, vocab=self.count, **tables))
+
+
+class StoredRows:
+    """The rows of an fp32 array; None: there are none.
+
+    Of a mapped array they are read from its file: the kernel would map the pages around each of them, which is half of an
+    embedding after a few hundred tokens. What was read is kept, because texts about one database repeat their words.
+    """
+
+    def __init__(self, rows: npt.NDArray[np.float32] | None) -> None:
+        self._rows = rows
+        self._start, self._file = 0, -1
+        self._kept: dict[int, npt.NDArray[np.float32]] = {}
+        if isinstance(rows, np.memmap) and rows.flags.c_contiguous and hasattr(os, "preadv"):
+            self._start, self._file = rows.offset, os.open(str(rows.filename), os.O_RDONLY)
+            finalize(self, os.close, self._file)
+
+    def take(self, wanted: Longs, out: Floats) -> None:
+        """Copy rows into `out` [rows, columns], which lies in one piece. Raises OSError where they cannot be read."""
+        assert self._rows is not None
+        if self._file < 0:
+            np.take(self._rows, wanted, 0, out=out)
+            return
+        for row, place in zip(out, wanted.tolist(), strict=True):
+            row[...] = self._kept[place] if place in self._kept else self._read(place)
+
+    def _read(self, place: int) -> Any:
+        assert self._rows is not None
+        row: Any = np.empty(self._rows.shape[1], np.float32)
+        if os.preadv(self._file, [row], self._start + place * row.nbytes) != row.nbytes:
+            raise OSError("the packed model's file is shorter than it was; remove it, and it is made anew")
+        if len(self._kept) == _MOST_ROWS:
+            self._kept.clear()
+        self._kept[place] = row
+        return row

@@ -5,7 +5,7 @@ temperature 1, and later depths count less. No answer is learnt: the target stay
 of masks counts up to where the target would write something else.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,9 +37,11 @@ _EMBEDDING = "model.embed_tokens.weight"
 
 @dataclass(frozen=True, slots=True)
 class MaskConfig:
-    """depths: how many masks follow a token. rank: components of each layer's change. decay: weight of a depth, of that of the
-    depth before. chains: the most chains of masks in a pack, drawn anew each time. pair_rank, pair_tokens: of the scores of
-    pairs; rank 0 trains none. alone: weight of what masks say without them.
+    """depths: how many tokens masks predict after a token. rank: components of each layer's change. decay: weight of a depth,
+    of that of the depth before. chains: the most chains of masks in a pack, drawn anew each time. pair_rank, pair_tokens: of
+    the scores of pairs; rank 0 trains none. alone: weight of what masks say without them. ahead: tokens that a mask, and a row
+    of text, predicts beyond its own, by heads of rank ahead_rank; then a chain has a mask for each depth, or for every second
+    and so on up to 1 + ahead, drawn anew each time.
     """
 
     depths: int = 8
@@ -49,14 +51,17 @@ class MaskConfig:
     pair_rank: int = 32
     pair_tokens: int = 1024
     alone: float = 0.25
+    ahead: int = 0
+    ahead_rank: int = 128
 
     def __post_init__(self) -> None:
-        if min(self.depths, self.rank, self.chains, self.pair_tokens) < 1 or not 0.0 < self.decay <= 1.0:
+        counts = self.depths, self.rank, self.chains, self.pair_tokens, self.ahead_rank
+        if min(counts) < 1 or not 0.0 < self.decay <= 1.0:
             raise TrainingError(
-                "depths, rank, chains and pair_tokens must be 1 or more, and decay above 0 and at most 1"
+                "depths, ranks, chains and pair_tokens must be 1 or more, and decay above 0 and at most 1"
             )
-        if self.pair_rank < 0 or self.alone < 0.0:
-            raise TrainingError("pair_rank and alone must not be negative")
+        if min(self.pair_rank, self.alone, self.ahead) < 0:
+            raise TrainingError("pair_rank, alone and ahead must not be negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,37 +118,44 @@ class MaskLesson:
         return Subject(model, model.trained, dtype, device, result="masks", small=True, write=write)
 
     def _begun(self, seed: int, base: Base, like: Tensor) -> MaskAdapter:
+        how = self.how
         if self.begin is None:
-            return new_mask_adapter(self.how, base, like, self.frequent, seed)
+            return new_mask_adapter(how, base, like, self.frequent, seed)
         try:
-            return self.begin.with_followers().grown(self.how.depths, self.how.rank, seed)
+            begun = self.begin.with_followers().grown(how.depths, how.rank, seed)
+            return begun.with_ahead(how.ahead, how.ahead_rank, seed)
         except ValueError as error:
             raise TrainingError(str(error)) from error
 
     def _loss(self, model: MaskModel, pack: Pack, step: Sequence[Pack]) -> Tensor:
-        masks = mask_rows(pack, _drawn(pack, self.how), self.how.depths)
+        how, stride = self.how, 1 + int(torch.randint(1 + self.how.ahead, ()))
+        masks = mask_rows(pack, _drawn(pack, how), how.depths, stride, how.ahead)
         said = _said(model, pack, masks)
-        losses = said.losses(self.how.alone)
-        weights = torch.from_numpy(_weights(masks, self.how.decay)).to(losses) * said.own
+        losses = said.losses(how.alone)
+        weights = torch.from_numpy(how.decay**masks.depths).to(losses) * said.own
         return (losses @ weights / weights.sum().clamp_min(1e-6) / len(step))[None]
 
     @torch.no_grad()
     def _values(self, model: MaskModel, packs: Sequence[Pack]) -> Mapping[str, float]:
         """`loss`: the mean over all masks; `right_<depth>`: share of the masks that predict the target's own token, given the
-        token before it.
+        token before it. With `ahead`, chains have as few masks as they can, and `text_<depth>` is the share of rows of text.
         """
+        stride = 1 + self.how.ahead
         losses: list[Tensor] = []
-        right: list[list[float]] = [[] for _ in range(self.how.depths)]
+        right: dict[str, list[float]] = defaultdict(list)
         for each in packs:
-            masks = mask_rows(each, range(0, len(each.sources), 3), self.how.depths)
+            masks = mask_rows(each, range(0, len(each.sources), 3), self.how.depths, stride, self.how.ahead)
             said = _said(model, each, masks)
+            names = [
+                f"{'right' if asked.of_masks else 'text'}_{depth}" for asked in masks.asked for depth in asked.depths
+            ]
             losses.append(said.losses(0.0)[said.own])
-            for place, own, hit in zip(masks.places.tolist(), said.own.tolist(), said.hits.tolist(), strict=True):
+            for name, own, hit in zip(names, said.own.tolist(), said.hits.tolist(), strict=True):
                 if own:
-                    right[place % self.how.depths].append(hit)
-        values = {f"right_{depth}": float(np.mean(hits)) for depth, hits in enumerate(right) if hits}
+                    right[name].append(hit)
         counted = torch.cat(losses) if losses else torch.empty(0)
-        return {"loss": float(counted.mean()) if len(counted) else 0.0, **values}
+        shares = {name: float(np.mean(hits)) for name, hits in sorted(right.items())}
+        return {"loss": float(counted.mean()) if len(counted) else 0.0, **shares}
 
 
 def new_mask_adapter(how: MaskConfig, base: Base, like: Tensor, frequent: Sequence[int], seed: int) -> MaskAdapter:
@@ -155,7 +167,8 @@ def new_mask_adapter(how: MaskConfig, base: Base, like: Tensor, frequent: Sequen
     ids = np.array(frequent[: how.pair_tokens], np.int64)
     before = chance.standard_normal((len(ids), how.pair_rank), np.float32) * np.float32(max(how.pair_rank, 1) ** -0.5)
     pairs = TokenPairs(ids, before, np.zeros_like(before), FITTED.copy()) if before.size else None
-    return MaskAdapter(embeddings, down, np.zeros(shape, np.float32), pairs)
+    made = MaskAdapter(embeddings, down, np.zeros(shape, np.float32), pairs)
+    return made.with_ahead(how.ahead, how.ahead_rank, seed)
 
 
 def frequent_tokens(responses: Iterable[Response]) -> list[int]:
@@ -183,7 +196,7 @@ def _ahead(pack: Pack) -> Tokens:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Logits [masks inside, size]: what masks say alone, and with the token before; and what the target says.
+    """Logits [predictions, size]: what masks say alone, and with the token before; and what the target says.
 
     own: as `Predictions` has it.
     """
@@ -194,7 +207,7 @@ class _Said:
     own: Tensor
 
     def losses(self, alone: float) -> Tensor:
-        """[masks inside] the cross-entropy to the target's own prediction, and `alone` times that of the masks alone."""
+        """[predictions] the cross-entropy to the target's own prediction, and `alone` times that of the masks alone."""
         right = self.right.softmax(-1)
         losses = -(right * self.paired.log_softmax(-1)).sum(-1)
         if not alone or self.alone is self.paired:
@@ -203,14 +216,10 @@ class _Said:
 
     @property
     def hits(self) -> Tensor:
-        """[masks inside] whether both rank the same token first."""
+        """[predictions] whether both rank the same token first."""
         return self.paired.argmax(-1) == self.right.argmax(-1)
 
 
 def _said(model: MaskModel, pack: Pack, masks: MaskRows) -> _Said:
     found = model.predictions(pack, masks)
     return _Said(found.masks, model.paired(found, pack, masks), found.target, found.own)
-
-
-def _weights(masks: MaskRows, decay: float) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
-    return (decay ** (masks.places % masks.depths)).astype(np.float32)

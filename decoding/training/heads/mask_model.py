@@ -9,7 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.checkpoints.adapters.mask_adapter import FOLLOWERS, PAIRS, TENSORS, MaskAdapter, TokenPairs
+from decoding.checkpoints.adapters.mask_adapter import (
+    AHEAD,
+    FOLLOWERS,
+    OF_MASKS,
+    OF_TEXT,
+    PAIRS,
+    TENSORS,
+    Ahead,
+    MaskAdapter,
+    TokenPairs,
+)
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.targets.fast_ops import adapted
 from decoding.training.data.followers import FollowerRows, follower_rows
@@ -19,43 +29,82 @@ from decoding.training.model.forward import Known, Mix, TrainModel, attended
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """Predictions by one head: of masks, or of the rows of text that chains follow.
+
+    head: 0 for a mask's own prediction, j for the j-th token after its own. places [predictions]: the mask's index, or the
+    chain's. firsts: index into the pack's `sources` of the chain's anchor; targets: the same of the row whose prediction this
+    should be; depths: of the token, 0 for the one after the anchor's own prediction.
+    """
+
+    of_masks: bool
+    head: int
+    places: Tokens
+    firsts: Tokens
+    targets: Tokens
+    depths: Tokens
+
+
+@dataclass(frozen=True, slots=True)
 class MaskRows:
-    """Chains of mask tokens after some rows of a pack: `depths` each, chain after chain."""
+    """Chains of mask tokens after some rows of a pack, chain after chain, and what they are asked.
+
+    masks: of each chain, which stand for the depths 0, stride, 2 * stride and so on.
+    """
 
     anchors: Tokens  # [chains] rows of the pack that the chains follow
-    depths: int
-    inside: np.ndarray  # [chains, depths] whether the answer has a token that the mask predicts
-    firsts: Tokens  # [masks inside] index into the pack's `sources` of the mask's anchor
-    targets: Tokens  # [masks inside] the same of the row whose prediction the mask's should be
+    masks: int
+    stride: int
+    asked: tuple[Asked, ...]
 
     @property
-    def places(self) -> np.ndarray:
-        """Of the masks inside, among all."""
-        return np.flatnonzero(self.inside)
+    def firsts(self) -> Tokens:
+        """Of all predictions, in the order in which they are asked; likewise the next two."""
+        return np.concatenate([each.firsts for each in self.asked])
+
+    @property
+    def targets(self) -> Tokens:
+        return np.concatenate([each.targets for each in self.asked])
+
+    @property
+    def depths(self) -> Tokens:
+        return np.concatenate([each.depths for each in self.asked])
 
 
-def mask_rows(pack: Pack, chosen: Iterable[int], depths: int) -> MaskRows:
-    """Chains after the rows `pack.sources[j]` for each j that is chosen.
+def mask_rows(pack: Pack, chosen: Iterable[int], depths: int, stride: int = 1, ahead: int = 0) -> MaskRows:
+    """Chains after the rows `pack.sources[j]` for each j that is chosen, with a mask for every `stride` of the depths.
 
     The row predicts the token after it, and the mask at depth d the one that is d + 2 after it: what row `sources[j + 1 + d]`
-    predicts, if that is of the same answer.
+    predicts, if that is of the same answer. ahead: tokens that rows and masks predict beyond their own.
     """
-    owners, firsts = pack.owners, np.array(list(chosen), np.int64)
-    ahead = firsts[:, None] + 1 + np.arange(depths)
-    inside = ahead < len(owners)
-    inside &= owners[np.minimum(ahead, len(owners) - 1)] == owners[firsts][:, None]
-    anchors = np.broadcast_to(firsts[:, None], inside.shape)[inside]
-    return MaskRows(pack.sources[firsts], depths, inside, anchors.astype(np.int32), ahead[inside].astype(np.int32))
+    firsts, masks = np.array(list(chosen), np.int64), -(-depths // stride)
+
+    def asked(of_masks: bool, head: int, each: Tokens) -> Asked:
+        """each: the depths that a chain's rows predict."""
+        sources = firsts[:, None] + 1 + each
+        inside = sources < len(pack.owners)
+        inside &= pack.owners[np.minimum(sources, len(pack.owners) - 1)] == pack.owners[firsts][:, None]
+        at = np.broadcast_to(firsts[:, None], inside.shape)[inside], sources[inside], np.nonzero(inside)[1]
+        places, (anchor, target, column) = np.flatnonzero(inside), at
+        parts = (part.astype(np.int32) for part in (places, anchor, target, each[column]))
+        return Asked(of_masks, head, *parts)
+
+    own = stride * np.arange(masks, dtype=np.int32)
+    by_masks = [asked(True, head, own + head) for head in range(1 + ahead)]
+    by_text = [asked(False, head, np.array([head - 1], np.int32)) for head in range(1, 1 + ahead)]
+    return MaskRows(pack.sources[firsts], masks, stride, (*by_masks, *by_text))
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What masks predict, and what they should: logits [masks inside, size] over the tokens `ids` [size], ascending."""
+    """What masks predict, and what they should: logits [predictions, size] over the tokens `ids` [size], ascending."""
 
     ids: Tensor
     masks: Tensor
     target: Tensor  # without gradient
-    own: Tensor  # [masks inside] bool: whether the target itself would write all tokens between the anchor and the mask's
+    own: (
+        Tensor  # [predictions] bool: whether the target itself would write all tokens between the anchor and the mask's
+    )
 
 
 class MaskModel(TrainModel):
@@ -73,6 +122,9 @@ class MaskModel(TrainModel):
         adapter.check_fits(config)
         for name in TENSORS:
             self._train(name, torch.from_numpy(getattr(adapter, name)))
+        if adapter.ahead:
+            for name, factors in zip(AHEAD, (adapter.ahead.down, adapter.ahead.up), strict=True):
+                self._train(name, torch.from_numpy(factors))
         self._pairs = adapter.pairs
         self._known_followers: dict[int, tuple[Pack, FollowerRows]] = {}  # by the identity of packs, which thus stay
         if adapter.pairs:
@@ -95,9 +147,20 @@ class MaskModel(TrainModel):
                 ids[right.argmax(-1)] == self._ids(pack.targets), self._ids(masks.firsts), self._ids(masks.targets)
             )
             right = right[self._ids(masks.targets)]
+            anchors = functional.embedding(self._ids(masks.anchors), x)
         states = self._through(pack, masks, known)
-        found = self._head(functional.embedding(self._ids(masks.places), states), ids)
-        return Predictions(ids, found, right, own)
+        asked = [self._asked(each, states if each.of_masks else anchors) for each in masks.asked]
+        return Predictions(ids, self._head(torch.cat(asked), ids), right, own)
+
+    def _asked(self, asked: Asked, states: Tensor) -> Tensor:
+        """[predictions, hidden] what the LM head gets for them. states [rows, hidden]: the last layer's output."""
+        x = functional.embedding(self._ids(asked.places), states)
+        if not asked.head:
+            return x
+        x = functional.rms_norm(x, x.shape[1:], None, self.config.rms_norm_eps)
+        kind = OF_MASKS if asked.of_masks else OF_TEXT
+        down, up = (self._weight(name)[kind, asked.head - 1] for name in AHEAD)
+        return adapted(x, down, up, self.config.rms_norm_eps)
 
     def paired(self, found: Predictions, pack: Pack, masks: MaskRows) -> Tensor:
         """The masks' logits with what is known by the token before each prediction."""
@@ -132,15 +195,16 @@ class MaskModel(TrainModel):
         names = (*PAIRS, FOLLOWERS) if FOLLOWERS in found else PAIRS
         pairs = self._pairs and TokenPairs(self._pairs.ids, *(found[name] for name in names))
         embeddings, down, up = (found[name] for name in TENSORS)
-        return MaskAdapter(embeddings, down, up, pairs)
+        ahead = Ahead(*(found[name] for name in AHEAD)) if AHEAD[0] in found else None
+        return MaskAdapter(embeddings, down, up, pairs, ahead=ahead)
 
     def _through(self, pack: Pack, masks: MaskRows, known: Known) -> Tensor:
         """[masks, hidden] the last layer's output at all masks. known: keys and values of the pack's rows."""
-        positions = self._ids((pack.positions()[masks.anchors][:, None] + 1 + np.arange(masks.depths)).reshape(-1))
+        positions = self._ids((pack.positions()[masks.anchors][:, None] + 1 + np.arange(masks.masks)).reshape(-1))
         cos, sin = self._rope.at(positions, int(positions.max()) + 1)
         mix = self._mix_behind(pack, masks)
         x, down, up = (self._weight(name) for name in TENSORS)
-        x = x.repeat(len(masks.anchors), 1)
+        x = x[:: masks.stride][: masks.masks].repeat(len(masks.anchors), 1)
         for index, pair in enumerate(known):
             x = adapted(x, down[index], up[index], self.config.rms_norm_eps)
             x = self._layer(index, x, cos, sin, partial(_behind, mix, *pair))
@@ -156,13 +220,12 @@ def _behind(mix: Mix, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, 
 
 
 def _own(agreed: Tensor, firsts: Tensor, targets: Tensor) -> Tensor:
-    """[masks] whether all of `agreed` [targets] from a mask's anchor to before its target are true."""
+    """[predictions] whether all of `agreed` [targets] from an anchor to before its target are true."""
     faults = functional.pad((~agreed).long().cumsum(0), (1, 0))
     return faults[targets] == faults[firsts]
 
 
 def _seen(pack: Pack, masks: MaskRows) -> np.ndarray:
     """[masks, rows + masks] what each mask sees: what its anchor sees, and the masks of its chain up to itself."""
-    chains, depths = len(masks.anchors), masks.depths
-    own = np.kron(np.eye(chains, dtype=bool), np.tri(depths, dtype=bool))
-    return np.concatenate([np.repeat(pack.mask()[masks.anchors], depths, 0), own], 1)
+    own = np.kron(np.eye(len(masks.anchors), dtype=bool), np.tri(masks.masks, dtype=bool))
+    return np.concatenate([np.repeat(pack.mask()[masks.anchors], masks.masks, 0), own], 1)

@@ -28,7 +28,7 @@ SPACE: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "lookahead": {"window": (2, 3, 5), "guesses": (3, 5)},
     "jacobi_forcing": {"block_size": (2, 4, 8, 16), "blocks": (1, 2), "candidates": (1, 2, 3), "per_matched": (2, 4)},
     "adaptive": {"masks": (0, 4, 6), "copies": (1, 3), "budget": (16, 32)},
-    "mask_tokens": {"masks": (1, 2, 3), "masked": (1, 3), "budget": (3, 6), "copies": (1, 2)},
+    "mask_tokens": {"masks": (3, 6), "masked": (1, 3), "budget": (3, 6), "copies": (1, 2)},
 }
 Say = Callable[[str], None]
 

@@ -58,7 +58,7 @@ def toy_hidden(tokens: Sequence[int], taps: int) -> Tensor:
 class ToyTarget:
     vocab_size, max_length = VOCAB, 10_000
     embedding = lm_head = torch.eye(VOCAB)
-    weight_dtype, runtime, mask_tokens, mask_pairs = "fp32", "cpu", range(0), None
+    weight_dtype, runtime, mask_tokens, mask_pairs, ahead = "fp32", "cpu", range(0), None, 0
 
     def __init__(self, logits: Callable[[Sequence[int]], Tensor] = toy_logits) -> None:
         self.logits, self.forwards = logits, 0

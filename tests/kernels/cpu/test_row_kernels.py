@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from decoding.targets.int8 import cpu_model
+from decoding.targets.int8 import mask_rows
 from kernels.cpu import quantize, row_phases, swiglu
 from kernels.cpu.emit import add_floats, kernel, largest, largest_magnitude
 from kernels.cpu.job import Model, aligned_copy
@@ -141,7 +141,7 @@ def test_what_a_mask_token_gets_is_a_low_rank_layer_behind_a_norm(rank: int) -> 
     for layer in range(2):
         down, up = random(room, 576, seed=layer) / 24, random(576, room, seed=layer + 2) / 8
         down[rank:] = down[:, 570:] = up[:, rank:] = up[570:] = 0
-        layers.append(cpu_model._mask_layer(down, up))
+        layers.append(mask_rows._mask_layer(down, up))
     kept, x = aligned_copy(np.concatenate(layers)), random(4, 576)
     x[:, 570:] = 0
     gates = x.astype(np.float64) @ down.T * quantize.norm_factor_reference(x, 570, 1e-5)[:, None]

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -15,6 +16,7 @@ from safetensors.numpy import save
 
 from decoding.checkpoints.adapters.mask_adapter import (
     FILE,
+    Ahead,
     MaskAdapter,
     TextScores,
     TokenPairs,
@@ -24,7 +26,8 @@ from decoding.checkpoints.adapters.mask_adapter import (
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.checkpoints.weight_files import read_weights
-from decoding.engine.draft import Draft
+from decoding.engine.draft import ROOT, Draft
+from decoding.engine.ensemble import Ensemble
 from decoding.engine.loop import Request, decode
 from decoding.engine.method import Method
 from decoding.engine.records.rounds import Round
@@ -34,16 +37,19 @@ from decoding.errors import ModelUnavailable, UnsupportedModel
 from decoding.methods.registry import METHODS, load_method
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_target import FastTarget
-from decoding.targets.int8.cpu_model import CpuModel
+from decoding.targets.int8.cpu_model import CpuModel, HeadRows
 from decoding.targets.int8.cpu_target import CpuTarget
 from decoding.targets.int8.packing import packed_model
+from decoding.training.heads.features import packs_of
+from decoding.training.heads.mask_model import MaskModel, mask_rows
+from decoding.training.heads.responses import Response
 from kernels.cpu.processor import variant
 from tests.decoding.models.doubles import Fuzz, NoAscent
 from tests.decoding.models.random_heads import ready_method
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = tuple(random.Random(1).choices(range(3, 300), k=20))
-DEPTHS, RANK = 3, 5
+DEPTHS, RANK, AHEAD = 3, 5, 1
 needs_kernels = pytest.mark.skipif(variant() is None, reason="the processor has neither AVX2 nor better")
 TYPES = ["fp32", pytest.param("int8", marks=needs_kernels)]
 
@@ -59,7 +65,9 @@ def random_adapter(seed: int = 0, scale: float = 1.0) -> MaskAdapter:
     embeddings, down, up = (scale * chance.standard_normal(shape, dtype=np.float32) for shape in shapes)
     before, after = chance.standard_normal((2, 40, 6), dtype=np.float32)
     followers = 4.0 * chance.standard_normal(9, dtype=np.float32)
-    return MaskAdapter(embeddings, down, up, TokenPairs(np.arange(5, 45), before, after, followers))
+    ahead = Ahead(*(0.3 * chance.standard_normal((2, 2, AHEAD, 70, config.hidden_size), dtype=np.float32)))
+    pairs = TokenPairs(np.arange(5, 45), before, after, followers)
+    return MaskAdapter(embeddings, down, up, pairs, ahead=ahead)
 
 
 def target_of(kind: str, masks: MaskAdapter | None) -> AnyTarget:
@@ -161,6 +169,64 @@ def test_logits_of_some_tokens_are_those_of_all_to_the_bit(kind: str) -> None:
 
 
 @needs_kernels
+def test_heads_say_on_the_kernels_what_they_say_in_training() -> None:
+    text = PROMPT[-5:]
+    (pack,), _ = packs_of([Response("", "plan", "", PROMPT[:-5], 3, (text,))], 64, seed=0)
+    adapter, config = random_adapter(), load_config(checkpoint())
+    model = MaskModel(config, read_weights(checkpoint()), adapter, torch.float32, torch.device("cpu"))
+    masks = mask_rows(pack, [0], DEPTHS, stride=2, ahead=AHEAD)  # masks for depths 0 and 2
+    learnt = model.predictions(pack, masks)
+    target, tokens = target_of("int8", adapter), TokenSet(learnt.ids.numpy())
+    assert target.ahead == AHEAD
+    sequence = target.open(PROMPT[:-5], Sampler())
+    draft = Draft.chain(tuple(target.mask_tokens)[::2])
+    (scores,) = target.score([Work(sequence, PROMPT[:-5], draft)])
+    assert scores.ahead is not None
+    asked = [(place if each.of_masks else ROOT, each.head) for each in masks.asked for place in each.places.tolist()]
+    assert asked == [(0, 0), (1, 0), (0, 1), (1, 1), (ROOT, 1)]
+    found, want = np.asarray(scores.ahead(asked, tokens)), learnt.masks.detach().numpy()
+    for row, wanted in zip(found, want, strict=True):
+        assert np.corrcoef(row, wanted)[0, 1] > 0.99
+    others = [np.corrcoef(found[row], want[other])[0, 1] for row in range(5) for other in range(row)]
+    assert max(others) < 0.95, "heads and rows differ"
+    own = np.asarray(scores.among([0, 1], tokens))
+    assert (np.asarray(scores.ahead([(0, 0), (1, 0)], tokens)) == own).all()
+    target.close(sequence)
+
+
+@needs_kernels
+def test_a_mask_speaks_for_several_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the kernels a chain has a mask for every second depth, and rows of text answer where no mask is hung."""
+    target = target_of("int8", random_adapter())
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        HeadRows, "logits_ahead", lambda rows, at, heads, tokens: asked.extend(heads) or rows.logits_of(at, tokens)
+    )
+    rounds = rounds_of(target, load_method("adaptive", copies=0, row_cost=0.01), Sampler())
+    drafted = {token for r in rounds for token in r.draft_tokens if token >= target.vocab_size}
+    assert drafted == set(target.mask_tokens[::2])
+    assert {(True, 0), (True, 1), (False, 1)} == set(asked)
+    asked.clear()
+    rounds_of(target, load_method("adaptive", masks=0, row_cost=0.01), Sampler())
+    assert not asked, "without masks nothing that was trained is asked"
+    with pytest.raises(ValueError, match="not negative"):
+        load_method("adaptive", stride=-1)
+
+
+@needs_kernels
+def test_heads_speak_for_the_mean_of_several_prompts() -> None:
+    target, tokens, others = target_of("int8", random_adapter()), TokenSet(np.arange(5, 45)), (PROMPT, PROMPT[3:])
+    with ExitStack() as opened:
+        together = Ensemble(target, others, Sampler(), (), opened)
+        work = together.work((), Draft.chain(tuple(target.mask_tokens)[:1]))
+        each = target.score(work)
+        asked, scores = [(0, 1), (ROOT, 1)], together.pooled(each, lambda node: 0)
+        assert scores.ahead is not None
+        want = np.mean([one.ahead(asked, tokens) for one in each if one.ahead], 0)
+        np.testing.assert_allclose(scores.ahead(asked, tokens), want, rtol=1e-6, atol=1e-6)
+
+
+@needs_kernels
 def test_rows_of_tokens_are_packed_once_and_make_room_for_others() -> None:
     target = target_of("int8", random_adapter())
     assert isinstance(target, CpuTarget)
@@ -186,10 +252,12 @@ def test_an_adapter_comes_back_from_its_file_as_it_was_but_for_rounding(tmp_path
     found = read_mask_adapter(tmp_path)
     assert found is not None and found.target == named.target
     np.testing.assert_allclose(found.embeddings, named.embeddings, rtol=1e-3, atol=1e-6)
-    for name in ("down", "up"):
-        want = getattr(named, name)
-        steps = np.abs(want).max(-1, keepdims=True) / 127
-        assert (np.abs(getattr(found, name) - want) <= 0.501 * steps).all()
+    assert found.ahead and named.ahead
+    for got, wanted in ((found, named), (found.ahead, named.ahead)):
+        for name in ("down", "up"):
+            want = getattr(wanted, name)
+            steps = np.abs(want).max(-1, keepdims=True) / 127
+            assert (np.abs(getattr(got, name) - want) <= 0.501 * steps).all()
     assert found.pairs is not None and named.pairs is not None
     ids = np.array([4, 5, 44, 45, 319])
     for previous in (4, 5, 44, 45):

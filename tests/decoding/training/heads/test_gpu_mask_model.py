@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_mask
 
+from decoding.checkpoints.adapters.mask_adapter import Ahead
 from decoding.checkpoints.weight_files import read_weights
 from decoding.training.heads.gpu_mask_model import GpuMaskModel, mask_blocks, padded
 from decoding.training.heads.mask_model import MaskModel, _seen, mask_rows
@@ -58,7 +59,9 @@ def test_compiled_on_a_gpu(tmp_path: Path) -> None:
 
 def check(base: Base, device: torch.device, error: float) -> None:
     adapter, one = random_masks(base.config, 3), packed(base)
-    masks = mask_rows(one, range(0, len(one.sources), 2), 3)
+    noise = np.random.default_rng(2).standard_normal((2, 2, 2, 8, base.config.hidden_size), dtype=np.float32)
+    adapter = replace(adapter, ahead=Ahead(noise[0], 0.1 * noise[1]))
+    masks = mask_rows(one, range(0, len(one.sources), 2), 3, stride=2, ahead=2)
     found, gradients = list[Tensor](), list[dict[str, Tensor]]()
     for kind, where in ((MaskModel, CPU), (GpuMaskModel, device)):
         model = kind(base.config, read_weights(base.folder), adapter, torch.float32, where)
@@ -69,6 +72,7 @@ def check(base: Base, device: torch.device, error: float) -> None:
         found.append(paired.detach().cpu())
         gradients.append({name: leaf.grad.cpu() for name, leaf in model.trained.items() if leaf.grad is not None})
     torch.testing.assert_close(found[1], found[0], rtol=error, atol=error)
-    assert set(gradients[1]) == {"embeddings", "down", "up", "before", "after", "followers"}
+    names = {"embeddings", "down", "up", "before", "after", "followers", "ahead_down", "ahead_up"}
+    assert set(gradients[1]) == names
     for name, want in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], want, rtol=10 * error, atol=error, msg=name)

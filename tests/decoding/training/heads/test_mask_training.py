@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter
+from decoding.checkpoints.adapters.mask_adapter import Ahead, read_mask_adapter
 from decoding.checkpoints.target_identity import TargetIdentity, target_identity
 from decoding.checkpoints.weight_files import read_weights
 from decoding.engine.draft import Draft
@@ -67,9 +67,23 @@ def packed(texts: Sequence[Response] = ()) -> Pack:
 def test_a_mask_is_to_say_what_the_target_says_after_the_next_token_of_the_same_answer() -> None:
     pack = packed()
     masks = mask_rows(pack, [0, 5, 7], DEPTHS)  # an answer has 8 tokens
-    assert masks.inside.tolist() == [[True] * 3, [True, True, False], [False] * 3]
-    assert masks.targets.tolist() == [1, 2, 3, 6, 7] and masks.places.tolist() == [0, 1, 2, 3, 4]
+    (asked,) = masks.asked
+    assert asked.targets.tolist() == [1, 2, 3, 6, 7] and asked.places.tolist() == [0, 1, 2, 3, 4]
+    assert asked.firsts.tolist() == [0, 0, 0, 5, 5] and asked.depths.tolist() == [0, 1, 2, 0, 1]
     assert masks.anchors.tolist() == pack.sources[[0, 5, 7]].tolist()
+
+
+def test_heads_are_to_say_what_comes_after_their_rows_own_tokens() -> None:
+    masks = mask_rows(packed(), [0, 3], depths=4, stride=2, ahead=2)  # masks for depths 0 and 2
+    assert (masks.masks, masks.stride) == (2, 2)
+    found = [(each.of_masks, each.head, each.places.tolist(), each.depths.tolist()) for each in masks.asked]
+    assert found[:3] == [
+        (True, 0, [0, 1, 2, 3], [0, 2, 0, 2]),
+        (True, 1, [0, 1, 2, 3], [1, 3, 1, 3]),
+        (True, 2, [0, 1, 2], [2, 4, 2]),  # the answer ends after 4 more tokens
+    ]
+    assert found[3:] == [(False, 1, [0, 1], [0, 0]), (False, 2, [0, 1], [1, 1])]
+    assert (masks.targets == masks.firsts + 1 + masks.depths).all()
 
 
 def test_chains_are_drawn_where_their_masks_have_something_to_say() -> None:
@@ -121,11 +135,11 @@ def test_masks_predict_in_training_what_they_predict_in_decoding(base: Base) -> 
     assert at == len(found)
 
 
-def test_masks_learn_and_the_target_does_not(base: Base, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_masks_learn_and_the_target_does_not(base: Base, tmp_path: Path, ahead: int) -> None:
     identity, texts = target_identity(base.sha256, None), own_responses(base)
-    lesson = MaskLesson(
-        MaskConfig(depths=2, rank=8, pair_rank=4), base, None, identity, frequent=frequent_tokens(texts)
-    )
+    how = MaskConfig(depths=2, rank=8, pair_rank=4, ahead=ahead, ahead_rank=8)
+    lesson = MaskLesson(how, base, None, identity, frequent=frequent_tokens(texts))
     config = TrainConfig(
         lora=None, steps=40, learning_rate=1e-2, accumulate=1, pack_tokens=512, dtype="fp32", device="cpu"
     )
@@ -133,10 +147,12 @@ def test_masks_learn_and_the_target_does_not(base: Base, tmp_path: Path) -> None
     before = lesson.subject(config, base, None, torch.float32, CPU).model  # type: ignore[arg-type]
     first = lesson._values(before, [packed(texts)])
     assert outcome.finished and outcome.held_out["loss"] < first["loss"] - 0.5
-    assert {"right_0", "right_1"} <= set(outcome.held_out)
+    assert {"right_0", "right_1"} <= set(outcome.held_out) and ("text_0" in outcome.held_out) == bool(ahead)
     found = read_mask_adapter(tmp_path / "masks")
     assert found is not None and found.target == identity and np.abs(found.up).max() > 0
-    assert set(before.trained) == {"embeddings", "down", "up", "before", "after", "followers"}
+    heads = {"ahead_down", "ahead_up"} if ahead else set()
+    assert set(before.trained) == {"embeddings", "down", "up", "before", "after", "followers", *heads}
+    assert (found.ahead is not None and bool(np.abs(found.ahead.up).max((1, 2, 3)).all())) == bool(ahead)
     assert found.pairs is not None and np.abs(found.pairs.after).max() > 0
 
 
@@ -182,6 +198,19 @@ def test_a_grown_adapter_says_what_it_said(base: Base) -> None:
     assert deeper.depths == DEPTHS + 2 and (deeper.embeddings[DEPTHS:] == adapter.embeddings[-1]).all()
     with pytest.raises(ValueError, match="no fewer"):
         deeper.grown(DEPTHS, 4, seed=0)
+    with pytest.raises(ValueError, match="heads for 2 tokens"):
+        adapter.with_ahead(2, 8, seed=0).with_ahead(1, 8, seed=0)
+
+
+def test_new_heads_say_what_their_rows_say(base: Base) -> None:
+    adapter, pack = random_masks(base.config, DEPTHS), packed()
+    assert Ahead.new(2, 8, base.config.hidden_size, seed=0).tokens == 2
+    model = MaskModel(
+        base.config, read_weights(base.folder), adapter.with_ahead(2, 8, seed=0), torch.float32, torch.device("cpu")
+    )
+    masks = mask_rows(pack, [0], DEPTHS, stride=3, ahead=2)
+    said = model.predictions(pack, masks).masks.detach()
+    torch.testing.assert_close(said[1:3], said[:1].expand(2, -1), rtol=1e-4, atol=1e-4)
 
 
 def test_texts_of_others_are_learnt_too(base: Base) -> None:
