@@ -46,7 +46,6 @@ class Masks:
     alone: Annotated[
         float, typer.Option("--alone", min=0.0, help="Weight of what masks say without the token before.")
     ] = 0.25
-
     ahead: Annotated[
         int, typer.Option("--ahead", min=0, help="Tokens that a mask and a row of text predict beyond their own.")
     ] = 0

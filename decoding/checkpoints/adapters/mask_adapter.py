@@ -179,7 +179,7 @@ class MaskAdapter:
         layers, hidden = config.layers, config.hidden_size
         shapes: dict[str, tuple[int, ...]] = {"embeddings": (self.depths, hidden)}
         shapes |= dict.fromkeys(("down", "up"), (layers, self.rank, hidden))
-        arrays = self._arrays()
+        arrays = self.arrays()
         if self.ahead:
             shapes |= dict.fromkeys(AHEAD, (2, self.ahead.tokens, self.ahead.down.shape[2], hidden))
         for name, want in shapes.items():
@@ -188,7 +188,7 @@ class MaskAdapter:
                     f"the mask adapter is of another model: {name} has shape {list(found)}, not {list(want)}"
                 )
 
-    def _arrays(self) -> dict[str, Floats]:
+    def arrays(self) -> dict[str, Floats]:
         """Those of the masks and of `ahead`, by their names in a file."""
         ahead = () if self.ahead is None else (self.ahead.down, self.ahead.up)
         return dict(zip((*TENSORS, *AHEAD), (self.embeddings, self.down, self.up, *ahead), strict=False))
@@ -200,7 +200,7 @@ def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
 
     from decoding.checkpoints.fetch.cache_folder import written_whole
 
-    arrays = adapter._arrays()
+    arrays = adapter.arrays()
     tensors: dict[str, Any] = {"embeddings": arrays.pop("embeddings").astype(np.float16)}
     for name, array in arrays.items():
         tensors[name], tensors[f"{name}_scale"] = _rounded(array)

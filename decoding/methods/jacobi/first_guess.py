@@ -69,6 +69,11 @@ def mask_chain(masks: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(masks[min(depth, len(masks) - 1)] for depth in range(count))
 
 
+def strided_chain(prompt: Sequence[int], known: range, positions: int, stride: int) -> tuple[int, ...]:
+    """The chain of masks that speaks for so many positions, where each speaks for `stride`. known: the target's mask tokens."""
+    return mask_chain(masks_of(prompt, known)[::stride], -(-positions // stride))
+
+
 def guessable(context: Context, prompt: Sequence[int]) -> TokenSet | None:
     """The tokens that masks are asked about: the frequent ones, the prompt's and the recall's; None: all."""
     if context.mask_pairs is None:

@@ -10,7 +10,7 @@ from decoding.engine.target import Scores, TokenSet
 from decoding.engine.verify import Verdict
 from decoding.methods.drafting.likely import LikelyLevels
 from decoding.methods.drafting.trees import Level, offered, tail_of
-from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of, text_scores
+from decoding.methods.jacobi.first_guess import guessable, strided_chain, text_scores
 
 
 def said_ahead(
@@ -25,8 +25,8 @@ def said_ahead(
 
 
 class ForeseenGuesses:
-    """The guesses of one text. chain: the masks that a draft may hang after a node, at most `most`; each speaks for `stride`
-    positions. count: guesses of each. followers: whether what follows what in the text corrects them.
+    """The guesses of one text. chain: the masks that a draft may hang after a node, for at most `most` positions; each speaks
+    for `stride` of them. count: guesses of each. followers: whether what follows what in the text corrects them.
     """
 
     def __init__(
@@ -40,8 +40,7 @@ class ForeseenGuesses:
     ) -> None:
         """stride: 0: as many positions as the target's masks can speak for."""
         self.stride = min(stride or 1 + context.ahead, 1 + context.ahead)
-        masks = masks_of(prompt, context.mask_tokens)
-        self.chain = mask_chain(masks[:: self.stride], -(-most // self.stride))
+        self.chain = strided_chain(prompt, context.mask_tokens, most, self.stride)
         self._context, self._tokens, self._count = context, guessable(context, prompt), count
         self._levels: LikelyLevels | None = None
         self.by_masks = False  # whether masks said them, and not a row of the text

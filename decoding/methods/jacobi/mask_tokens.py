@@ -18,7 +18,7 @@ from decoding.engine.verify import Verdict
 from decoding.methods.drafting.likely import LikelyLevels
 from decoding.methods.drafting.ngram_pool import NgramPool, different
 from decoding.methods.drafting.trees import LEAST, Bounds, best_paths, offered, tail_of
-from decoding.methods.jacobi.first_guess import guessable, mask_chain, masks_of, text_scores
+from decoding.methods.jacobi.first_guess import guessable, strided_chain, text_scores
 from decoding.methods.jacobi.foreseen import said_ahead
 
 
@@ -51,9 +51,7 @@ class MaskTokens(Method):
 
     def begin(self, prompt: Sequence[int], hidden: Array | None, context: Context) -> None:
         self._stride = 1 + context.ahead
-        self._chain = mask_chain(
-            masks_of(prompt, context.mask_tokens)[:: self._stride], -(-self._masks // self._stride)
-        )
+        self._chain = strided_chain(prompt, context.mask_tokens, self._masks, self._stride)
         self._sampler, self._cursor = context.sampler, context.cursor
         self._pairs = text_scores(context, prompt, self._followers)
         self._tokens = guessable(context, prompt)

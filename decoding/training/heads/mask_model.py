@@ -84,10 +84,9 @@ def mask_rows(pack: Pack, chosen: Iterable[int], depths: int, stride: int = 1, a
         sources = firsts[:, None] + 1 + each
         inside = sources < len(pack.owners)
         inside &= pack.owners[np.minimum(sources, len(pack.owners) - 1)] == pack.owners[firsts][:, None]
-        at = np.broadcast_to(firsts[:, None], inside.shape)[inside], sources[inside], np.nonzero(inside)[1]
-        places, (anchor, target, column) = np.flatnonzero(inside), at
-        parts = (part.astype(np.int32) for part in (places, anchor, target, each[column]))
-        return Asked(of_masks, head, *parts)
+        chain, column = np.nonzero(inside)
+        parts = np.flatnonzero(inside), firsts[chain], sources[inside], each[column]
+        return Asked(of_masks, head, *(part.astype(np.int32) for part in parts))
 
     own = stride * np.arange(masks, dtype=np.int32)
     by_masks = [asked(True, head, own + head) for head in range(1 + ahead)]
@@ -102,9 +101,7 @@ class Predictions:
     ids: Tensor
     masks: Tensor
     target: Tensor  # without gradient
-    own: (
-        Tensor  # [predictions] bool: whether the target itself would write all tokens between the anchor and the mask's
-    )
+    own: Tensor  # [predictions] bool: whether the target itself would write all tokens from the anchor to before each
 
 
 class MaskModel(TrainModel):
@@ -120,11 +117,8 @@ class MaskModel(TrainModel):
     ) -> None:
         super().__init__(config, weights, {}, None, dtype, device)
         adapter.check_fits(config)
-        for name in TENSORS:
-            self._train(name, torch.from_numpy(getattr(adapter, name)))
-        if adapter.ahead:
-            for name, factors in zip(AHEAD, (adapter.ahead.down, adapter.ahead.up), strict=True):
-                self._train(name, torch.from_numpy(factors))
+        for name, array in adapter.arrays().items():
+            self._train(name, torch.from_numpy(array))
         self._pairs = adapter.pairs
         self._known_followers: dict[int, tuple[Pack, FollowerRows]] = {}  # by the identity of packs, which thus stay
         if adapter.pairs:
