@@ -1,4 +1,7 @@
-"""One step of a product, for each kind of processor: four inputs of a row times those of sixteen outputs, added to sums."""
+"""One step of a product, for each kind of processor: four inputs of a row times those of sixteen outputs, added to sums.
+
+AVX2 has no such instruction: see `word_products`.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +13,6 @@ from kernels.cpu.job import GROUP, STEP
 from kernels.cpu.processor import Variant
 
 _TAKES_BYTES = binding.llvm_version_info[0] >= 21  # the type of the dot product's operands changed in LLVM 21
-_I16 = ir.IntType(16)
 
 
 class _DotProducts:
@@ -37,36 +39,6 @@ class _DotProducts:
     def write(self, b: Any, sums: Sequence[Any], address: Any) -> None:
         for part, total in enumerate(sums):
             store(b, total, address, constant(4 * self.lanes * part))
-
-
-class _Sums16:
-    """`vpmaddwd`: products of 16-bit numbers, added in pairs; the pairs of an output meet at the end."""
-
-    lanes, parts, sums = 8, 4, ir.VectorType(I32, 8)
-    _words = ir.VectorType(_I16, 16)
-
-    def __init__(self, kind: Variant) -> None:
-        pass
-
-    def weights(self, b: Any, address: Any) -> list[Any]:
-        bytes16 = ir.VectorType(I8, 16)
-        return [b.sext(load(b, address, constant(16 * part), kind=bytes16), self._words) for part in range(self.parts)]
-
-    def inputs(self, b: Any, four: Any) -> Any:
-        words = b.zext(b.bitcast(four, ir.VectorType(I8, 4)), ir.VectorType(_I16, 4))
-        return b.bitcast(splat(b, b.bitcast(words, ir.IntType(64)), 4), self._words)
-
-    def add(self, b: Any, total: Any, inputs: Any, weights: Any) -> Any:
-        kind = ir.FunctionType(self.sums, [self._words, self._words])
-        pairs = b.module.declare_intrinsic("llvm.x86.avx2.pmadd.wd", (), kind)
-        return b.add(total, b.call(pairs, [inputs, weights]))
-
-    def write(self, b: Any, sums: Sequence[Any], address: Any) -> None:
-        for part in (0, 2):
-            even, odd = (ir.Constant(self.sums, list(range(first, 16, 2))) for first in (0, 1))
-            two = sums[part : part + 2]
-            joined = b.add(b.shuffle_vector(*two, even), b.shuffle_vector(*two, odd))
-            store(b, joined, address, constant(16 * part))
 
 
 class _Fours:
@@ -132,7 +104,6 @@ EMITTERS: dict[Variant, Callable[[Variant], Any]] = {
     "amx_int8": _DotProducts,
     "avx512_vnni": _DotProducts,
     "avx_vnni": _DotProducts,
-    "avx2": _Sums16,
     "neon_i8mm": _MixedDots,
     "neon_dot": _SignedDots,
     "generic": _Plain,

@@ -5,8 +5,8 @@ Inputs are stored plus 128; what that adds to a sum is 128 times the sum of the 
 Sums of integers are exact, so a row's result is the same to the bit in any batch, and on every processor.
 
 Every variant keeps as many sums in registers as there are: rows x outputs. AVX2 has no such product; there 16-bit ones
-are used, which are exact as well (the 8-bit ones of that time saturate). ARM has products of signed bytes, newer ones
-of unsigned and signed bytes; the generic variant multiplies 32-bit numbers and runs everywhere.
+are used (`word_products`), which are exact as well (the 8-bit ones of that time saturate). ARM has products of signed
+bytes, newer ones of unsigned and signed bytes; the generic variant multiplies 32-bit numbers and runs everywhere.
 """
 
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from kernels.cpu.products.tile_products import (
     tile_products,
     tile_sums_of_pages,
 )
+from kernels.cpu.products.word_products import word_products, word_sums_of_pages
 
 _LEAST_TILED = 5  # rows from which matrix tiles are faster than registers
 
@@ -60,6 +61,8 @@ class Products(NamedTuple):
 
 def products_of(kind: Variant) -> Products:
     """The kernels for a kind of processor."""
+    if kind == "avx2":
+        return Products(word_products, word_sums_of_pages, _prepare, _release)
     products, sums_of_pages = register_products(kind), register_sums_of_pages(kind)
     if kind == "amx_int8":
         return _tiled(products, sums_of_pages)

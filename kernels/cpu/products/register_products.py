@@ -1,4 +1,4 @@
-"""Products whose sums stay in registers, rows x outputs at a time, as many as the processor has."""
+"""Products whose sums stay in registers, rows x outputs at a time, as many as the processor has. AVX2 has `word_products`."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,7 +21,6 @@ _TILES: dict[Variant, _Tile] = {
     "amx_int8": _Tile(6, 4),  # for the rows that its tiles do not pay for
     "avx512_vnni": _Tile(6, 4),
     "avx_vnni": _Tile(3, 2),
-    "avx2": _Tile(3, 1),
     "neon_i8mm": _Tile(3, 2),
     "neon_dot": _Tile(3, 2),
     "generic": _Tile(3, 1),

@@ -29,7 +29,7 @@ ROWS = (1, 2, 3, 4, 5, 6, 7, 11, 13, 16, 17, 24, 25, 32)
 
 
 @pytest.mark.parametrize("kind", get_args(Variant))
-@pytest.mark.parametrize(("outputs", "inputs"), [(64, 64), (192, 576), (128, 1536), (64, 96)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(64, 64), (192, 576), (128, 1536), (64, 96), (64, 3328)])
 def test_products_are_exact(kind: Variant, outputs: int, inputs: int) -> None:
     random, of = np.random.default_rng(inputs), _kernels(kind)
     weight = random.integers(-127, 128, (outputs, inputs), dtype=np.int8)
@@ -47,7 +47,7 @@ def test_products_are_exact(kind: Variant, outputs: int, inputs: int) -> None:
 
 
 @pytest.mark.parametrize("kind", get_args(Variant))
-@pytest.mark.parametrize(("outputs", "pages"), [(64, 1), (64, 5), (128, 3)])
+@pytest.mark.parametrize(("outputs", "pages"), [(64, 1), (64, 5), (128, 3), (64, 50)])
 def test_products_of_pages_are_exact(kind: Variant, outputs: int, pages: int) -> None:
     """Each page has the weights of 64 inputs, behind something else."""
     random, of, plane = np.random.default_rng(pages), _kernels(kind), 256
