@@ -56,6 +56,7 @@ class RowCosts:
 DEFAULT_COSTS = RowCosts.even(0.06)
 VARIANT_COSTS = {
     "amx_int8": RowCosts((1, 2, 8, 16, 32, 64), (1.0, 1.1, 1.3, 1.5, 2.05, 3.3)),
+    "avx2": RowCosts((1, 4, 8, 16, 32), (1.0, 1.45, 2.2, 4.0, 7.3)),
 }
 """By the variant of our kernels, where rows do not cost what they cost elsewhere; until a machine's own were measured."""
 

@@ -33,7 +33,8 @@ def test_what_is_no_table(rows: tuple[int, ...], steps: tuple[float, ...]) -> No
 
 
 def test_defaults_go_by_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variant, want in (("amx_int8", VARIANT_COSTS["amx_int8"]), ("avx2", DEFAULT_COSTS), (None, DEFAULT_COSTS)):
+    known = [(variant, VARIANT_COSTS[variant]) for variant in ("amx_int8", "avx2")]
+    for variant, want in (*known, ("avx_vnni", DEFAULT_COSTS), (None, DEFAULT_COSTS)):
         monkeypatch.setattr(processor, "variant", lambda variant=variant: variant)
         assert default_costs("kernels") == want
         assert default_costs("cuda") == DEFAULT_COSTS
