@@ -50,7 +50,7 @@ def test_a_conversation_keeps_to_its_data(page: Any, tmp_path: Path) -> None:
     page.click("#incoming-alone")
     until(page, "#schema", "2 rows")
     ask(page, COUNT)
-    until(page, "#chat", "2")
+    until(page, "#caption", "1 row")
     page.wait_for_selector("#question [data-testid=submit-button]")
     page.click("#example")
     page.wait_for_function("() => !document.querySelector('#chat').innerText.includes('How many albums?')")
