@@ -39,7 +39,7 @@ def register_products(kind: Variant) -> Any:
             soon = types.intp(w + width * steps * STEP if first + width < outputs else ahead)
             row = 0
             while row < rows:
-                count = _share(rows - row, most)
+                count = share(rows - row, most)
                 a, out = types.intp(x + row * x_stride), types.intp(sums + row * sums_stride + 4 * first)
                 by_rows(count, a, x_stride, w, steps, out, sums_stride, soon)
                 row, soon = row + count, w  # asked for once
@@ -57,7 +57,7 @@ def register_sums_of_pages(kind: Variant) -> Any:
         for first in range(0, outputs, width):
             row = 0
             while row < rows:
-                some = _share(rows - row, most)
+                some = share(rows - row, most)
                 a, out = types.intp(x + row * x_stride), types.intp(sums + row * sums_stride + 4 * first)
                 by_rows(some, a, x_stride, pages, count, out, sums_stride, types.intp(plane + first * PAGE))
                 row += some
@@ -66,7 +66,7 @@ def register_sums_of_pages(kind: Variant) -> Any:
 
 
 @kernel
-def _share(left, most):  # type: ignore[no-untyped-def]
+def share(left, most):  # type: ignore[no-untyped-def]
     """Rows to take at a time, at most so many: the last two shares are about equal."""
     return min(most if left >= 2 * most or left <= most else (left + 1) // 2, left)
 

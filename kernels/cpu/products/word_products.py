@@ -28,6 +28,7 @@ from kernels.cpu.emit import (
     store,
 )
 from kernels.cpu.job import GROUP, PAGE, STEP
+from kernels.cpu.products.register_products import share
 
 _ROWS = 4  # of a tile
 _STEPS = 384  # whose inputs are wide at a time
@@ -40,7 +41,7 @@ def word_products(x, x_stride, rows, weight, steps, outputs, sums, sums_stride, 
     """`products` as `int8_products.Products` describes it."""
     room, row, tile, tiles = _room(), 0, 0, (rows + _ROWS - 1) // _ROWS
     while row < rows:
-        count = _share(rows - row)
+        count = share(rows - row, _ROWS)
         for first in range(0, steps, _STEPS):
             some = min(_STEPS, steps - first)
             _widen_rows(x + row * x_stride + STEP * first, x_stride, count, some, room)
@@ -70,7 +71,7 @@ def word_sums_of_pages(x, x_stride, rows, pages, count, plane, outputs, sums, su
     """`sums_of_pages` as `int8_products.Products` describes it."""
     room, row, most = _room(), 0, _STEPS * STEP // PAGE
     while row < rows:
-        some = _share(rows - row)
+        some = share(rows - row, _ROWS)
         for first in range(0, count, most):
             few = min(most, count - first)
             _widen_rows(x + row * x_stride + PAGE * first, x_stride, some, few * PAGE // STEP, room)
@@ -79,12 +80,6 @@ def word_sums_of_pages(x, x_stride, rows, pages, count, plane, outputs, sums, su
                 place = types.intp(plane + GROUP * PAGE * group)
                 _tile_of_pages(some, room, these, few, out, sums_stride, place, 4 * GROUP, first > 0)
         row += some
-
-
-@kernel
-def _share(left):  # type: ignore[no-untyped-def]
-    """Rows to take at a time: the last two shares are about equal."""
-    return min(_ROWS if left >= 2 * _ROWS or left <= _ROWS else (left + 1) // 2, left)
 
 
 @kernel
