@@ -35,17 +35,22 @@ class Draft:
     context: Collection[int] = field(default=(), compare=False, repr=False)
     masks: tuple[int, ...] = field(default=(), compare=False, repr=False)
     depths: tuple[int, ...] = field(init=False, compare=False, repr=False)  # 1 for a child of the root
+    children: dict[tuple[int, int], int] = field(init=False, compare=False, repr=False)  # (parent, token) -> node
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
             raise ValueError(
                 f"a draft needs one parent per token: {len(self.tokens)} tokens, {len(self.parents)} parents"
             )
-        tokens, parents, depths, places = _merge_siblings(self.tokens, self.parents)
-        object.__setattr__(self, "context", frozenset(places[node] for node in self.context))
-        object.__setattr__(self, "tokens", tokens)
-        object.__setattr__(self, "parents", parents)
-        object.__setattr__(self, "depths", depths)
+        children, depths, places = _merge_siblings(self.tokens, self.parents)
+        merged = len(children) < len(places)
+        context = map(places.__getitem__, self.context) if merged else self.context
+        object.__setattr__(self, "context", frozenset(context))
+        if merged:
+            object.__setattr__(self, "tokens", tuple(token for _, token in children))
+            object.__setattr__(self, "parents", tuple(parent for parent, _ in children))
+        object.__setattr__(self, "depths", tuple(depths))
+        object.__setattr__(self, "children", children)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -102,20 +107,15 @@ class Draft:
     def is_chain(self) -> bool:
         return all(parent == i - 1 for i, parent in enumerate(self.parents))
 
-    @property
-    def children(self) -> dict[tuple[int, int], int]:
-        """(parent, token) -> node."""
-        return {edge: node for node, edge in enumerate(zip(self.parents, self.tokens, strict=True))}
-
     def below(self, node: int, tokens: Iterable[int]) -> list[int]:
         """The nodes of these tokens, one below the other, as far as the draft has them.
 
         >>> Draft.trie([[7, 8], [7, 9, 5]]).below(0, [9, 5, 6])
         [2, 3]
         """
-        found, children = list[int](), self.children
+        found: list[int] = []
         for token in tokens:
-            if (node := children.get((node, token), ROOT)) == ROOT:
+            if (node := self.children.get((node, token), ROOT)) == ROOT:
                 break
             found.append(node)
         return found
@@ -166,17 +166,17 @@ class Draft:
 
 def _merge_siblings(
     tokens: Sequence[int], parents: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], dict[int, int]]:
-    """Tokens, parents and depths of the merged tree, and the place in it of every node, and of the root."""
-    child: dict[tuple[int, int], int] = {}
-    new_index = {ROOT: ROOT}
+) -> tuple[dict[tuple[int, int], int], list[int], list[int]]:
+    """The nodes of the merged tree by parent and token, in order, their depths, and the place in it of every node."""
+    children: dict[tuple[int, int], int] = {}
+    places: list[int] = []
     depths: list[int] = []
     for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
         if not ROOT <= parent < node:
             raise ValueError(f"node {node} of a draft has parent {parent}: parents must come before their children")
-        key = (new_index[parent], token)
-        if key not in child:
-            child[key] = len(child)
-            depths.append(1 if key[0] == ROOT else depths[key[0]] + 1)
-        new_index[node] = child[key]
-    return tuple(token for _, token in child), tuple(parent for parent, _ in child), tuple(depths), new_index
+        above = ROOT if parent == ROOT else places[parent]
+        place = children.setdefault((above, token), len(children))
+        if place == len(depths):
+            depths.append(1 if above == ROOT else depths[above] + 1)
+        places.append(place)
+    return children, depths, places

@@ -114,7 +114,7 @@ class Decoding:
     """
 
     def __init__(self, index: int, target: AnyTarget, request: Request, opened: ExitStack) -> None:
-        self.index, self._target, self._request = index, target, request
+        self.index, self._mask_tokens, self._request = index, target.mask_tokens, request
         self._tokens = list(request.prompt)
         self.room = min(request.max_new_tokens, *(room_after(prompt, target) for prompt in request.prompts))
         request.method.meet(target, request.identity)
@@ -244,15 +244,13 @@ class Decoding:
         return draft.only(kept)
 
     def _possible(self, draft: Draft, node: int) -> bool:
-        if draft.depths[node] >= self.room or draft.tokens[node] in self._request.stop:
+        token, parent = draft.tokens[node], draft.parents[node]
+        if draft.depths[node] >= self.room or token in self._request.stop:
             return False
         if ROOT not in self._cursors:
             return True
-        parent = draft.parents[node]
-        dead = (parent in self._cursors and self._cursors[parent] is None) or draft.tokens[
-            node
-        ] in self._target.mask_tokens
-        if not dead and self._cursor_at(draft, parent).admits(draft.tokens[node]):
+        dead = token in self._mask_tokens or (parent in self._cursors and self._cursors[parent] is None)
+        if not dead and self._cursor_at(draft, parent).admits(token):
             return True
         self._cursors[node] = None  # nothing below it can become text
         return node in draft.context

@@ -74,8 +74,8 @@ class TextScores(Protocol):
         """Go on with a text that begins with the one so far."""
         ...
 
-    def scores(self, tail: tuple[int, int], tokens: npt.NDArray[np.int64]) -> Floats:
-        """[tokens] what is added to the logit of each of `tokens`, which ascend. tail: the last two tokens before it."""
+    def corrected(self, logits: Floats, tail: tuple[int, int], tokens: npt.NDArray[np.int64]) -> Floats:
+        """[tokens] logits and what is added to that of each of `tokens`, which ascend. tail: the last two tokens before it."""
         ...
 
 

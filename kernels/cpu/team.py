@@ -7,7 +7,7 @@ workers with torch. Here plain Python threads call the same compiled function wi
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Lock, Semaphore, Thread
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 _MOST = 16  # threads; a step of a small model gains nothing from more
 
-_Job = tuple[Callable[..., None], npt.NDArray[np.int64], Sequence[Any], Any]
+_Job = tuple[Callable[..., None], int, Sequence[Any], Any]
 
 
 def thread_count() -> int:
@@ -48,9 +48,9 @@ class Team:
     def __init__(self, threads: int, phases: int) -> None:
         self.threads, self._phases = threads, phases
         self._lock = Lock()
-        self._helpers: list[Semaphore] = []
+        self._resting: list[Lock] = []  # of each helper: held until it is wanted
         self._owner = 0  # the process that has the helpers: a fork has none
-        self._job: _Job = (lambda *_: None, np.zeros(0, np.int64), (), None)
+        self._job: _Job = (lambda *_: None, 0, (), None)
 
     def run(self, function: Callable[..., None], *arguments: Any, kept: Any = None) -> None:
         """The function's work, done when this returns. One caller at a time, others wait.
@@ -61,20 +61,34 @@ class Team:
             if self._owner != os.getpid():
                 self._start()
             # New counters for every call: those who are late still look at theirs.
-            sync = np.zeros(2 + (2 + self.threads) * self._phases, np.int64)
-            sync[:2] = 8 * self._phases, self.threads
-            self._job = function, sync, arguments, kept
-            for helper in self._helpers:
-                helper.release()
-            function(0, sync.ctypes.data, *arguments)
+            sync, first = self._counters(self.threads)
+            self._job = function, first, arguments, (kept, sync)
+            for resting in self._resting:
+                if resting.locked():  # else it has not yet come to the call before, and will find this one
+                    resting.release()
+            function(0, first, *arguments)
+
+    def run_alone(self, function: Callable[..., None], *arguments: Any) -> None:
+        """The same by the caller itself: for work that is done before a helper has come."""
+        with self._lock:
+            sync, first = self._counters(1)
+            function(0, first, *arguments)
+            del sync  # it was needed until here
+
+    def _counters(self, threads: int) -> tuple[npt.NDArray[np.int64], int]:
+        """What the threads of a call share, and its address."""
+        sync = np.zeros(2 + (2 + threads) * self._phases, np.int64)
+        sync[:2] = 8 * self._phases, threads
+        return sync, sync.__array_interface__["data"][0]
 
     def _start(self) -> None:
-        self._owner, self._helpers = os.getpid(), [Semaphore(0) for _ in range(self.threads - 1)]
-        for index, wanted in enumerate(self._helpers, 1):
-            Thread(target=self._help, args=(index, wanted), name=f"kernels-{index}", daemon=True).start()
+        self._owner, self._resting = os.getpid(), [Lock() for _ in range(self.threads - 1)]
+        for index, resting in enumerate(self._resting, 1):
+            resting.acquire()
+            Thread(target=self._help, args=(index, resting), name=f"kernels-{index}", daemon=True).start()
 
-    def _help(self, index: int, wanted: Semaphore) -> None:
+    def _help(self, index: int, resting: Lock) -> None:
         while True:
-            wanted.acquire()
-            function, sync, arguments, _kept = self._job  # `_kept` lives until the next call
-            function(index, sync.ctypes.data, *arguments)
+            resting.acquire()
+            function, first, arguments, _kept = self._job  # `_kept` lives until the next call
+            function(index, first, *arguments)

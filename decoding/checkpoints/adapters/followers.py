@@ -46,6 +46,8 @@ class Followers:
         self._text, self._weights, self._frequent = list(text[:1]), list[float](weights.tolist()), frequent
         self._places: dict[int, list[int]] = defaultdict(list)  # of each token but the last
         self._known: dict[int, dict[int, tuple[Ids, Floats]]] = defaultdict(dict)  # by both tokens, the last one first
+        # The same among the tokens that were asked about, which come first.
+        self._placed: dict[int, dict[int, tuple[Ids, Ids, Floats]]] = defaultdict(dict)
         self.grow(text)
 
     def grow(self, text: Sequence[int]) -> None:
@@ -56,6 +58,7 @@ class Followers:
             for place, token in enumerate(self._text[known - 1 : -1], known - 1):
                 self._places[token].append(place)
                 self._known.pop(token, None)
+                self._placed.pop(token, None)
 
     def after(self, before: int, last: int) -> tuple[Ids, Floats]:
         """The tokens that follow `last` in the text, ascending, and what is added to their logits. before: the token before
@@ -65,6 +68,16 @@ class Followers:
         if before not in known:
             known[before] = self._scored(before, last)
         return known[before]
+
+    def among(self, before: int, last: int, tokens: Ids) -> tuple[Ids, Floats]:
+        """The same for those among `tokens`, which ascend: their places there."""
+        placed = self._placed[last]
+        if before not in placed or placed[before][0] is not tokens:
+            ids, added = self.after(before, last)
+            places = np.minimum(np.searchsorted(tokens, ids), len(tokens) - 1)
+            known = tokens[places] == ids
+            placed[before] = tokens, places[known], added[known]
+        return placed[before][1:]
 
     def _scored(self, before: int, last: int) -> tuple[Ids, Floats]:
         text, places = self._text, self._places.get(last, ())

@@ -58,16 +58,24 @@ class TokenPairs:
         self._places[ids] = np.arange(len(ids))
         self._after: dict[int, Floats] = {}  # the scores of all tokens after one, once it is asked for
         self._asked = ids, self._places[ids]  # the tokens that were asked for last, and their places
+        self._asked_after: dict[int, Floats] = {}  # their scores after one
 
     def scores(self, previous: int, tokens: Ids) -> Floats:
-        """[tokens] what is added to the logit of each of `tokens` after `previous`."""
-        if (row := self._rows.get(previous)) is None:
-            return np.zeros(len(tokens), np.float32)
-        if row not in self._after:
-            self._after[row] = np.einsum("tr,r->t", self._padded, self.before[row])  # not by BLAS: see `KernelRotation`
+        """[tokens] what is added to the logit of each of `tokens` after `previous`. Shared: do not write to it."""
         if tokens is not self._asked[0]:
             self._asked = tokens, self._places[np.minimum(tokens, len(self._places) - 1)]
-        return self._after[row][self._asked[1]]
+            self._asked_after = {}
+        if (found := self._asked_after.get(previous)) is None:
+            found = self._asked_after[previous] = self._scores_after(previous)[self._asked[1]]
+        return found
+
+    def _scores_after(self, previous: int) -> Floats:
+        """[frequent tokens, and one for all others]."""
+        if (row := self._rows.get(previous)) is None:
+            return np.zeros(len(self._padded), np.float32)
+        if row not in self._after:
+            self._after[row] = np.einsum("tr,r->t", self._padded, self.before[row])  # not by BLAS: see `KernelRotation`
+        return self._after[row]
 
     def in_text(self, text: Sequence[int]) -> "TextScores":
         """The scores in a text; an empty one has no followers, and never gets any."""
@@ -88,16 +96,12 @@ class TextScores:
         if self.followers:
             self.followers.grow(text)
 
-    def scores(self, tail: tuple[int, int], tokens: Ids) -> Floats:
-        """[tokens] what is added to the logit of each of `tokens`, which ascend. tail: the last two tokens before it."""
-        found = self.pairs.scores(tail[-1], tokens)
+    def corrected(self, logits: Floats, tail: tuple[int, int], tokens: Ids) -> Floats:
+        """[tokens] logits and what is added to that of each of `tokens`, which ascend. tail: the last two tokens before it."""
+        found: Floats = logits + self.pairs.scores(tail[-1], tokens)
         if self.followers:
-            ids, added = self.followers.after(*tail)
-            if not len(ids):
-                return found
-            places = np.minimum(np.searchsorted(tokens, ids), len(tokens) - 1)
-            known = tokens[places] == ids
-            found[places[known]] += added[known]
+            places, added = self.followers.among(*tail, tokens)
+            found[places] += added
         return found
 
 

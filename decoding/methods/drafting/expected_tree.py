@@ -2,8 +2,8 @@
 
 Every proposer gives a guess a probability; a node's is the product along its path. In the time of one plain step the target
 commits one token, and with drafts several; rows pay if what they are expected to commit exceeds what would be committed in
-their time without them. A token that the constraint forces is committed anyway: its row only leads to the token after it, so a
-guess before such tokens must pay for their rows too.
+their time without them. A token that the constraint forces is committed anyway: its row only leads to the token after it. So a
+guess before such tokens must pay for their rows too, but only as far as it is wrong: else the next forward would need them.
 """
 
 from bisect import bisect_left, insort
@@ -156,7 +156,7 @@ class _Bars:
     """What a further node must be worth, given how many better ones there are. least: of the best, the second best, ..."""
 
     def __init__(self, least: Sequence[float]) -> None:
-        self._least = (*least, inf)
+        self._least, self.lowest = (*least, inf), least[0]
         self._negated: list[float] = []  # the worths so far, negative and so ascending
 
     def of(self, worth: float) -> float:
@@ -177,13 +177,15 @@ def _children(level: Sequence[Reached], guesses: Iterable[Mapping[int, float]], 
         forced = node.cursor is not None and node.cursor.run
         for token, share in ({forced[0]: 1.0} if forced else shares).items():
             chance = node.chance * share
-            if (most := min(chance, node.worth)) < bars.of(most):
+            most = min(chance, node.worth)
+            if most < bars.lowest or most < bars.of(most):
                 continue
             cursor = node.cursor and node.cursor.after(token)
             if cursor is not None and cursor.ended:
                 node.stops += chance  # the target ends the text by itself
                 continue
-            rows = 1 + (len(cursor.run) if cursor is not None and not forced else 0)
+            run = len(cursor.run) if cursor is not None and not forced else 0
+            rows = 1 + run * (1.0 - chance)  # what is forced needs its rows in the next forward if not in this one
             worth = min(chance / rows, node.worth)
             if worth >= (bar := bars.of(worth)):
                 yield Reached((*node.path, token), chance, worth, place, cursor, bar / chance)

@@ -11,6 +11,7 @@ from decoding.methods.drafting.trees import Level, Tail
 Ids = npt.NDArray[np.int64]
 
 LIKELY = 256  # tokens per position whose noise is worth computing, and that are ranked of many
+_NEVER = float(np.finfo(np.float32).min)
 FEW = 1024  # without noise, of so many tokens all are ranked: finding the likely ones takes longer
 
 
@@ -32,7 +33,7 @@ class LikelyLevels:
         tokens: TokenSet | None = None,
     ) -> None:
         self._sampler, self._first, self._count, self._pairs = sampler, first, count, pairs
-        self._logits = logits
+        self._logits = logits if np.isfinite(logits).all() else np.nan_to_num(logits, nan=_NEVER)
         self._ids: Ids = np.arange(logits.shape[-1]) if tokens is None else tokens.ids
         self._ranks_all = not sampler.temperature and len(self._ids) <= FEW
         self._likely: dict[int, tuple[Ids, Floats]] = {}
@@ -47,7 +48,7 @@ class LikelyLevels:
         if key not in self._known:
             ids, logits = self._likeliest(depth)
             if self._pairs:
-                logits = logits + self._pairs.scores(tail, ids)
+                logits = self._pairs.corrected(logits, tail, ids)
             self._known[key] = self._ranked(ids, logits, self._first + depth)
         return self._known[key]
 
@@ -64,11 +65,13 @@ class LikelyLevels:
         return self._likely[depth]
 
     def _ranked(self, ids: "Ids", logits: Floats, position: int) -> Level:
+        """The best of some tokens; shares are among all of them."""
         if self._sampler.temperature:
             logits = self._sampler.rank(logits[None], np.array([[position]]), ids[None])[0]
-        scores = log_probabilities(logits)
-        best = _best(scores, self._count)
-        return Level(ids[best].tolist(), scores[best].tolist())
+        best = _best(logits, self._count)
+        tops = logits[best]
+        scores = tops - (tops[0] + np.log(np.exp(logits - tops[0]).sum()))
+        return Level(ids[best].tolist(), scores.tolist())
 
 
 def log_probabilities(scores: Floats) -> Floats:

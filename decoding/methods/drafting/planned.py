@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from decoding.engine.draft import Draft
+from decoding.engine.draft import ROOT, Draft
 from decoding.engine.method import Context
 from decoding.engine.records.row_costs import RowCosts, default_costs
 from decoding.methods.drafting.expected_tree import ExpectedTree
@@ -22,6 +22,8 @@ MOST = 0.99
 
 STEP = 1.3
 """The ratio of the bars that are tried between the dearest and the cheapest row."""
+
+_FEW = 8  # rows of a draft among which the next forward's rows for forced tokens are
 
 DRAFT_STEPS = 0.4
 """What a head's draft takes, as long as it is neither given nor timed."""
@@ -52,6 +54,11 @@ class Prices:
     def steps(self, rows: int) -> float:
         """Plain steps in the time of a forward with so many rows of a draft."""
         return self.costs.at(self.rows(rows)) / self.costs.at(self.prompts)
+
+    @property
+    def row(self) -> float:
+        """What one of the first rows of a draft must commit."""
+        return self.rate * (self.steps(_FEW) - self.steps(0)) / _FEW
 
     def rows(self, rows: int) -> int:
         """All rows of a forward with so many of a draft."""
@@ -172,12 +179,12 @@ def planned(
     in tiles a lower one may cost no more. Where all of them leave too many rows, the bar is raised. mask_steps: what masks cost
     beyond their rows, which may be more than they bring.
     """
-    bars, cuts = list(bars), _Cuts(tree, mask_worths)
+    bars, cuts = list(bars), _Cuts(tree, mask_worths, prices.row)
     while (first := cuts.at(bars[0])).rows > most:
-        bars, cuts = [STEP * bars[0], *bars], _Cuts(tree, mask_worths)
+        bars, cuts = [STEP * bars[0], *bars], _Cuts(tree, mask_worths, prices.row)
     found = [first, *map(cuts.at, bars[1:])]
     if mask_worths and mask_steps:
-        found += map(_Cuts(tree, ()).at, bars)
+        found += map(_Cuts(tree, (), prices.row).at, bars)
 
     @cache
     def steps(rows: int, has_masks: bool) -> float:
@@ -197,10 +204,12 @@ class _Cut(NamedTuple):
 
 
 class _Cuts:
-    """The plans for one bar after another, each at or below the last."""
+    """The plans for one bar after another, each at or below the last. row: what a row is worth in the next forward, where a
+    token that the constraint forces needs one unless it is committed in this one.
+    """
 
-    def __init__(self, tree: ExpectedTree, mask_worths: Sequence[float]) -> None:
-        self._tree = tree
+    def __init__(self, tree: ExpectedTree, mask_worths: Sequence[float], row: float) -> None:
+        self._tree, self._row = tree, row
         # A node's masks are those before the first that is worth too little there.
         self._least = list(accumulate(mask_worths, min))
         self._gains = [0.0, *accumulate(mask_worths)]
@@ -211,10 +220,11 @@ class _Cuts:
         """The plan of what reaches the bar."""
         tree, ends, node = self._tree, self._ends, self._nodes
         while node < len(tree.worths) and tree.worths[node] >= bar:
-            chance = tree.chances[node]
-            ends[tree.parents[node] + 1] -= chance
+            chance, parent = tree.chances[node], tree.parents[node]
+            ends[parent + 1] -= chance
             ends.append(chance - tree.stops[node])
-            self._gain += tree.gains[node]
+            is_forced = parent != ROOT and not tree.gains[parent]
+            self._gain += tree.gains[node] + self._row * chance * is_forced
             node += 1
         rows, gain, self._nodes = node, self._gain, node
         if self._least:

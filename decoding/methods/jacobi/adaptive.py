@@ -101,7 +101,7 @@ class Adaptive(Method):
         self._cursor = context.cursor
         self._costs = RoundCosts(context, self._row_cost, self._draft_cost, has_head=self._head is not None)
         self._copied = CopiedGuesses(
-            context.recall.sequences, self._most_copies, self._copied_tokens, context.experience
+            context.recall.sequences, self._most_copies, self._copied_tokens, context.experience, len(prompt)
         )
         self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k, self._followers, self._stride)
         stride = self._foreseen.stride
@@ -118,7 +118,8 @@ class Adaptive(Method):
         """There is nothing to count until the next draft, which follows `length` tokens."""
         self._length, self._bar = length, 1.0
         self._gains: dict[tuple[int, ...], float] = {}  # of the tree's guesses, by their paths from the root
-        self._own: set[tuple[int, ...]] = set()  # guesses that masks made, and hardly anyone else
+        self._by_masks: dict[tuple[int, ...], set[int]] = {}  # by path: what masks guessed, and hardly anyone else
+        self._own: set[tuple[int, ...]] = set()  # those of them that are in the draft, by their paths
         self._own_rows: list[int] = []  # how many of these, by depth
         self._has_masks = False  # whether the draft has any
 
@@ -193,11 +194,9 @@ class Adaptive(Method):
                 yield copies
                 continue
             head, masks = self._likely(level, node), self._likely(foreseen, node)
-            self._own.update(
-                (*node.path, token)
-                for token, chance in masks.items()
-                if token not in copies and head.get(token, 0.0) < OWN * chance
-            )
+            self._by_masks[node.path] = {
+                token for token, chance in masks.items() if token not in copies and head.get(token, 0.0) < OWN * chance
+            }
             yield pooled(copies, head, masks)
 
     def _likely(self, level: Level | None, node: Reached) -> dict[int, float]:
@@ -212,7 +211,7 @@ class Adaptive(Method):
         paths = plan.tree.paths()
         self._has_masks = any(plan.masks)
         self._bar, self._gains = plan.bar, dict(zip(paths, plan.tree.gains, strict=True))
-        self._own.intersection_update(paths)
+        self._own = {path for path in paths if path[-1] in self._by_masks.get(path[:-1], ())}
         said = self._foreseen.ahead if self._foreseen.by_masks else 0
         self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(said)]
 

@@ -22,9 +22,11 @@ from kernels.cpu.job import (
     aligned,
     attention_room,
     lanes_of,
+    table_of,
 )
 
 _FEW_ROWS = 64
+_HEAD_FIELDS = [Job._fields.index(name) for name in ("head_count", "asked", "head_bytes", "head_scales", "logits")]
 
 Longs = npt.NDArray[np.int64]
 
@@ -180,6 +182,15 @@ class Buffers:
             score_stride=score_stride,
             **{name: address(array) for name, array in self._kept.items()},
         )
+        self._head_table = table_of(self.job)
+
+    def head_table(
+        self, rows: npt.NDArray[np.uint8], scales: npt.NDArray[np.float32], logits: npt.NDArray[np.float32]
+    ) -> Longs:
+        """The numbers of a `Job` that computes the logits of rows which are quantized already. All arrays lie in one piece."""
+        table = self._head_table.copy()
+        table[_HEAD_FIELDS] = len(rows), len(rows), address(rows), address(scales), address(logits)
+        return table
 
 
 class Angles:

@@ -19,8 +19,11 @@ from decoding.targets.int8.mask_rows import AheadHeads, MaskRows
 from decoding.targets.int8.packed_model import Arrays, HeadPart, StoredRows, head_room, padded
 from decoding.targets.int8.pages import ByteLayout, Pages
 from decoding.targets.int8.rotation import KernelRotation, padded_matrix, stream_rotation
-from kernels.cpu.job import MATRICES, PHASES, Job, Model, table_of
+from kernels.cpu.job import MATRICES, PHASES, Model, table_of
 from kernels.cpu.team import Team, thread_count
+
+_ALONE = 1 << 24
+"""Products of numbers that one thread has done before another one has come to help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,9 @@ class HeadRows:
     def logits_ahead(self, rows: Sequence[int], heads: Sequence[tuple[bool, int]], tokens: TokenSet | None) -> Floats:
         """[rows, tokens], fp32, of tokens after those that the rows predict. heads: see `AheadHeads.applied`."""
         assert self.model.ahead_heads is not None
-        return self.model.logits(*self.model.ahead_heads.applied(self.bytes[rows], self.scales[rows], heads), tokens)
+        found, scales = self.bytes[rows], self.scales[rows]
+        self.model.ahead_heads.apply(found, scales, heads)
+        return self.model.logits(found, scales, tokens)
 
 
 class CpuModel:
@@ -133,7 +138,7 @@ class CpuModel:
             head_rows=address(head_rows),
             **head.fields(),
         )
-        self._compute(job, self._model_table)
+        self._run(table_of(job), self._model_table)
         kept = HeadRows(self, head.bytes, head.scales, head.spreads)
         return head.tokens[0, :asked].tolist(), kept, self._tapped(states, taps)
 
@@ -141,10 +146,9 @@ class CpuModel:
         """[rows, vocab] of quantized rows before the LM head, or [rows, tokens] of some tokens."""
         places = None if tokens is None else self.head_part.places(tokens)
         logits = np.empty((len(rows), self.config.vocab_size if places is None else self.head_part.count), np.float32)
-        head = HeadBuffers(len(rows), self.hidden, self._team.threads, Keys([], [], []))
-        head.bytes, head.scales = np.ascontiguousarray(rows), np.ascontiguousarray(scales)
-        job = self._room.of(1, 1).job._replace(layers=0, rows=0, logits=address(logits), **head.fields())
-        self._compute(job, self._model_table if places is None else self.head_part.table)
+        model_table = self._model_table if places is None else self.head_part.table
+        table = self._room.of(1, 1).head_table(rows, scales, logits)
+        self._run(table, model_table, alone=logits.size * self.hidden <= _ALONE)
         return logits if places is None else logits[:, places]
 
     @cached_property
@@ -158,10 +162,13 @@ class CpuModel:
         rows = arrays["matrices"].reshape(-1)[-outputs * self.hidden :]
         return HeadPart(self._model, rows, arrays["scales"][-outputs:], arrays["offsets"][-outputs:])
 
-    def _compute(self, job: Job, model_table: Longs) -> None:
-        """A forward, on all threads."""
-        table = table_of(job)
-        self._team.run(self._forward, address(model_table), address(table), kept=(table, model_table))
+    def _run(self, table: Longs, model_table: Longs, alone: bool = False) -> None:
+        """A forward. alone: on the caller's thread, not on all."""
+        places = address(model_table), address(table)
+        if alone:
+            self._team.run_alone(self._forward, *places)
+        else:
+            self._team.run(self._forward, *places, kept=(table, model_table))
 
     def _embed(self, tokens: Longs, x: Floats) -> npt.NDArray[np.bool_] | None:
         """Rotated embeddings of tokens, into the stream x [rows, padded hidden]; returns which rows are mask tokens' (None:

@@ -40,18 +40,14 @@ class AheadHeads:
         self._room = aligned(ahead_room(rank, model.hidden), np.uint8)
         self._run = compiled("ahead:ahead_rows")
 
-    def applied(self, rows: Bytes, scales: Floats, heads: Sequence[tuple[bool, int]]) -> tuple[Bytes, Floats]:
-        """Copies of the quantized rows, for tokens ahead. heads: of each row, whether it is a mask's, and how many tokens; 0:
+    def apply(self, rows: Bytes, scales: Floats, heads: Sequence[tuple[bool, int]]) -> None:
+        """Turn quantized rows into those for tokens ahead. heads: of each row, whether it is a mask's, and how many tokens; 0:
         it stays what it is.
         """
-        found, steps = np.array(rows), np.array(scales)
-        kinds = [
-            count and (OF_MASKS if is_mask else OF_TEXT) * self._tokens + count for is_mask, count in heads
-        ]  # from 1
+        kinds = [count and (OF_MASKS if is_mask else OF_TEXT) * self._tokens + count for is_mask, count in heads]
         which = np.array(kinds, np.int32) - np.int32(1)
-        places = (address(each) for each in (self._table, found, steps, which))
-        self._run(*places, len(found), address(self._room))
-        return found, steps
+        places = [address(each) for each in (self._table, rows, scales, which)]
+        self._run(*places, len(rows), address(self._room))
 
 
 def _layers(down: Floats, up: Floats, config: ModelConfig) -> tuple[int, Bytes]:

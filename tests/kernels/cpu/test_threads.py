@@ -42,8 +42,19 @@ def test_phases_follow_each_other(threads: int) -> None:
 def test_work_is_done_without_the_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Team, "_help", lambda *_: None)  # none ever comes
     numbers = np.zeros((PHASES + 1, PIECES), np.int64)
-    Team(3, PHASES).run(summed, numbers.ctypes.data)
+    team = Team(3, PHASES)
+    for _ in range(2):  # the second call finds them still on their way
+        team.run(summed, numbers.ctypes.data)
     assert numbers[-1].min() == numbers[-1].max() > 0
+
+
+def test_a_caller_may_work_alone() -> None:
+    alone, together = np.zeros((2, PHASES + 1, PIECES), np.int64)
+    team = Team(3, PHASES)
+    team.run_alone(summed, alone.ctypes.data)
+    assert not team._resting, "no helper was started"
+    team.run(summed, together.ctypes.data)
+    np.testing.assert_array_equal(alone, together)
 
 
 def test_the_number_of_threads_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,11 +78,28 @@ def _pair(name: str, prompt: list[int], answer: list[int]) -> TokenPair:
 def test_they_are_added_to_the_scores_of_pairs() -> None:
     before, after = np.random.default_rng(0).standard_normal((2, 3, 2), dtype=np.float32)
     pairs, ids = TokenPairs(np.array([4, 8, 9]), before, after, WEIGHTS), np.array([4, 5, 6, 8])  # 9 is not asked about
-    found = pairs.in_text(PROMPT).scores((7, 8), ids)
+    none = np.zeros(4, np.float32)
+    found = pairs.in_text(PROMPT).corrected(none, (7, 8), ids)
     _, scores = Followers(PROMPT, WEIGHTS, {4, 8, 9}).after(7, 8)
     np.testing.assert_allclose(found - pairs.scores(8, ids), [0.0, scores[0], 0.0, 0.0], atol=1e-5)
-    alone = TokenPairs(pairs.ids, before, after).in_text(PROMPT).scores((7, 8), ids)
+    alone = TokenPairs(pairs.ids, before, after).in_text(PROMPT).corrected(none, (7, 8), ids)
     np.testing.assert_array_equal(alone, pairs.scores(8, ids))
+    assert not none.any(), "the logits that were given stay"
+
+
+def test_scores_among_tokens_follow_the_text_and_what_is_asked() -> None:
+    """They are kept for one array of tokens until the text goes on after the token before."""
+    ids, others = np.array([4, 5, 8, 9]), np.array([8, 9])
+    followers = Followers([7, 8, 9, 7], WEIGHTS, {8, 9})
+    for text in ([7, 8, 9, 7], [7, 8, 9, 7, 8, 4]):
+        followers.grow(text)
+        for tokens in (ids, ids, others, ids):
+            known, scores = Followers(text, WEIGHTS, {8, 9}).after(7, 8)
+            places, added = followers.among(7, 8, tokens)
+            want = {
+                token: score for token, score in zip(known.tolist(), scores.tolist(), strict=True) if token in tokens
+            }
+            assert dict(zip(tokens[places].tolist(), added.tolist(), strict=True)) == want
 
 
 def test_a_file_keeps_them_and_a_file_without_has_none(tmp_path: Path) -> None:

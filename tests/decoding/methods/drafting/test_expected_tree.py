@@ -63,17 +63,30 @@ def test_only_the_best_of_a_level_are_asked_for_continuations() -> None:
 
 
 def test_a_guess_pays_for_the_tokens_that_are_forced_after_it() -> None:
-    """After 8 the constraint forces two tokens: three rows for one choice of the target."""
+    """After 8 the constraint forces two tokens: three rows for one choice of the target. Where 8 is right, the next forward
+    would need two of them, too.
+    """
     cursor = ConstraintCursor.start(OneOfTwo(forces=True), frozenset()).after(5).after(6).after(7)
     assert not cursor.run
 
     def eight(nodes: Sequence[Reached]) -> list[Mapping[int, float]]:
         return [{} if node.path else {8: 0.9} for node in nodes]
 
-    trees = [expected_tree(eight, [least] * 9, 9, cursor) for least in (0.25, 0.35)]
-    assert (trees[0].tokens, trees[0].worths) == ([8, 9, 10], [pytest.approx(0.3)] * 3)
+    trees = [expected_tree(eight, [least] * 9, 9, cursor) for least in (0.7, 0.8)]
+    assert (trees[0].tokens, trees[0].worths) == ([8, 9, 10], [pytest.approx(0.9 / (1 + 2 * 0.1))] * 3)
     assert trees[0].gains == [0.0, 0.0, 0.9], "only the last leads to a choice"
     assert not len(trees[1])
+
+
+def test_what_is_forced_saves_rows_of_the_next_forward() -> None:
+    """Rows at 0.4 of a plain step: 9 and 10 would not pay for themselves, but are needed next time otherwise."""
+    tree = ExpectedTree([8, 9, 10], [ROOT, 0, 1], [0.9] * 3, [0.75] * 3, [0.0, 0.0, 0.9], [0.0] * 3)
+    prices = Prices(RowCosts.even(0.4), 1, 1, 1.0)
+    assert prices.row == pytest.approx(0.4)
+    plan = planned(tree, (), prices, prices.bars(9), 9)
+    assert (plan.rows, plan.gain) == (3, pytest.approx(0.9 + 2 * 0.9 * 0.4))
+    unforced = ExpectedTree([8, 9, 10], [ROOT, 0, 1], [0.9, 0.4, 0.3], [0.9, 0.4, 0.3], [0.9, 0.4, 0.3], [0.0] * 3)
+    assert planned(unforced, (), prices, prices.bars(9), 9).gain <= 0.9 + 0.4
 
 
 def test_where_the_text_leaves_the_tree_sums_to_one() -> None:

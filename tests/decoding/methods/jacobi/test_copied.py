@@ -4,7 +4,7 @@ import pytest
 
 from decoding.engine.constraint import ConstraintCursor, OneOf
 from decoding.engine.records.experience import Experience
-from decoding.methods.jacobi.copied import COPIED, SECOND, CopiedGuesses
+from decoding.methods.jacobi.copied import BEGINNING, COPIED, SECOND, CopiedGuesses
 
 TEXT = [1, 2]
 FOLLOWED = [(1, 2, 5, 6, 7), (1, 2, 5, 8, 9)]  # the first one is preferred
@@ -19,8 +19,21 @@ def copies() -> CopiedGuesses:
 def test_another_copy_shares_what_the_first_leaves() -> None:
     said = copies()
     assert said.agreed == 2 and said.shares((), None) == pytest.approx({5: COPIED[2]})
-    assert said.shares((5,), None) == pytest.approx({6: COPIED[3], 8: (1.0 - COPIED[3]) * SECOND})
+    assert said.shares((5,), None) == pytest.approx({6: COPIED[3], 8: (1.0 - COPIED[3]) * SECOND[0]})
     assert said.shares((6,), None) == {}
+
+
+@pytest.mark.parametrize(("agreed", "first", "later"), [(1, *BEGINNING[:2]), (2, *BEGINNING[2:4]), (5, *BEGINNING[4:])])
+def test_where_nothing_is_written_yet_copies_have_cases_of_their_own(agreed: int, first: float, later: float) -> None:
+    prompt, experience = [9, *range(20, 20 + agreed)], Experience().of("plan")
+    said = CopiedGuesses([(*prompt[1:], 5, 6, 7), (*prompt[1:], 5, 8)], 3, 9, experience, len(prompt))
+    said.find(prompt, 9)
+    assert said.agreed == agreed and said.shares((), None) == pytest.approx({5: first})
+    assert said.shares((5,), None) == pytest.approx({6: later, 8: (1.0 - later) * SECOND[1]})
+    assert said.shares((5, 6), None) == pytest.approx({7: later})
+    said.count((5, 6, 7))
+    said.find([*prompt, 5], 9)
+    assert said.shares((), None)[6] == pytest.approx(COPIED[agreed + 1]), "what was counted is of the beginning"
 
 
 def test_what_was_right_is_counted_at_each_place_that_was_asked() -> None:
@@ -31,7 +44,7 @@ def test_what_was_right_is_counted_at_each_place_that_was_asked() -> None:
     said.find(TEXT, 9)
     assert said.shares((), None)[5] > COPIED[2]
     shares = said.shares((5,), None)
-    assert shares[6] < COPIED[3] and shares[8] / (1.0 - shares[6]) > SECOND
+    assert shares[6] < COPIED[3] and shares[8] / (1.0 - shares[6]) > SECOND[0]
     assert said.shares((5, 6), None) == pytest.approx({7: COPIED[4]})
     assert said.shares((5, 8), None) == pytest.approx({9: COPIED[4]})
 

@@ -167,7 +167,9 @@ def test_pairs_score_in_training_what_they_score_in_decoding(base: Base) -> None
     for row, target in enumerate(masks.targets.tolist()):
         source, name = pack.sources[target], pack.pairs[pack.owners[target]][1]
         tail = int(pack.tokens[pack.parents[source]]), int(pack.tokens[source])
-        want = adapter.pairs.in_text(prompts[name]).scores(tail, predicted.ids.numpy())
+        want = adapter.pairs.in_text(prompts[name]).corrected(
+            np.zeros(len(predicted.ids), np.float32), tail, predicted.ids.numpy()
+        )
         np.testing.assert_allclose(added[row], want, atol=1e-4)
     assert added.any(1).sum() > len(added) / 2
 
