@@ -17,11 +17,11 @@ from tests.decoding.targets.test_cpu_target import LONG, TREE, CpuTarget, fed
 
 target = CpuTarget.load(Path(sys.argv[1]))
 fed(target, LONG, TREE)
-function, sync, (model, _), (job, _) = target.model._team._job
+function, first, (model, _), ((job, _), sync) = target.model._team._job
 gone = job.copy()
 gone[gone > 2**20] = 0  # every address; to read there is a segmentation fault
 before = sync.copy()
-function(1, sync.ctypes.data, model, gone.ctypes.data)
+function(1, first, model, gone.ctypes.data)
 done, taken, *own = (sync - before)[2:].reshape(2 + before[1], -1)
 assert set(taken) == {0, 1}, "it has asked for work in every phase where anyone takes the next piece"
 assert not done.any() and not np.any(own), "and has done none"
