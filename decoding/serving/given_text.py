@@ -16,7 +16,6 @@ from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import AnyTarget, Array, Scores, TargetSequence, Work
-from decoding.methods.drafting.likely import log_probabilities
 from decoding.serving.text_decoder import TextDecoder
 from decoding.targets.cache.prefix_cache import common_length
 
@@ -36,7 +35,7 @@ def token_scores(decoder: TextDecoder, prompt: str, tokens: Sequence[int], alter
         return []
     logits = _logits(decoder, decoder.tokenizer.encode(prompt), tokens)
     found = []
-    for row, token in zip(log_probabilities(logits.astype(np.float64)), tokens, strict=True):
+    for row, token in zip(_log_probabilities(logits.astype(np.float64)), tokens, strict=True):
         best = np.argsort(-row, kind="stable")[:alternatives]
         likeliest = tuple((_text(decoder, int(each)), float(row[each])) for each in best)
         found.append(TokenScore(_text(decoder, token), float(row[token]), likeliest))
@@ -61,7 +60,7 @@ def other_beginnings(
             break
         if not cursor.run:
             ids = np.flatnonzero(cursor.allowed())
-            known = dict(zip(ids.tolist(), log_probabilities(row[ids].astype(np.float64)).tolist(), strict=True))
+            known = dict(zip(ids.tolist(), _log_probabilities(row[ids].astype(np.float64)).tolist(), strict=True))
             others = nlargest(count, (each for each in known if each != token and each not in stop), known.__getitem__)
             found += [(so_far + known[each], (*written[:place], each)) for each in others]
             so_far += known[token]
@@ -127,3 +126,11 @@ def _last_states(scores: Scores, count: int) -> Array:
 
 def _text(decoder: TextDecoder, token: int) -> str:
     return decoder.tokenizer.decode([token], special=True)
+
+
+def _log_probabilities(scores: Floats) -> Floats:
+    """Log-softmax over the last dimension. NaN becomes -inf."""
+    shifted = scores - scores.max(-1, keepdims=True)
+    found: Floats = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    found[np.isnan(found)] = -np.inf
+    return found

@@ -71,9 +71,8 @@ class Team:
     def run_alone(self, function: Callable[..., None], *arguments: Any) -> None:
         """The same by the caller itself: for work that is done before a helper has come."""
         with self._lock:
-            sync, first = self._counters(1)
+            _kept, first = self._counters(1)  # for as long as the call takes
             function(0, first, *arguments)
-            del sync  # it was needed until here
 
     def _counters(self, threads: int) -> tuple[npt.NDArray[np.int64], int]:
         """What the threads of a call share, and its address."""

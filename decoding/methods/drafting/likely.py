@@ -74,14 +74,6 @@ class LikelyLevels:
         return Level(ids[best].tolist(), scores.tolist())
 
 
-def log_probabilities(scores: Floats) -> Floats:
-    """Log-softmax over the last dimension. NaN becomes -inf."""
-    shifted = scores - scores.max(-1, keepdims=True)
-    found: Floats = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    found[np.isnan(found)] = -np.inf
-    return found
-
-
 def _best(scores: Floats, count: int) -> "Ids":
     """Indices of the largest of these scores, in descending order; fewer where there are fewer."""
     count = min(count, len(scores))

@@ -60,11 +60,9 @@ class Keys:
 class HeadBuffers:
     """What the LM head reads and writes."""
 
-    def __init__(
-        self, rows: int, hidden: int, threads: int, keys: Keys, asked: int | None = None, vocab: int = 0
-    ) -> None:
+    def __init__(self, rows: int, hidden: int, threads: int, keys: Keys, asked: int, vocab: int) -> None:
         """vocab: of which each chunk's spread is wanted, for the likelihood of greedy choices."""
-        self._asked = rows if asked is None else asked
+        self._asked = asked
         self.spreads = np.empty((self._asked, -(-vocab // CHUNK), 2), np.float32)
         self.bytes, self.scales = aligned((rows, hidden), np.uint8), np.empty(rows, np.float32)
         self._heats = np.array(keys.temperatures, np.float32)
