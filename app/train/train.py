@@ -1,4 +1,4 @@
-"""`sqlagent train sft|jacobi|masks|head|freeze|export`: trains a model, and prepares the result for shipping.
+"""`sqlagent train sft|jacobi|masks|beginnings|head|freeze|export`: trains a model, and prepares the result for shipping.
 
 To train in several processes: `torchrun --no-python --nproc-per-node 2 sqlagent train sft ...`.
 """
@@ -20,6 +20,7 @@ app.add_typer(train_jacobi.app, name="jacobi")
 app.add_typer(train_head.app, name="head")
 app.add_typer(train_confidence.app, name="verifier")
 app.command("masks")(train_masks.masks)
+app.command("beginnings")(train_masks.beginnings)
 
 Files = Annotated[
     list[Path], typer.Option("--data", help="Groups of pairs (JSON Lines); repeatable.", exists=True, dir_okay=False)

@@ -4,7 +4,10 @@ sqlagent train head collect --data GROUPS --out RESPONSES          the target an
 sqlagent train masks --data RESPONSES/responses.jsonl --out MASKS --epochs 2
 sqlagent train masks --data RESPONSES/responses.jsonl --pairs GROUPS --pack-tokens 16384 --chains 2048 ...       on a GPU
 
-With --into FOLDER the finished adapter is written beside that of the target, where `--adapter FOLDER` finds both.
+sqlagent train beginnings --data RESPONSES/responses.jsonl --into FOLDER    what answers begin with anew, for trained masks
+
+With --into FOLDER the finished adapter is written beside that of the target, where `--adapter FOLDER` finds both, with what
+answers begin with where enough prompts of the responses end alike.
 """
 
 import os
@@ -15,13 +18,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.shared import exit_codes, options
+from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train.shared.run_options import Schedule, StopToken, plain_values, print_outcome, stop_on_signals
 from app.train.train_head import Responses, adapter_of
 
 if TYPE_CHECKING:
     from decoding.checkpoints.adapters.adapter import Adapter
+    from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
     from decoding.checkpoints.target_identity import TargetIdentity
     from decoding.training.data.groups import TokenPair
     from decoding.training.heads.mask_lesson import MaskConfig, MaskLesson
@@ -124,8 +128,73 @@ def masks(
         if into and outcome.finished and os.environ.get("RANK", "0") == "0":
             written = read_mask_adapter(out / "masks")
             assert written is not None
-            write_mask_adapter(written, into)
+            write_mask_adapter(_begun(written, responses), into)
         print_outcome({"out": str(out), **asdict(outcome)})
+
+
+def beginnings(
+    data: Responses,
+    into: Annotated[
+        Path, typer.Option("--into", help="Folder of the mask adapter, to which they are added.", exists=True)
+    ],
+    held_out: Annotated[
+        list[Path] | None,
+        typer.Option("--held-out", help="Responses to measure on; repeatable.", exists=True, dir_okay=False),
+    ] = None,
+    least: Annotated[
+        int, typer.Option("--least", min=1, help="Answers to prompts that end alike, below which these are left out.")
+    ] = 32,
+    seed: options.Seed = 0,
+) -> None:
+    """Fit what the target's answers begin with. The last line on stdout has the share of right guesses by position, as JSON."""
+    with exit_codes.plain_errors():
+        from decoding.checkpoints.adapters.mask_adapter import read_mask_adapter, write_mask_adapter
+        from decoding.training.config import TrainingError
+        from decoding.training.data.beginnings import fitted, foreseen
+
+        adapter = read_mask_adapter(into)
+        if adapter is None or adapter.pairs is None:
+            raise TrainingError(f"{into} has no masks with scores of pairs; sqlagent train masks trains them")
+        texts = _texts(_answered(adapter, data))
+        try:
+            found = adapter.with_beginnings(fitted(adapter.pairs, texts, seed, least))
+        except ValueError as error:
+            raise TrainingError(f"{error}; collect more, or lower --least") from error
+        write_mask_adapter(found, into)
+        written = read_mask_adapter(into)
+        assert written is not None and written.pairs is not None and written.pairs.beginnings is not None
+        measured = _texts(_answered(adapter, held_out)) if held_out else texts
+        right = [round(share, 4) for share in foreseen(written.pairs, measured)]
+        kinds = len(written.pairs.beginnings.ends)
+        output.print_json(
+            {"into": str(into), "answers": len(texts), "ends": kinds, "measured": len(measured), "right": right}
+        )
+
+
+def _answered(adapter: "MaskAdapter", files: Sequence[Path]) -> "list[Response]":
+    """Responses. Raises TrainingError where another target has answered."""
+    from decoding.training.config import TrainingError
+    from decoding.training.heads.responses import read_responses
+
+    target, responses = read_responses(files)
+    if adapter.target and (difference := adapter.target.difference(target)):
+        raise TrainingError(f"the responses are of another target ({difference}): collect them with this one")
+    return list(responses)
+
+
+def _texts(responses: "Sequence[Response]") -> "list[tuple[tuple[int, ...], tuple[int, ...]]]":
+    """The prompts and the greedy answers."""
+    return [(response.prompt_ids, response.answers[0]) for response in responses]
+
+
+def _begun(adapter: "MaskAdapter", responses: "Sequence[Response]") -> "MaskAdapter":
+    """The adapter with what answers begin with, where that can be learnt."""
+    from decoding.training.data.beginnings import fitted
+
+    try:
+        return adapter.with_beginnings(fitted(adapter.pairs, _texts(responses))) if adapter.pairs else adapter
+    except ValueError:  # too few prompts end alike
+        return adapter
 
 
 def _lesson(

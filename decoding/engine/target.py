@@ -66,6 +66,12 @@ class PairScores(Protocol):
         """The scores in a text; an empty one has no followers, and never gets any."""
         ...
 
+    def beginning(self, end: tuple[int, int], tokens: npt.NDArray[np.int64]) -> Floats | None:
+        """[positions, tokens] logits of the first tokens of an answer to a prompt with this end, before they are corrected by
+        the tokens before each; None where nothing is known.
+        """
+        ...
+
 
 class TextScores(Protocol):
     """Scores of tokens by the two tokens before them, and by the text so far."""

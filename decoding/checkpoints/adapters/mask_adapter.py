@@ -5,18 +5,18 @@ A mask token's row gets the embedding of its depth, and before each layer `x + u
 is, to the bit. PaSS (arXiv 2311.13581) and BiTA (arXiv 2401.12522) train embeddings and prompts for such rows instead.
 
 A mask does not know the token before the one that it predicts, which is known when a draft is made. So what the masks say
-is corrected by a low-rank score for each pair of frequent tokens, as in Domino (arXiv 2605.29707) without its recurrence, and
-by a score for the tokens that follow it in the text so far (`followers`).
+is corrected by scores of pairs, and of the tokens that follow it in the text so far (`token_pairs`). When a text begins, no
+mask was asked yet: its first tokens are guessed by the end of its prompt (`beginnings`).
 
 A mask may also say which tokens come after its own, by a low-rank head for each (`ahead`), as Medusa's do (arXiv 2401.10774).
 So a chain needs a mask only for every few tokens. Rows of text have such heads, too, for ends of a draft without a mask.
 
 A file holds the low-rank layers in int8, with a scale for each component, and all else in fp16 (format 1: everything in
-fp16; 2: without the weights of `followers`; 3: without `ahead`); its metadata name the target that it was trained on.
+fp16; 2: without the weights of `followers`; 3: without `ahead`; 4: without `beginnings`); its metadata name the target that
+it was trained on.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from decoding.checkpoints.adapters.followers import FITTED, Followers
+from decoding.checkpoints.adapters.beginnings import Beginnings
+from decoding.checkpoints.adapters.followers import FITTED
+from decoding.checkpoints.adapters.token_pairs import TokenPairs
 from decoding.errors import ModelUnavailable, UnsupportedModel
 
 if TYPE_CHECKING:
@@ -33,76 +35,15 @@ if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity
 
 FILE = "masks.safetensors"  # beside the adapter of the target
-FORMATS = ("1", "2", "3", "4")  # the newest is written
+FORMATS = ("1", "2", "3", "4", "5")  # the newest is written
 TENSORS = ("embeddings", "down", "up")
 AHEAD = ("ahead_down", "ahead_up")
 OF_TEXT, OF_MASKS = 0, 1  # the heads of `Ahead`
 PAIRS = ("before", "after")
 FOLLOWERS = "followers"
+BEGINNINGS = "beginning_ends", "beginning_logits"
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
-
-
-class TokenPairs:
-    """Scores of pairs of tokens, of which other tokens have none. ids [tokens]; before, after [tokens, rank], fp32. followers
-    [9]: weights of what follows what in a text; None: it has no score. Raises ValueError for another number of them.
-    """
-
-    def __init__(self, ids: Ids, before: Floats, after: Floats, followers: Floats | None = None) -> None:
-        if followers is not None and followers.shape != FITTED.shape:
-            raise ValueError(f"followers has shape {list(followers.shape)}, not {list(FITTED.shape)}")
-        self.ids, self.before, self.after, self.followers = ids, before, after, followers
-        self._rows = {token: row for row, token in enumerate(ids.tolist())}
-        self._padded = np.concatenate([after, np.zeros_like(after[:1])])  # the last row is that of all other tokens
-        self._places = np.full(int(ids.max(initial=0)) + 2, len(ids), np.int64)
-        self._places[ids] = np.arange(len(ids))
-        self._after: dict[int, Floats] = {}  # the scores of all tokens after one, once it is asked for
-        self._asked = ids, self._places[ids]  # the tokens that were asked for last, and their places
-        self._asked_after: dict[int, Floats] = {}  # their scores after one
-
-    def scores(self, previous: int, tokens: Ids) -> Floats:
-        """[tokens] what is added to the logit of each of `tokens` after `previous`. Shared: do not write to it."""
-        if tokens is not self._asked[0]:
-            self._asked = tokens, self._places[np.minimum(tokens, len(self._places) - 1)]
-            self._asked_after = {}
-        if (found := self._asked_after.get(previous)) is None:
-            found = self._asked_after[previous] = self._scores_after(previous)[self._asked[1]]
-        return found
-
-    def _scores_after(self, previous: int) -> Floats:
-        """[frequent tokens, and one for all others]."""
-        if (row := self._rows.get(previous)) is None:
-            return np.zeros(len(self._padded), np.float32)
-        if row not in self._after:
-            self._after[row] = np.einsum("tr,r->t", self._padded, self.before[row])  # not by BLAS: see `KernelRotation`
-        return self._after[row]
-
-    def in_text(self, text: Sequence[int]) -> "TextScores":
-        """The scores in a text; an empty one has no followers, and never gets any."""
-        if self.followers is None or not text:
-            return TextScores(self, None)
-        return TextScores(self, Followers(text, self.followers, self._rows))
-
-
-@dataclass(frozen=True, slots=True)
-class TextScores:
-    """Scores of pairs, and of what follows what in one text."""
-
-    pairs: TokenPairs
-    followers: Followers | None
-
-    def grow(self, text: Sequence[int]) -> None:
-        """Go on with a text that begins with the one so far."""
-        if self.followers:
-            self.followers.grow(text)
-
-    def corrected(self, logits: Floats, tail: tuple[int, int], tokens: Ids) -> Floats:
-        """[tokens] logits and what is added to that of each of `tokens`, which ascend. tail: the last two tokens before it."""
-        found: Floats = logits + self.pairs.scores(tail[-1], tokens)
-        if self.followers:
-            places, added = self.followers.among(*tail, tokens)
-            found[places] += added
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +111,12 @@ class MaskAdapter:
             return self
         return replace(self, pairs=TokenPairs(pairs.ids, pairs.before, pairs.after, FITTED.copy()))
 
+    def with_beginnings(self, beginnings: Beginnings) -> "MaskAdapter":
+        """The same, with what answers begin with. Raises ValueError where it has no scores of pairs."""
+        if (pairs := self.pairs) is None:
+            raise ValueError("beginnings need scores of pairs, which these masks lack")
+        return replace(self, pairs=TokenPairs(pairs.ids, pairs.before, pairs.after, pairs.followers, beginnings))
+
     def with_ahead(self, tokens: int, rank: int, seed: int) -> "MaskAdapter":
         """The same, with heads for so many tokens. Raises ValueError if it has heads for another number of them."""
         if self.ahead is not None or not tokens:
@@ -213,6 +160,10 @@ def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
         tensors["ids"] = adapter.pairs.ids.astype(np.int32)
         if adapter.pairs.followers is not None:
             tensors[FOLLOWERS] = adapter.pairs.followers
+        if known := adapter.pairs.beginnings:
+            tensors |= dict(
+                zip(BEGINNINGS, (known.ends.astype(np.int32), known.logits.astype(np.float16)), strict=True)
+            )
     target = json.dumps(asdict(adapter.target)) if adapter.target else ""
     file = folder / FILE
     written_whole(file, save(tensors, {"format": FORMATS[-1], "target": target}))
@@ -229,19 +180,26 @@ def read_mask_adapter(folder: Path) -> MaskAdapter | None:
             about: dict[str, str] = stored.metadata() or {}
             names = set(stored.keys())
             embeddings, down, up = (_restored(stored, name, names) for name in TENSORS)
-            scored = (*PAIRS, FOLLOWERS) if FOLLOWERS in names else PAIRS
-            pairs = [_restored(stored, name, names) for name in scored if "ids" in names]
-            ids = stored.get_tensor("ids").astype(np.int64) if pairs else None
+            pairs = _restored_pairs(stored, names) if "ids" in names else None
             ahead = [_restored(stored, name, names) for name in AHEAD if name in names]
         if about.get("format") not in FORMATS:
             raise UnsupportedModel(
                 f"{file} has format {about.get('format')}; this version reads {' and '.join(FORMATS)}"
             )
-        scores = None if ids is None else TokenPairs(ids, *pairs)
         heads = Ahead(*ahead) if ahead else None
-        return MaskAdapter(embeddings, down, up, scores, _target(about.get("target", "")), heads)
+        return MaskAdapter(embeddings, down, up, pairs, _target(about.get("target", "")), heads)
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise ModelUnavailable(f"{file} is damaged ({error}); install sqlagent again, or train it anew") from error
+
+
+def _restored_pairs(stored: Any, names: set[str]) -> TokenPairs:
+    before, after = (_restored(stored, name, names) for name in PAIRS)
+    followers = _restored(stored, FOLLOWERS, names) if FOLLOWERS in names else None
+    beginnings = None
+    if names.issuperset(BEGINNINGS):
+        ends, logits = map(stored.get_tensor, BEGINNINGS)
+        beginnings = Beginnings(ends.astype(np.int64), logits.astype(np.float32))
+    return TokenPairs(stored.get_tensor("ids").astype(np.int64), before, after, followers, beginnings)
 
 
 def _rounded(rows: Floats) -> "tuple[npt.NDArray[np.int8], Floats]":

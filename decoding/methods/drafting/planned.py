@@ -125,9 +125,17 @@ class RoundCosts:
         """The times of the round that is counted next, where they are known."""
         self._took = draft_ms, target_ms
 
-    def count(self, pending: int, rows: int, tokens: int, is_by_head: bool, asked_ms: float | None = None) -> float:
+    def count(
+        self,
+        pending: int,
+        rows: int,
+        tokens: int,
+        is_by_head: bool,
+        asked_ms: float | None = None,
+        read_ms: float = 0.0,
+    ) -> float:
         """Count a round that committed so many tokens, and return what it took. rows: of its draft. asked_ms: what asking its
-        masks took; None: it had none.
+        masks took; None: it had none. read_ms: what its draft took to read those of the round before.
         """
         (draft_ms, target_ms), self._took = self._took, (0.0, 0.0)
         prices = self.prices(pending)
@@ -139,7 +147,8 @@ class RoundCosts:
             asking = forward * (asked_ms or 0.0) / target_ms
             draft = min(forward * draft_ms / target_ms + asking, LONGEST)
             if asked_ms is not None:
-                self._asking.saw(0, min(asking, LONGEST_ASKING))
+                reading = forward * read_ms / target_ms
+                self._asking.saw(0, min(asking + reading, LONGEST_ASKING))
         self._rate.saw(tokens, forward + draft)
         return forward + draft
 

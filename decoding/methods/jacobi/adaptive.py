@@ -34,6 +34,15 @@ FORESEEN = (0.65, 0.55, 0.48, 0.42, 0.38, 0.34, 0.3, 0.26, 0.23, 0.2, 0.17, 0.15
 each position that it speaks for.
 """
 
+BESIDE_COPIES = (0.24, 0.24, 0.22, 0.2, 0.2, 0.18, 0.16, 0.15, 0.14, 0.13, 0.12, 0.1)
+"""The same where the round that hung them had copies, which have most of what masks would say."""
+
+COPYING = 2
+"""The least match before a copy that makes a round one with copies."""
+
+OF_TEXT = 0.3
+"""Prior of what the guesses of the last row of text are worth after such a round: the same way, all of them."""
+
 FORGOTTEN = 0.1
 """What a round without masks forgets of what this text taught about them, so that a few bad rounds do not end their use."""
 
@@ -71,11 +80,11 @@ class Adaptive(Method):
         head: "Head | str" = "none",
         row_cost: float = 0.0,
         draft_cost: float = 0.0,
-        budget: int = 32,
+        budget: int = 48,
         masks: int = 12,
         top_k: int = 8,
-        copies: int = 3,
-        copied_tokens: int = 24,
+        copies: int = 5,
+        copied_tokens: int = 48,
         followers: bool = True,
         stride: int = 0,
     ) -> None:
@@ -105,8 +114,15 @@ class Adaptive(Method):
         )
         self._foreseen = ForeseenGuesses(prompt, context, self._masks, self._top_k, self._followers, self._stride)
         stride = self._foreseen.stride
-        priors = tuple(sum(FORESEEN[depth : depth + stride]) for depth in range(0, len(FORESEEN), stride))
+        priors = [
+            sum(worths[depth : depth + stride])
+            for worths in (FORESEEN, BESIDE_COPIES)
+            for depth in range(0, len(worths), stride)
+        ]
         self._mask_worth = context.experience.means("masks", priors, FORGOTTEN_BY_TEXTS)
+        self._beside_copies = len(priors) // 2  # the first case of masks that such a round hung
+        self._masks_case = 0  # the first case of the masks whose guesses are counted
+        self._text_worth = context.experience.means("heads of text", (OF_TEXT,), FORGOTTEN_BY_TEXTS)
         self._got = context.experience.means("tokens of trees: got, and expected", (2.0, 2.0))
         self._looked_up = 0  # the text's length at which copies were looked up last
         self._reached = len(prompt)  # tokens before those that were forced after the last round
@@ -121,7 +137,9 @@ class Adaptive(Method):
         self._by_masks: dict[tuple[int, ...], set[int]] = {}  # by path: what masks guessed, and hardly anyone else
         self._own: set[tuple[int, ...]] = set()  # those of them that are in the draft, by their paths
         self._own_rows: list[int] = []  # how many of these, by depth
+        self._is_by_text = False  # whether a row of text said them, and not masks
         self._has_masks = False  # whether the draft has any
+        self._read_ms = 0.0  # what reading the guesses of masks took
 
     def head_pass(self, tokens: Sequence[int], room: int) -> "BlockPass | None":
         self._look_up(tokens, room)
@@ -154,7 +172,7 @@ class Adaptive(Method):
         prices = self._costs.prices(self._pending(len(tokens)), self._kept_share())
         bars = prices.bars(self._budget)
         tree = expected_tree(self._continuations, prices.least(self._budget), room, self._cursor())
-        worths = [self._mask_worth[mask] for mask in range(len(self._foreseen.chain))]
+        worths = [self._mask_worth[self._case + mask] for mask in range(len(self._foreseen.chain))]
         plan = planned(tree, worths, prices, bars, self._budget, self._costs.mask_steps)
         self._note(plan)
         return plan.draft(self._foreseen.chain)
@@ -175,13 +193,24 @@ class Adaptive(Method):
         committed = [*(draft.tokens[node] for node in verdict.path), verdict.bonus]
         reached, has_masks = self._length + len(committed), self._has_masks or self._foreseen.ahead > 0
         start = perf_counter()
-        self._foreseen.observe(draft, scores, verdict, reached)
-        asked_ms = 1e3 * (perf_counter() - start) if self._has_masks else None
+        is_asked = self._foreseen.observe(draft, scores, verdict, reached, self._text_pays())
+        asked_ms = 1e3 * (perf_counter() - start) if is_asked else None
         self._count(committed, len(draft), has_masks, asked_ms)
         self._reached = reached
+        if is_asked:
+            self._masks_case = self._case
         if self._head:
             self._head.observe(draft, scores, verdict)
         self._forget_draft(self._reached)
+
+    def _text_pays(self) -> bool:
+        """Whether the guesses of a row of text, where no mask is new, are expected to be worth the time of asking for them."""
+        return not self._case or self._text_worth[0] >= self._costs.rate * self._costs.mask_steps
+
+    @property
+    def _case(self) -> int:
+        """The first case of masks that this round hangs."""
+        return self._beside_copies if self._copied.agreed >= COPYING else 0
 
     def _continuations(self, nodes: Sequence[Reached]) -> Iterator[Mapping[int, float]]:
         said: Sequence[Level | None] = self._head.levels(nodes) if self._head else [None] * len(nodes)
@@ -189,7 +218,12 @@ class Adaptive(Method):
             if node.cursor is not None and node.cursor.run:
                 yield {}  # the constraint says what comes
                 continue
-            copies, foreseen = self._copied.shares(node.path, node.cursor), self._foreseen.level(node.path)
+            copies = self._copied.shares(node.path, node.cursor)
+            if copies and self._foreseen.begins:  # the prompt's end says less
+                yield copies
+                continue
+            start = perf_counter()
+            foreseen = self._foreseen.level(node.path)
             if level is None and foreseen is None:
                 yield copies
                 continue
@@ -197,7 +231,9 @@ class Adaptive(Method):
             self._by_masks[node.path] = {
                 token for token, chance in masks.items() if token not in copies and head.get(token, 0.0) < OWN * chance
             }
-            yield pooled(copies, head, masks)
+            guesses = pooled(copies, head, masks)
+            self._read_ms += 1e3 * (perf_counter() - start)
+            yield guesses
 
     def _likely(self, level: Level | None, node: Reached) -> dict[int, float]:
         """A level's guesses that the constraint allows and that may be worth a row, with their probabilities."""
@@ -212,17 +248,19 @@ class Adaptive(Method):
         self._has_masks = any(plan.masks)
         self._bar, self._gains = plan.bar, dict(zip(paths, plan.tree.gains, strict=True))
         self._own = {path for path in paths if path[-1] in self._by_masks.get(path[:-1], ())}
-        said = self._foreseen.ahead if self._foreseen.by_masks else 0
+        said = self._foreseen.ahead if self._foreseen.by_masks or self._foreseen.by_text else 0
+        self._is_by_text = self._foreseen.by_text
         self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(said)]
 
     def _count(self, committed: Sequence[int], rows: int, has_masks: bool, asked_ms: float | None) -> None:
         """Count what was right, and what the round was worth. rows: of the draft."""
         paths = [tuple(committed[: depth + 1]) for depth in range(len(committed))]
         self._copied.count(committed)
-        for first in range(0, len(self._own_rows), self._foreseen.stride):
-            own = self._own_rows[first : first + self._foreseen.stride]
-            hits = sum(path in self._own for path in paths[first : first + len(own)])
-            self._mask_worth.saw(first // self._foreseen.stride, hits - self._bar * sum(own))
+        if self._is_by_text:
+            self._count_text(paths)
+        else:
+            self._count_masks(paths)
+            self._text_worth.fade(FORGOTTEN)
         if not has_masks:
             self._mask_worth.fade(FORGOTTEN)
         got = sum(self._gains.get(path, 1.0) > 0.0 for path in paths[:-1])
@@ -231,9 +269,23 @@ class Adaptive(Method):
             self._got.saw(0, got)
             self._got.saw(1, sum(self._gains.values()))
         has_drafted = bool(self._head and self._head.drafted)
-        steps = self._costs.count(self._pending(self._length), rows, tokens, has_drafted, asked_ms)
+        steps = self._costs.count(self._pending(self._length), rows, tokens, has_drafted, asked_ms, self._read_ms)
         if self._head:
             self._head.count(self._copied.agreed, tokens, steps)
+
+    def _count_masks(self, paths: Sequence[tuple[int, ...]]) -> None:
+        stride = self._foreseen.stride
+        for first in range(0, len(self._own_rows), stride):
+            self._mask_worth.saw(self._masks_case + first // stride, self._worth(paths, first, first + stride))
+
+    def _count_text(self, paths: Sequence[tuple[int, ...]]) -> None:
+        if self._masks_case:
+            self._text_worth.saw(0, self._worth(paths, 0, len(self._own_rows)))
+
+    def _worth(self, paths: Sequence[tuple[int, ...]], first: int, end: int) -> float:
+        """What guesses of some depths were worth: those that are on the committed paths, less the price of their rows."""
+        own = self._own_rows[first:end]
+        return sum(path in self._own for path in paths[first : first + len(own)]) - self._bar * sum(own)
 
 
 def _optional(head: "Head | str") -> "HeadGuesses | None":

@@ -1,4 +1,7 @@
-"""What a target says at mask tokens, as guesses for the positions after the accepted path (see `mask_tokens`)."""
+"""What a target says at mask tokens, as guesses for the positions after the accepted path (see `mask_tokens`).
+
+In a text's first round, in which no mask was asked yet, guesses come from how the prompt ends (`Beginnings`).
+"""
 
 from collections.abc import Sequence
 from itertools import product
@@ -43,11 +46,17 @@ class ForeseenGuesses:
         self.chain = strided_chain(prompt, context.mask_tokens, most, self.stride)
         self._context, self._tokens, self._count = context, guessable(context, prompt), count
         self._levels: LikelyLevels | None = None
-        self.by_masks = False  # whether masks said them, and not a row of the text
+        self.by_masks = self.by_text = False  # whether masks said them, or a row of the text
         self._first = 0  # position of the first level
         self._taken = 0  # how many of its positions the text has passed
         self._tail = tail_of(prompt)  # of the text
         self._pairs = text_scores(context, prompt, followers)
+        self.begins = False  # whether the prompt's end said them
+        if self.chain and context.mask_pairs and self._tokens:
+            said = context.mask_pairs.beginning(self._tail, self._tokens.ids)
+            if said is not None:
+                self._read(said, len(prompt))
+                self.begins = True
 
     def stand(self, tokens: Sequence[int]) -> None:
         """The next draft follows `tokens`."""
@@ -66,25 +75,31 @@ class ForeseenGuesses:
             return None
         return self._levels.level(self._taken + len(path), tail_of((*self._tail, *path[-2:])))
 
-    def observe(self, draft: Draft, scores: Scores, verdict: Verdict, first: int) -> None:
+    def observe(self, draft: Draft, scores: Scores, verdict: Verdict, first: int, asks_text: bool = True) -> bool:
         """Read the masks after the accepted path: those of its last node that has any, of which the text has passed some.
         first: position of the token after the bonus. Where no mask is new, older ones still say what is ahead, or else the row
-        of the text itself.
+        of the text itself, if it is to be asked. Returns whether anything was asked.
         """
         found, passed = self._fresh(draft, verdict.path)
         last = verdict.path[-1] if verdict.path else ROOT
         if found:
             self._read(said_ahead(scores, found, self._tokens, self.stride, passed), first)
-            self.by_masks = True
-        elif self.chain and scores.ahead and first - self._first >= len(self._levels or ()):
-            said = scores.ahead([(last, 1 + ahead) for ahead in range(self._context.ahead)], self._tokens)
-            self._read(said, first)
-            self.by_masks = False
+            self.by_masks, self.by_text = True, False
+            return True
+        if self.chain and scores.ahead and (self.begins or first - self._first >= len(self._levels or ())):
+            if asks_text:
+                said = scores.ahead([(last, 1 + ahead) for ahead in range(self._context.ahead)], self._tokens)
+                self._read(said, first)
+            else:
+                self._levels, self.begins = None, False
+            self.by_masks, self.by_text = False, asks_text
+            return asks_text
+        return False
 
     def _read(self, logits: Floats, first: int) -> None:
         context, count = self._context, offered(self._count, self._context.cursor())
         self._levels = LikelyLevels(context.sampler, logits, first, count, self._pairs, self._tokens)
-        self._first = first
+        self._first, self.begins = first, False
 
     def _fresh(self, draft: Draft, path: Sequence[int]) -> tuple[list[int], int]:
         """The masks of a draft that say something about what follows the token after an accepted path, and how many of their

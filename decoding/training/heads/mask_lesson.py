@@ -16,7 +16,8 @@ from torch import Tensor
 
 from decoding.checkpoints.adapters.adapter import About, Adapter, merged_weights
 from decoding.checkpoints.adapters.followers import FITTED
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs, write_mask_adapter
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, write_mask_adapter
+from decoding.checkpoints.adapters.token_pairs import TokenPairs
 from decoding.checkpoints.fetch.cache_folder import whole_folder
 from decoding.checkpoints.target_identity import TargetIdentity, target_identity
 from decoding.checkpoints.weight_files import read_weights

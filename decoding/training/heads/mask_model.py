@@ -18,8 +18,8 @@ from decoding.checkpoints.adapters.mask_adapter import (
     TENSORS,
     Ahead,
     MaskAdapter,
-    TokenPairs,
 )
+from decoding.checkpoints.adapters.token_pairs import TokenPairs
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.targets.fast_ops import adapted
 from decoding.training.data.followers import FollowerRows, follower_rows
@@ -186,8 +186,7 @@ class MaskModel(TrainModel):
     def adapter(self) -> MaskAdapter:
         """What has been learnt so far."""
         found = {name: tensor.detach().float().cpu().numpy() for name, tensor in self.trained.items()}
-        names = (*PAIRS, FOLLOWERS) if FOLLOWERS in found else PAIRS
-        pairs = self._pairs and TokenPairs(self._pairs.ids, *(found[name] for name in names))
+        pairs = self._pairs and TokenPairs(self._pairs.ids, found[PAIRS[0]], found[PAIRS[1]], found.get(FOLLOWERS))
         embeddings, down, up = (found[name] for name in TENSORS)
         ahead = Ahead(*(found[name] for name in AHEAD)) if AHEAD[0] in found else None
         return MaskAdapter(embeddings, down, up, pairs, ahead=ahead)

@@ -48,6 +48,11 @@ def test_from_answers_to_masks_beside_the_targets_adapter(tmp_path: Path) -> Non
     assert told["finished"] and told["steps"] == 2
     found = read_mask_adapter(adapter)
     assert found is not None and (found.depths, found.rank) == (2, 3)
+    told = ran("beginnings", "--data", responses, "--into", adapter, "--least", 2)
+    begun = read_mask_adapter(adapter)
+    assert begun is not None and begun.pairs is not None and begun.pairs.beginnings is not None
+    assert told["ends"] == len(begun.pairs.beginnings.ends) > 0 and max(told["right"]) > 0.5
+    assert "lower --least" in ran("beginnings", "--data", responses, "--into", adapter, code=exit_codes.USAGE)
     decoder = load_text_decoder(model, dtype="fp32", device="cpu", adapter=adapter)
     assert len(decoder.target.mask_tokens) == 2
     assert ran("masks", "--data", responses, "--out", tmp_path / "m", *options, "--resume")["steps"] == 2
@@ -61,4 +66,6 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     data.write_text("".join(group_line(group) for group in agent_groups(1, 2)))
     on = ("--model", model, "--device", "cpu", "--out", tmp_path / "m", "--steps", 1)
     assert "holds no responses" in ran("masks", "--data", data, *on, code=exit_codes.USAGE)
+    told = ran("beginnings", "--data", data, "--into", tmp_path / "tiny", code=exit_codes.USAGE)
+    assert "has no masks with scores of pairs" in told
     assert "--depths" in ran("masks", "--data", data, "--depths", 0, *on, code=exit_codes.USAGE)

@@ -6,7 +6,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
+from decoding.checkpoints.adapters.token_pairs import TokenPairs
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.engine.method import Method
 from decoding.engine.target import AnyTarget

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from decoding.checkpoints.adapters.followers import FITTED, MOST, Followers
-from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, TokenPairs, read_mask_adapter, write_mask_adapter
+from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, read_mask_adapter, write_mask_adapter
+from decoding.checkpoints.adapters.token_pairs import TokenPairs
 from decoding.errors import ModelUnavailable
 from decoding.training.data.followers import follower_rows
 from decoding.training.data.groups import TokenPair

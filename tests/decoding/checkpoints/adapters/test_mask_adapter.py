@@ -14,15 +14,15 @@ import pytest
 import torch
 from safetensors.numpy import save
 
+from decoding.checkpoints.adapters.beginnings import Beginnings
 from decoding.checkpoints.adapters.mask_adapter import (
     FILE,
     Ahead,
     MaskAdapter,
-    TextScores,
-    TokenPairs,
     read_mask_adapter,
     write_mask_adapter,
 )
+from decoding.checkpoints.adapters.token_pairs import TextScores, TokenPairs
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.target_identity import TargetIdentity
 from decoding.checkpoints.weight_files import read_weights
@@ -66,7 +66,8 @@ def random_adapter(seed: int = 0, scale: float = 1.0) -> MaskAdapter:
     before, after = chance.standard_normal((2, 40, 6), dtype=np.float32)
     followers = 4.0 * chance.standard_normal(9, dtype=np.float32)
     ahead = Ahead(*(0.3 * chance.standard_normal((2, 2, AHEAD, 70, config.hidden_size), dtype=np.float32)))
-    pairs = TokenPairs(np.arange(5, 45), before, after, followers)
+    begun = Beginnings(np.array([PROMPT[-2:]]), 3.0 * chance.standard_normal((1, 4, 41), dtype=np.float32))
+    pairs = TokenPairs(np.arange(5, 45), before, after, followers, begun)
     return MaskAdapter(embeddings, down, up, pairs, ahead=ahead)
 
 
@@ -264,6 +265,9 @@ def test_an_adapter_comes_back_from_its_file_as_it_was_but_for_rounding(tmp_path
         scores = found.pairs.scores(previous, ids)
         np.testing.assert_allclose(scores, named.pairs.scores(previous, ids), atol=1e-2)
         assert scores.any() == (5 <= previous < 45) and not scores[[0, 3, 4]].any()
+    got, wanted = (each.beginning(PROMPT[-2:], ids) for each in (found.pairs, named.pairs))
+    assert got is not None and wanted is not None
+    np.testing.assert_allclose(got, wanted, atol=1e-2)
 
 
 def test_a_file_of_the_first_format_is_read(tmp_path: Path) -> None:
