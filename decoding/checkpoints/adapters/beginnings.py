@@ -2,7 +2,7 @@
 
 Answers to prompts that end alike begin alike, and what they go on with often stands in the prompt. So each of the first
 positions has logits of the frequent tokens, fitted on the target's own answers. The scores of pairs and of followers
-(`mask_adapter`, `followers`) are added to them as they are to what masks say.
+(`token_pairs`) are added to them as they are to what masks say.
 """
 
 from dataclasses import dataclass

@@ -248,7 +248,7 @@ class Adaptive(Method):
         self._has_masks = any(plan.masks)
         self._bar, self._gains = plan.bar, dict(zip(paths, plan.tree.gains, strict=True))
         self._own = {path for path in paths if path[-1] in self._by_masks.get(path[:-1], ())}
-        said = self._foreseen.ahead if self._foreseen.by_masks or self._foreseen.by_text else 0
+        said = 0 if self._foreseen.begins else self._foreseen.ahead
         self._is_by_text = self._foreseen.by_text
         self._own_rows = [sum(len(path) == depth + 1 for path in self._own) for depth in range(said)]
 

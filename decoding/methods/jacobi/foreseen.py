@@ -46,7 +46,7 @@ class ForeseenGuesses:
         self.chain = strided_chain(prompt, context.mask_tokens, most, self.stride)
         self._context, self._tokens, self._count = context, guessable(context, prompt), count
         self._levels: LikelyLevels | None = None
-        self.by_masks = self.by_text = False  # whether masks said them, or a row of the text
+        self.by_text = False  # whether a row of the text said them
         self._first = 0  # position of the first level
         self._taken = 0  # how many of its positions the text has passed
         self._tail = tail_of(prompt)  # of the text
@@ -84,7 +84,7 @@ class ForeseenGuesses:
         last = verdict.path[-1] if verdict.path else ROOT
         if found:
             self._read(said_ahead(scores, found, self._tokens, self.stride, passed), first)
-            self.by_masks, self.by_text = True, False
+            self.by_text = False
             return True
         if self.chain and scores.ahead and (self.begins or first - self._first >= len(self._levels or ())):
             if asks_text:
@@ -92,7 +92,7 @@ class ForeseenGuesses:
                 self._read(said, first)
             else:
                 self._levels, self.begins = None, False
-            self.by_masks, self.by_text = False, asks_text
+            self.by_text = asks_text
             return asks_text
         return False
 
