@@ -1,7 +1,7 @@
 """The model being accelerated, and the sole owner of its KV cache.
 
-Three implementations: `decoding.targets.hf_target` (any transformers causal LM; the reference),
-`decoding.targets.fast_target`, and `decoding.targets.int8.cpu_target`, which is exact in eight bits.
+Implementations: `decoding.targets.hf_target` (any transformers causal LM; the reference), `decoding.targets.fast_target`,
+and `decoding.targets.int8.cpu_target`, which is exact in eight bits.
 """
 
 import math
@@ -16,8 +16,7 @@ from decoding.engine.draft import ROOT, Draft
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
 
-FEW_TOKENS = 1024
-"""So many of a vocabulary are sooner looked up in the LM head than all of its logits are computed."""
+FEW_TOKENS = 1024  # of a vocabulary: sooner looked up in the LM head than all of its logits are computed
 
 
 class Array(Protocol):
@@ -43,15 +42,17 @@ class Array(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class TokenSet:
-    """Some tokens of a vocabulary, for which alone logits are wanted. ids: ascending, each once.
-
-    A set is known by its identity, so that targets can keep what belongs to it.
+    """Tokens for which alone logits are wanted, known by identity, so that targets can keep what belongs to a set. ids:
+    ascending, each once.
     """
 
     ids: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+Ranked = tuple[list[int], list[float]]  # tokens, best first, and their log-probabilities
 
 
 class PairScores(Protocol):
@@ -67,9 +68,7 @@ class PairScores(Protocol):
         ...
 
     def beginning(self, end: tuple[int, int], tokens: npt.NDArray[np.int64]) -> Floats | None:
-        """[positions, tokens] logits of the first tokens of an answer to a prompt with this end, before they are corrected by
-        the tokens before each; None where nothing is known.
-        """
+        """[positions, tokens] logits, not yet corrected, of an answer to a prompt with this end; None: nothing is known."""
         ...
 
 
@@ -82,6 +81,11 @@ class TextScores(Protocol):
 
     def corrected(self, logits: Floats, tail: tuple[int, int], tokens: npt.NDArray[np.int64]) -> Floats:
         """[tokens] logits and what is added to that of each of `tokens`, which ascend. tail: the last two tokens before it."""
+        ...
+
+    @property
+    def best(self) -> Callable[[Floats, int, tuple[int, int], TokenSet, int], Ranked] | None:
+        """(logits, row, tail, tokens, count) -> the best by a row of logits [rows, tokens], corrected; None: not faster."""
         ...
 
 

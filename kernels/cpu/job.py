@@ -17,6 +17,7 @@ PHASES = 10  # of a layer, at most
 GROUP_ROWS = 32  # whose sums are rescaled while they are in the first cache: two rows of matrix tiles
 OUTPUTS = GROUP_ROWS // 2  # heads of queries that attention takes at a time, each of them two rows of bytes
 GROUP, STEP = 16, 4  # outputs and inputs of 64 bytes of a packed weight
+MOST_FOLLOWERS = 64  # a token with more different ones in a text says little of what comes, and takes long to count
 STREAM, SQUARES, INNER = range(
     3
 )  # what `Job.peaks` holds of each block: largest numbers, sums of squares, largest numbers
@@ -47,6 +48,17 @@ class Model(NamedTuple):
     turn: int  # fp32 [turned, a multiple of 64]: turns so many numbers of the stream back, for taps
     turned: int
     eps: float  # of the norms
+
+
+class TextTable(NamedTuple):
+    """A text, and the tokens that masks are asked about (`heads.text_guesses`). Counts, and addresses."""
+
+    ids: int  # int64 [size], ascending
+    size: int
+    places: int  # int64 [size]: of each among the scores of pairs; `common` for tokens that have none
+    common: int  # how many tokens have scores of pairs
+    text: int  # int32
+    weights: int  # fp32 [9]: of what follows what in the text; 0: it has no score
 
 
 class Job(NamedTuple):
@@ -117,6 +129,11 @@ def ahead_room(rank: int, hidden: int) -> int:
     return 4 * hidden + 12 * (hidden + rank) + LINE
 
 
+def text_guesses_room(size: int) -> int:
+    """Bytes that `heads.text_guesses.best_in_text` needs for logits of so many tokens."""
+    return 8 * lanes_of(size) + 12 * MOST_FOLLOWERS
+
+
 def weight_stride(positions: int) -> int:
     """Of bytes for the positions of whole pages; no multiple of 4 kB, or rows would share places in the cache."""
     return (positions + PAGE - 1) // PAGE * PAGE + LINE
@@ -124,7 +141,7 @@ def weight_stride(positions: int) -> int:
 
 def attention_room(dim: int, positions: int) -> int:
     """Bytes that attention takes beside the scores. dim: of a padded head."""
-    return OUTPUTS * (8 * max(dim, PAGE) + 2 * dim + 2 * weight_stride(positions))
+    return (OUTPUTS + 1) * (8 * max(dim, PAGE) + 2 * dim + 2 * weight_stride(positions))  # a row more: of ones
 
 
 def table_of(record: tuple[Any, ...]) -> npt.NDArray[np.int64]:

@@ -12,15 +12,14 @@ from math import log
 import numpy as np
 import numpy.typing as npt
 
+from kernels.cpu.job import MOST_FOLLOWERS
+
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 FITTED: Floats = np.array([3.6, -0.13, 6.23, 0.76, 1.56, 0.81, -1.77, -1.88, -0.24], np.float32)
 """The weights of `features`, fitted on 900 answers to training prompts. Where an adapter begins."""
-
-MOST = 64
-"""A token with more different followers in a text gives them no score: there the text says little, and it takes long."""
 
 
 def features(after_frequent: Flags, share: Floats, narrow: Floats, any_narrow: Flags, frequent: Flags) -> Floats:
@@ -83,7 +82,10 @@ class Followers:
         text, places = self._text, self._places.get(last, ())
         counts = Counter([text[place + 1] for place in places])
         narrow = Counter([text[place + 1] for place in places if place and text[place - 1] == before])
-        score, tokens = self._score_after(last, len(places), narrow), sorted(counts) if len(counts) <= MOST else []
+        score, tokens = (
+            self._score_after(last, len(places), narrow),
+            sorted(counts) if len(counts) <= MOST_FOLLOWERS else [],
+        )
         return np.array(tokens, np.int64), np.array([score(token, counts[token]) for token in tokens], np.float32)
 
     def _score_after(self, last: int, total: int, narrow: "Counter[int]") -> Callable[[int, int], float]:

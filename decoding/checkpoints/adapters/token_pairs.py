@@ -52,7 +52,9 @@ class TokenPairs:
             self._asked = tokens, self.places(tokens)
             self._asked_after = {}
         if (found := self._asked_after.get(previous)) is None:
-            found = self._asked_after[previous] = self._scores_after(previous)[self._asked[1]]
+            known = self.scores_after(previous)
+            none = np.zeros(len(tokens), np.float32)
+            found = self._asked_after[previous] = none if known is None else known[self._asked[1]]
         return found
 
     def places(self, tokens: Ids) -> Ids:
@@ -65,12 +67,12 @@ class TokenPairs:
         tokens before each; None where nothing is known.
         """
         known = self.beginnings.behind(end) if self.beginnings else None
-        return None if known is None else known[:, self.places(tokens)]
+        return None if known is None else known.take(self.places(tokens), 1)
 
-    def _scores_after(self, previous: int) -> Floats:
-        """[frequent tokens, and one for all others]."""
+    def scores_after(self, previous: int) -> Floats | None:
+        """[frequent tokens, and one for all others]; None where the token before has no scores. The array stays the same."""
         if (row := self._rows.get(previous)) is None:
-            return np.zeros(len(self._padded), np.float32)
+            return None
         if row not in self._after:
             self._after[row] = np.einsum("tr,r->t", self._padded, self.before[row])  # not by BLAS: see `KernelRotation`
         return self._after[row]
@@ -88,6 +90,7 @@ class TextScores:
 
     pairs: TokenPairs
     followers: Followers | None
+    best: None = None  # nothing ranks corrected logits faster than their reader does
 
     def grow(self, text: Sequence[int]) -> None:
         """Go on with a text that begins with the one so far."""

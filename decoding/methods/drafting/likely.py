@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from decoding.engine.sampling.numpy_choice import Floats
+from decoding.engine.sampling.numpy_choice import Floats, ranked
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import TextScores, TokenSet
 from decoding.methods.drafting.trees import Level, Tail
@@ -33,6 +33,7 @@ class LikelyLevels:
         tokens: TokenSet | None = None,
     ) -> None:
         self._sampler, self._first, self._count, self._pairs = sampler, first, count, pairs
+        self._tokens = tokens
         self._logits = logits if np.isfinite(logits).all() else np.nan_to_num(logits, nan=_NEVER)
         self._ids: Ids = np.arange(logits.shape[-1]) if tokens is None else tokens.ids
         self._ranks_all = not sampler.temperature and len(self._ids) <= FEW
@@ -46,11 +47,20 @@ class LikelyLevels:
         """The guesses for position `first + depth` after two tokens. Raises IndexError beyond the last row."""
         key = (depth, tail if self._pairs else (0, 0))
         if key not in self._known:
-            ids, logits = self._likeliest(depth)
-            if self._pairs:
-                logits = self._pairs.corrected(logits, tail, ids)
-            self._known[key] = self._ranked(ids, logits, self._first + depth)
+            self._known[key] = self._ranked(depth, tail)
         return self._known[key]
+
+    def _ranked(self, depth: int, tail: Tail) -> Level:
+        """The best of a row; shares are among those that are worth ranking."""
+        if self._pairs and self._pairs.best and self._tokens and self._ranks_all:
+            return Level(*self._pairs.best(self._logits, depth, tail, self._tokens, self._count))
+        ids, logits = self._likeliest(depth)
+        if self._pairs:
+            logits = self._pairs.corrected(logits, tail, ids)
+        if self._sampler.temperature:
+            logits = self._sampler.rank(logits[None], np.array([[self._first + depth]]), ids[None])[0]
+        places, scores = ranked(logits, self._count)
+        return Level(ids[places].tolist(), scores.tolist())
 
     def _likeliest(self, depth: int) -> "tuple[Ids, Floats]":
         """The tokens of a row that are worth ranking, ascending, and their logits."""
@@ -63,20 +73,3 @@ class LikelyLevels:
                 places = np.sort(np.argpartition(row, -most)[-most:])
             self._likely[depth] = self._ids[places], row[places]
         return self._likely[depth]
-
-    def _ranked(self, ids: "Ids", logits: Floats, position: int) -> Level:
-        """The best of some tokens; shares are among all of them."""
-        if self._sampler.temperature:
-            logits = self._sampler.rank(logits[None], np.array([[position]]), ids[None])[0]
-        best = _best(logits, self._count)
-        tops = logits[best]
-        scores = tops - (tops[0] + np.log(np.exp(logits - tops[0]).sum()))
-        return Level(ids[best].tolist(), scores.tolist())
-
-
-def _best(scores: Floats, count: int) -> "Ids":
-    """Indices of the largest of these scores, in descending order; fewer where there are fewer."""
-    count = min(count, len(scores))
-    most = np.argpartition(scores, -count)[-count:]
-    best: Ids = most[np.argsort(-scores[most], kind="stable")]
-    return best

@@ -15,7 +15,7 @@ from decoding.engine.target import TokenSet
 from decoding.targets.cache.kv_cache import TokenTable
 from decoding.targets.int8.buffers import Angles, Buffers, HeadBuffers, Keys, Longs, Part, RowTables, address
 from decoding.targets.int8.compiled import FORWARD, compiled
-from decoding.targets.int8.mask_rows import AheadHeads, MaskRows
+from decoding.targets.int8.mask_rows import AheadHeads, KernelPairs, MaskRows
 from decoding.targets.int8.packed_model import Arrays, HeadPart, StoredRows, head_room, padded
 from decoding.targets.int8.pages import ByteLayout, Pages
 from decoding.targets.int8.rotation import KernelRotation, padded_matrix, stream_rotation
@@ -77,6 +77,7 @@ class CpuModel:
         self._room = Buffers(self._model, self._team.threads)
         self._angles = Angles(config.rope.frequencies(config.head_dim), self.dim)
         self.mask_adapter = masks
+        self.mask_pairs = KernelPairs(masks.pairs) if masks and masks.pairs else None
         self._forward = compiled(FORWARD)
 
         self._rows = StoredRows(arrays.get("rotated_embedding"))
@@ -149,7 +150,7 @@ class CpuModel:
         model_table = self._model_table if places is None else self.head_part.table
         table = self._room.of(1, 1).head_table(rows, scales, logits)
         self._run(table, model_table, alone=logits.size * self.hidden <= _ALONE)
-        return logits if places is None else logits[:, places]
+        return logits if places is None else logits.take(places, 1)  # a row lies in one piece
 
     @cached_property
     def _turn(self) -> KernelRotation:

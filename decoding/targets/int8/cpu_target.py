@@ -24,6 +24,7 @@ from decoding.targets.cache.prefix_cache import Entry
 from decoding.targets.cache.state_table import StateTable
 from decoding.targets.int8.buffers import Keys, Part
 from decoding.targets.int8.cpu_model import CpuModel, HeadRows
+from decoding.targets.int8.mask_rows import KernelPairs
 from decoding.targets.int8.pages import Pages
 from kernels.cpu.job import PAGE
 
@@ -77,6 +78,10 @@ class CpuTarget(CachedTarget[Pages, Pages]):
     def ahead(self) -> int:
         adapter = self.model.mask_adapter
         return adapter.ahead.tokens if adapter and adapter.ahead else 0
+
+    @property
+    def mask_pairs(self) -> KernelPairs | None:
+        return self.model.mask_pairs
 
     @property
     def runtime(self) -> str:

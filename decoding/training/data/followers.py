@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from decoding.checkpoints.adapters.followers import MOST, Flags, Floats, features
+from decoding.checkpoints.adapters.followers import Flags, Floats, features
 from decoding.training.data.groups import Tokens
 from decoding.training.data.packing import ROOT, Pack
+from kernels.cpu.job import MOST_FOLLOWERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def _entries(
     narrow = (place > 0) & (prompt[np.maximum(place - 1, 0)] == before[row])
     keys, which, counts = np.unique(row * len(frequent) + prompt[place + 1], return_inverse=True, return_counts=True)
     rows, followers = np.divmod(keys, len(frequent))
-    kept = np.bincount(rows, minlength=len(last))[rows] <= MOST
+    kept = np.bincount(rows, minlength=len(last))[rows] <= MOST_FOLLOWERS
     narrows = np.bincount(which, narrow, len(keys))
     all_narrow = np.bincount(row, narrow, len(last))[rows]
     share = counts / np.bincount(row, minlength=len(last))[rows]

@@ -8,13 +8,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from decoding.checkpoints.adapters.followers import FITTED, MOST, Followers
+from decoding.checkpoints.adapters.followers import FITTED, Followers
 from decoding.checkpoints.adapters.mask_adapter import MaskAdapter, read_mask_adapter, write_mask_adapter
 from decoding.checkpoints.adapters.token_pairs import TokenPairs
 from decoding.errors import ModelUnavailable
 from decoding.training.data.followers import follower_rows
 from decoding.training.data.groups import TokenPair
 from decoding.training.data.packing import pack
+from kernels.cpu.job import MOST_FOLLOWERS
 
 WEIGHTS = np.array([1.0, 0.5, 4.0, 2.0, 8.0, 0.25, -16.0, 32.0, 64.0], np.float32)
 PROMPT = (7, 8, 9, 7, 8, 5, 3, 8, 9, 8)  # 8 is followed by 9, 5 and 9; after 7 by 9 and 5
@@ -44,8 +45,8 @@ def test_a_text_that_grows_scores_as_if_it_had_been_there_at_once() -> None:
 
 def test_nothing_follows_what_is_not_there_or_has_too_many_followers() -> None:
     assert [len(each) for each in Followers(PROMPT, WEIGHTS, ()).after(8, 2)] == [0, 0]
-    many = [token for follower in range(10, 10 + MOST) for token in (2, follower)]
-    assert len(Followers([*many, 2], WEIGHTS, ()).after(9, 2)[0]) == MOST
+    many = [token for follower in range(10, 10 + MOST_FOLLOWERS) for token in (2, follower)]
+    assert len(Followers([*many, 2], WEIGHTS, ()).after(9, 2)[0]) == MOST_FOLLOWERS
     assert len(Followers([*many, 2, 3, 2], WEIGHTS, ()).after(9, 2)[0]) == 0
 
 
