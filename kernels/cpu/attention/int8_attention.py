@@ -4,12 +4,14 @@ A page's part of one layer and head of keys holds 64 positions: keys packed as a
 as outputs [64, dim], values as one with positions as inputs [dim, 64], in the order of `split_pages`, and three numbers
 of each position: the key's scale, 128 times the sum of its integers, the value's scale. Queries and keys get a Hadamard
 transform first, which leaves their products as they are and spreads what sticks out (QuaRot, arXiv 2404.00456). Queries
-and the weights of values take 16 bits, as two products of eight: many small weights add up (SageAttention, arXiv
+and the weights of values take 16 bits (`wide_rows`): many small weights add up (SageAttention, arXiv
 2410.02367, keeps them in fp16), and a query's rounding would shift all scores of a row.
 
 Integers have no order, and `weigh` sums in that of a chain, so a row is the same to the bit in a chain, in any tree, with
 any part of it cached, and on every processor.
 """
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +19,16 @@ from numba import types
 
 from kernels.cpu.attention.score_weights import weigh
 from kernels.cpu.attention.tree_attention import attend_reference
-from kernels.cpu.attention.two_bytes import join_scores, join_sums, split_bytes, split_pages
+from kernels.cpu.attention.wide_rows import wide_rows_of
 from kernels.cpu.blocks import key_bytes, turned, value_bytes
-from kernels.cpu.emit import get, get_int, get_long, kernel, largest_magnitude, put, put_int
+from kernels.cpu.emit import get, get_int, kernel, largest_magnitude, put, put_int
 from kernels.cpu.job import OUTPUTS, PAGE, weight_stride
-from kernels.cpu.products.int8_products import prepare, products, release, sums_of_pages
+from kernels.cpu.processor import Variant, variant
+from kernels.cpu.products.int8_products import prepare, release
 from kernels.cpu.quantize import POINTS, hadamard_reference, quantize_reference
 
 _ROW = 4 * PAGE  # bytes of a number for each position of a page
 _BYTE, _MOST, _MOST_QUERY, _TINY = (np.float32(number) for number in (127.0, 65535.0, 127 * 256, 1e-30))
-_ZERO = np.float32(32768.0)  # of a query's 16 bits: 128 of the upper byte, which the offsets of keys take away again
 
 _weight_stride = kernel(weight_stride)
 Floats = npt.NDArray[np.float32]
@@ -64,29 +66,10 @@ def write_value(value, dim, plane, at):  # type: ignore[no-untyped-def]
     put(plane + 2 * PAGE * dim + 2 * _ROW, at, top / _BYTE)
 
 
-@kernel
-def attend_int8(  # type: ignore[no-untyped-def]
-    queries,
-    heads,
-    dim,
-    pages,
-    plane,
-    before,
-    first,
-    stop,
-    own,
-    own_stride,
-    counts,
-    scores,
-    s_stride,
-    sums,
-    mixed,
-    room,
-    stride,
-    peaks,
-    p_stride,
-):
-    """`heads` query heads that share keys, for the rows [first, stop) of a sequence; addresses, strides in bytes.
+def attend_of(kind: Variant) -> Any:
+    """`attend_int8` for a kind of processor, which gives the same on all of them:
+
+    `heads` query heads that share keys, for the rows [first, stop) of a sequence; addresses, strides in bytes.
 
     queries: rows of [heads, dim], `stride` apart, rotated and times log2(e) / (64 sqrt(dim)); overwritten. pages: addresses
     (int64) of the sequence's pages; plane: how far into a page the keys of this layer and head begin. before: positions
@@ -95,64 +78,68 @@ def attend_int8(  # type: ignore[no-untyped-def]
     `kernels.cpu.job.attention_room`, at a line of the cache. mixed: the result, rows as those of queries. peaks: the largest
     magnitudes of its blocks of 64, rows side by side, `p_stride` from block to block.
     """
-    limit, outputs = before + stop, (stop - first) * heads
-    used = (limit + PAGE - 1) // PAGE
-    parts, inputs = room, room + 8 * OUTPUTS * max(dim, PAGE)
-    weights, w_stride = inputs + 2 * OUTPUTS * dim, _weight_stride(limit)
-    ready = 0
-    for start in range(0, outputs, OUTPUTS):  # both bytes of so many are the rows of one product
-        some = min(OUTPUTS, outputs - start)
-        ready = prepare(2 * some, ready)
-        for output in range(some):
-            row, head = (start + output) // heads, (start + output) % heads
-            high = inputs + output * dim
-            put(sums, output, _query_bytes(queries + row * stride + 4 * head * dim, dim, high, high + some * dim))
-        _score(inputs, some, dim, pages, plane, used, parts, scores, s_stride)
-        for output in range(some):
-            row = first + (start + output) // heads
-            ancestors = own + row * own_stride if own else 0
-            total, mine = before + get_int(counts, row), scores + output * s_stride
-            high, scales = weights + output * w_stride, plane + 2 * PAGE * dim + 2 * _ROW
-            weight, most = weigh(
-                mine, get(sums, output), before, total, used, ancestors, pages, scales, sums + 4 * OUTPUTS
-            )
-            _split(mine, _MOST / max(most, _TINY), used, high, high + some * w_stride)
-            put(sums, output, max(most, _TINY) / _MOST / weight)
-        sums_of_pages(weights, w_stride, 2 * some, pages, used, plane + PAGE * dim, dim, parts, 4 * dim)
-        for output in range(some):
-            row, head = (start + output) // heads, (start + output) % heads
-            for at in range(0, dim, PAGE):
-                high, out = parts + 4 * (output * dim + at), mixed + row * stride + 4 * (head * dim + at)
-                low = types.intp(high + 4 * some * dim)
-                top = join_sums(types.intp(high), low, get(sums, output), types.intp(out))
-                put(peaks + 4 * row + (head * dim + at) // PAGE * p_stride, 0, top)
-    release()
+    put_query, score, put_weights, mix, mixed_block = wide_rows_of(kind)
+
+    @kernel
+    def attend(  # type: ignore[no-untyped-def]
+        queries,
+        heads,
+        dim,
+        pages,
+        plane,
+        before,
+        first,
+        stop,
+        own,
+        own_stride,
+        counts,
+        scores,
+        s_stride,
+        sums,
+        mixed,
+        room,
+        stride,
+        peaks,
+        p_stride,
+    ):
+        limit, outputs = before + stop, (stop - first) * heads
+        used, most_rows = (limit + PAGE - 1) // PAGE, OUTPUTS + 1
+        parts, inputs = room, room + 8 * most_rows * max(dim, PAGE)
+        weights, w_stride = inputs + 2 * most_rows * dim, _weight_stride(limit)
+        ready = 0
+        for start in range(0, outputs, OUTPUTS):
+            some = min(OUTPUTS, outputs - start)
+            ready = prepare(2 * some, ready)  # both bytes of so many are the rows of one product
+            for output in range(some):
+                row, head = (start + output) // heads, (start + output) % heads
+                query = queries + row * stride + 4 * head * dim
+                top = _turned(query, dim)
+                put_query(query, _MOST_QUERY / top, dim, inputs, output, some)
+                put(sums, output, top / _MOST_QUERY)
+            score(inputs, some, dim, pages, plane, used, parts, scores, s_stride)
+            for output in range(some):
+                row = first + (start + output) // heads
+                ancestors = own + row * own_stride if own else 0
+                total, mine = before + get_int(counts, row), scores + output * s_stride
+                scales = plane + 2 * PAGE * dim + 2 * _ROW
+                weight, most = weigh(
+                    mine, get(sums, output), before, total, used, ancestors, pages, scales, sums + 4 * OUTPUTS
+                )
+                put_weights(mine, _MOST / max(most, _TINY), used, weights, w_stride, output, some)
+                put(sums, output, max(most, _TINY) / _MOST / weight)
+            mix(weights, w_stride, some, pages, used, plane + PAGE * dim, dim, parts, start == 0)
+            for output in range(some):
+                row, head = (start + output) // heads, (start + output) % heads
+                for at in range(0, dim, PAGE):
+                    out = mixed + row * stride + 4 * (head * dim + at)
+                    top = mixed_block(parts, output, some, dim, at, get(sums, output), out)
+                    put(peaks + 4 * row + (head * dim + at) // PAGE * p_stride, 0, top)
+        release()
+
+    return attend
 
 
-@kernel
-def _query_bytes(query, dim, high, low):  # type: ignore[no-untyped-def]
-    """Both bytes of a query, which is overwritten; returns their scale."""
-    top = _turned(query, dim)
-    split_bytes(types.intp(query), _MOST_QUERY / top, _ZERO, types.intp(dim), types.intp(high), types.intp(low))
-    return top / _MOST_QUERY
-
-
-@kernel
-def _score(inputs, outputs, dim, pages, plane, used, parts, scores, s_stride):  # type: ignore[no-untyped-def]
-    """scores [outputs, positions] of queries' bytes, without the queries' scales. parts: room for two integers for each output
-    and position of a page.
-    """
-    for page in range(used):
-        keys, ahead = get_long(pages, page) + plane, get_long(pages, min(page + 1, used - 1)) + plane
-        numbers = keys + 2 * PAGE * dim
-        products(inputs, dim, 2 * outputs, keys, dim // 4, PAGE, parts, _ROW, ahead)
-        high, out = types.intp(parts), types.intp(scores + page * _ROW)
-        join_scores(high, high + outputs * _ROW, outputs, numbers + _ROW, numbers, out, types.intp(s_stride))
-
-
-@kernel
-def _split(weights, step, used, high, low):  # type: ignore[no-untyped-def]
-    split_pages(types.intp(weights), step, types.intp(used), types.intp(high), types.intp(low))
+attend_int8 = attend_of(variant() or "generic")
 
 
 def attend_int8_reference(

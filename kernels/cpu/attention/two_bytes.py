@@ -121,15 +121,17 @@ def join_scores(
 
 @intrinsic
 def join_sums(typing: Any, high: Any, low: Any, factor: Any, out: Any) -> Any:
-    """out[i] = (256 high[i] + low[i]) * factor for 64 sums, fp32 of int32; returns the largest magnitude. Addresses."""
+    """out[i] = (256 high[i] + low[i]) * factor for 64 sums, the sum exact; returns the largest magnitude. Addresses."""
 
     def codegen(context: Any, b: Any, signature: Any, arguments: Sequence[Any]) -> Any:
         high, low, factor, out = arguments
-        factors, byte, most = splat(b, factor), splat(b, F32(256.0)), splat(b, F32(0.0))
+        doubles = ir.VectorType(ir.DoubleType(), LANES)
+        factors, most = splat(b, factor), splat(b, F32(0.0))
+        byte = ir.Constant(doubles, [256.0] * LANES)
         for index in range(_VECTORS):
             at = constant(4 * LANES * index)
-            both = [b.sitofp(load(b, each, at, kind=INTEGERS), FLOATS) for each in (high, low)]
-            total = b.fmul(b.fadd(b.fmul(both[0], byte), both[1]), factors)
+            both = [b.sitofp(load(b, each, at, kind=INTEGERS), doubles) for each in (high, low)]
+            total = b.fmul(b.fptrunc(b.fadd(b.fmul(both[0], byte), both[1]), FLOATS), factors)
             store(b, total, out, at)
             most = greater(b, magnitude(b, total), most)
         return joined(b, most, greater)

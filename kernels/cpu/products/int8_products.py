@@ -25,7 +25,7 @@ from kernels.cpu.products.tile_products import (
     tile_products,
     tile_sums_of_pages,
 )
-from kernels.cpu.products.word_products import word_products, word_sums_of_pages
+from kernels.cpu.products.word_products import word_products
 
 _LEAST_TILED = 5  # rows from which matrix tiles are faster than registers
 
@@ -62,7 +62,7 @@ class Products(NamedTuple):
 def products_of(kind: Variant) -> Products:
     """The kernels for a kind of processor."""
     if kind == "avx2":
-        return Products(word_products, word_sums_of_pages, _prepare, _release)
+        return Products(word_products, register_sums_of_pages("generic"), _prepare, _release)
     products, sums_of_pages = register_products(kind), register_sums_of_pages(kind)
     if kind == "amx_int8":
         return _tiled(products, sums_of_pages)

@@ -11,6 +11,7 @@ from kernels.cpu.job import pack
 from kernels.cpu.processor import Variant, variant
 from kernels.cpu.products.emitters import EMITTERS
 from kernels.cpu.products.int8_products import Products, products_of, products_reference, unpack
+from kernels.cpu.products.word_products import word_scores, word_totals
 from kernels.cpu.quantize import rescale
 
 BEST = variant()
@@ -64,6 +65,31 @@ def test_products_of_pages_are_exact(kind: Variant, outputs: int, pages: int) ->
         of.release()
         np.testing.assert_array_equal(sums[:, :outputs], x.astype(np.int32) @ weight.T.astype(np.int32))
         assert (sums[:, outputs:] == -1).all(), "nothing else is written"
+
+
+@pytest.mark.skipif("avx2" not in RUNS[BEST], reason="the processor has no AVX2")
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 17])
+def test_products_of_words_are_exact(rows: int) -> None:
+    """With the largest numbers that there are, for longer than sums of 32 bits would hold them."""
+    random, pages, plane = np.random.default_rng(rows), 13, 128
+    words = random.integers(-(2**15), 2**15, (rows, 64 * pages + 32), dtype=np.int16)
+    words[0] = -(2**15)
+    weight = random.integers(-127, 128, (64, 64 * pages), dtype=np.int8)
+    weight[:3] = [[127], [-127], [-128]]
+    parts = [pack(weight[:, first : first + 64]).view(np.uint8).reshape(-1) for first in range(0, 64 * pages, 64)]
+    kept = [np.concatenate([np.zeros(plane, np.uint8), part]) for part in parts]
+    places, totals = np.array([page.ctypes.data for page in kept], np.int64), np.full((rows, 64), np.nan)
+    word_totals(words.ctypes.data, words.strides[0], rows, places.ctypes.data, pages, plane, 64, totals.ctypes.data)
+    np.testing.assert_array_equal(totals, words[:, : 64 * pages].astype(np.int64) @ weight.T.astype(np.int64))
+    scales = random.uniform(0.1, 1.0, 64).astype(np.float32)
+    scores, keys = np.full((rows, 80), np.nan, np.float32), kept[0][plane:].copy()
+    word_scores(
+        words.ctypes.data, words.strides[0], rows, keys.ctypes.data, 16, scales.ctypes.data, scores.ctypes.data,
+        scores.strides[0], keys.ctypes.data,
+    )  # fmt: skip
+    want = words[:, :64].astype(np.int32) @ weight[:, :64].T.astype(np.int32)
+    np.testing.assert_array_equal(scores[:, :64], want.astype(np.float32) * scales)
+    assert np.isnan(scores[:, 64:]).all(), "nothing else is written"
 
 
 def _kernels(kind: Variant) -> Products:

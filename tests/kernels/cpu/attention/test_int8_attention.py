@@ -3,18 +3,25 @@ the bit wherever it stands.
 """
 
 import ctypes
+from typing import Any
 
 import numpy as np
 import pytest
 from numba import types
 
-from kernels.cpu.attention.int8_attention import attend_int8, attend_int8_reference, write_key, write_value
+from kernels.cpu.attention.int8_attention import (
+    attend_int8,
+    attend_int8_reference,
+    attend_of,
+    write_key,
+    write_value,
+)
 from kernels.cpu.attention.score_weights import weigh
 from kernels.cpu.attention.tree_attention import attend_reference
 from kernels.cpu.blocks import turned
 from kernels.cpu.emit import kernel
 from kernels.cpu.job import LINE, PAGE, aligned, attention_room, lanes_of, plane_bytes
-from kernels.cpu.processor import variant
+from kernels.cpu.processor import IS_ARM, variant
 from tests.kernels.cpu.attention.attention_cases import (
     TREE,
     Case,
@@ -29,6 +36,8 @@ pytestmark = pytest.mark.skipif(variant() is None, reason="the processor has nei
 
 class Int8Case(Case):
     """The same in eight bits. What is unwritten is anything, but for its scales."""
+
+    attention: Any = staticmethod(attend_int8)
 
     def pages(self, places: list[int]) -> Pages:
         count, random = -(-len(places) // PAGE), np.random.default_rng(1)
@@ -47,7 +56,7 @@ class Int8Case(Case):
         kept = room[-LINE:].copy()
         blocks, rows = heads * dim // 64, stop - first
         peaks = np.full((blocks + 1, lanes_of(rows)), np.nan, np.float32)
-        attend_int8(*arguments, room.ctypes.data, 4 * heads * dim, peaks.ctypes.data, peaks.strides[0])
+        self.attention(*arguments, room.ctypes.data, 4 * heads * dim, peaks.ctypes.data, peaks.strides[0])
         found = np.ctypeslib.as_array(ctypes.cast(mixed, ctypes.POINTER(ctypes.c_float)), (rows, blocks, 64))
         np.testing.assert_array_equal(peaks[:blocks, :rows], np.abs(found).max(2).T)
         assert np.isnan(peaks[blocks]).all()
@@ -113,6 +122,19 @@ def test_many_small_weights_add_up() -> None:
 @pytest.mark.parametrize("before", [0, 7, 60, 64, 130])
 def test_a_row_is_the_same_to_the_bit_wherever_it_stands(before: int) -> None:
     check_rows_are_the_same_everywhere(Int8Case(before + 9), before)
+
+
+@pytest.mark.skipif(IS_ARM, reason="no processor of ARM's has these products of words")
+@pytest.mark.parametrize(("before", "dim", "heads"), [(0, 64, 3), (63, 64, 2), (150, 128, 1), (700, 64, 3)])
+def test_words_give_what_two_bytes_give(before: int, dim: int, heads: int) -> None:
+    case, places = Int8Case(before + 9, dim, heads), list(range(before + 9))
+    case.values[::3] = 5.0  # many weights and values of one sign, whose sums would not fit 32 bits
+    case.keys[: before + 5] *= np.float32(1e-3)
+    found = []
+    for kind in ("avx2", "generic"):
+        case.attention = attend_of(kind)
+        found += [case.run(places, 9, seen_in(TREE)), case.run(places, 9, None)]
+    np.testing.assert_array_equal(found[:2], found[2:])
 
 
 @kernel

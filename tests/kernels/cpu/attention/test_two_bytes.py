@@ -59,8 +59,8 @@ def test_sums_of_both_bytes_come_together() -> None:
     high, low = RANDOM.integers(-(10**6), 10**6, (2, 64)).astype(np.int32)
     out, factor = np.zeros(64, np.float32), np.float32(0.3)
     top = sums(high.ctypes.data, low.ctypes.data, factor, out.ctypes.data)
-    whole = high.astype(np.float32) * np.float32(256) + low.astype(np.float32)
-    np.testing.assert_array_equal(out, whole * factor)
+    whole = high.astype(np.int64) * 256 + low
+    np.testing.assert_array_equal(out, whole.astype(np.float32) * factor)
     assert top == np.abs(out).max()
 
 
