@@ -10,6 +10,8 @@ from kernels.cpu.quantize import rescale
 from kernels.cpu.row_phases import peak, row_scales
 from kernels.cpu.threads import claim_own, first_own, meet
 
+_LEAST_SHARE = 4  # rows of a piece that is divided among threads
+
 
 @kernel
 def product(model, job, matrix, inputs, first, outputs, start, rows, sums, ahead):  # type: ignore[no-untyped-def]
@@ -20,16 +22,42 @@ def product(model, job, matrix, inputs, first, outputs, start, rows, sums, ahead
 
 
 @kernel
-def weights_after(model, job, matrix, piece, pieces, thread):  # type: ignore[no-untyped-def]
-    """Where a thread's next weights are, after a piece of a matrix: the next piece, or its first one of the next matrix.
+def _units_of(job, matrix, pieces):  # type: ignore[no-untyped-def]
+    """How many units of work the pieces of a matrix are: where they do not go round evenly and there are enough rows, each of
+    the last ones is divided among all threads by its rows. Not those of values: rows of a page share their bytes' words.
+    """
+    rest = pieces % job.threads
+    is_divided = matrix % MATRICES != 0 and job.rows >= _LEAST_SHARE * job.threads
+    return pieces - rest + rest * job.threads if is_divided else pieces
+
+
+@kernel
+def _unit_of(job, matrix, pieces, unit):  # type: ignore[no-untyped-def]
+    """Piece, first row and end of the rows of a unit. A thread's own are pieces side by side, then its shares of others."""
+    if _units_of(job, matrix, pieces) == pieces:
+        return unit, 0, job.rows
+    threads, whole = job.threads, pieces // job.threads
+    each = whole + pieces % threads
+    owner, place = unit // each, unit % each
+    if place < whole:
+        return owner * whole + place, 0, job.rows
+    return whole * (threads - 1) + place, job.rows * owner // threads, job.rows * (owner + 1) // threads
+
+
+@kernel
+def weights_after(model, job, matrix, unit, pieces, thread):  # type: ignore[no-untyped-def]
+    """Where a thread's next weights are, after a unit of a matrix: those of the next, or its first one of the next matrix.
 
     So memory is asked for them a whole piece before, and goes on reading while sums are rescaled and threads meet.
     """
-    if piece + 1 != first_own(pieces, thread + 1, job.threads):
-        size, _ = _pieces_of(model, matrix)
-        return get_long(model.matrices, matrix) + (piece + 1) * size
+    size, _ = _pieces_of(model, matrix)
+    if unit + 1 != first_own(_units_of(job, matrix, pieces), thread + 1, job.threads):
+        piece, _, _ = _unit_of(job, matrix, pieces, unit + 1)
+        return get_long(model.matrices, matrix) + piece * size
     size, count = _pieces_of(model, matrix + 1)
-    return get_long(model.matrices, matrix + 1) + first_own(count, thread, job.threads) * size
+    following = first_own(_units_of(job, matrix + 1, count), thread, job.threads)
+    piece, _, _ = _unit_of(job, matrix + 1, count, following)
+    return get_long(model.matrices, matrix + 1) + piece * size
 
 
 @kernel
@@ -58,13 +86,15 @@ def rescaled(model, matrix, first, outputs, sums, input_scale, out):  # type: ig
 def residual_product(sync, phase, model, job, matrix, inputs, thread, scratch):  # type: ignore[no-untyped-def]
     """A product that is added to the stream, a block of outputs at a time."""
     pieces = model.hidden // BLOCK
-    done, ready, block = 0, 0, claim_own(sync, phase, pieces, thread)
-    if block < pieces:
+    units, done, ready = _units_of(job, matrix, pieces), 0, 0
+    unit = claim_own(sync, phase, units, thread)
+    if unit < units:
         scales = row_scales(model, job, INNER, inputs, matrix % MATRICES == MATRICES - 1, thread)
-    while block < pieces:
-        first, ahead = block * BLOCK, weights_after(model, job, matrix, block, pieces, thread)
-        for start in range(0, job.rows, GROUP_ROWS):
-            rows = min(GROUP_ROWS, job.rows - start)
+    while unit < units:
+        block, begin, end = _unit_of(job, matrix, pieces, unit)
+        first, ahead = block * BLOCK, weights_after(model, job, matrix, unit, pieces, thread)
+        for start in range(begin, end, GROUP_ROWS):
+            rows = min(GROUP_ROWS, end - start)
             sums, out = scratch, scratch + 4 * GROUP_ROWS * BLOCK
             ready = prepare(rows, ready)
             product(model, job, matrix, inputs, first, BLOCK, start, rows, sums, ahead)
@@ -72,22 +102,24 @@ def residual_product(sync, phase, model, job, matrix, inputs, thread, scratch): 
                 rescaled(model, matrix, first, BLOCK, sums + 4 * (row - start) * BLOCK, get(scales, row), out)
                 x, top = types.intp(job.x + 4 * (row * model.hidden + first)), types.intp(peak(job, STREAM, block, row))
                 added(x, types.intp(out), top, types.intp(peak(job, SQUARES, block, row)))
-        done, block = done + 1, claim_own(sync, phase, pieces, thread)
+        done, unit = done + 1, claim_own(sync, phase, units, thread)
     release()
-    meet(sync, phase, done, pieces)
+    meet(sync, phase, done, units)
 
 
 @kernel
 def gate_products(sync, phase, model, job, matrix, thread, scratch):  # type: ignore[no-untyped-def]
     """The transform of silu(gate) * up, a block at a time: 64 outputs are gates, 64 are their ups."""
     pieces, outputs = model.inner // BLOCK, 2 * BLOCK
-    done, ready, block = 0, 0, claim_own(sync, phase, pieces, thread)
-    if block < pieces:
+    units, done, ready = _units_of(job, matrix, pieces), 0, 0
+    unit = claim_own(sync, phase, units, thread)
+    if unit < units:
         scales = row_scales(model, job, STREAM, model.hidden, False, thread)
-    while block < pieces:
-        first, ahead = block * outputs, weights_after(model, job, matrix, block, pieces, thread)
-        for start in range(0, job.rows, GROUP_ROWS):
-            rows = min(GROUP_ROWS, job.rows - start)
+    while unit < units:
+        block, begin, end = _unit_of(job, matrix, pieces, unit)
+        first, ahead = block * outputs, weights_after(model, job, matrix, unit, pieces, thread)
+        for start in range(begin, end, GROUP_ROWS):
+            rows = min(GROUP_ROWS, end - start)
             sums, out = scratch, scratch + 4 * GROUP_ROWS * outputs
             ready = prepare(rows, ready)
             product(model, job, matrix, model.hidden, first, outputs, start, rows, sums, ahead)
@@ -95,6 +127,6 @@ def gate_products(sync, phase, model, job, matrix, thread, scratch):  # type: ig
                 rescaled(model, matrix, first, outputs, sums + 4 * (row - start) * outputs, get(scales, row), out)
                 inner, top = job.inner + 4 * (row * model.inner + block * BLOCK), peak(job, INNER, block, row)
                 gated(types.intp(out), types.intp(out + 4 * BLOCK), types.intp(inner), types.intp(top))
-        done, block = done + 1, claim_own(sync, phase, pieces, thread)
+        done, unit = done + 1, claim_own(sync, phase, units, thread)
     release()
-    meet(sync, phase, done, pieces)
+    meet(sync, phase, done, units)
