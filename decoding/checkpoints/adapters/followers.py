@@ -82,10 +82,8 @@ class Followers:
         text, places = self._text, self._places.get(last, ())
         counts = Counter([text[place + 1] for place in places])
         narrow = Counter([text[place + 1] for place in places if place and text[place - 1] == before])
-        score, tokens = (
-            self._score_after(last, len(places), narrow),
-            sorted(counts) if len(counts) <= MOST_FOLLOWERS else [],
-        )
+        score = self._score_after(last, len(places), narrow)
+        tokens = sorted(counts) if len(counts) <= MOST_FOLLOWERS else []
         return np.array(tokens, np.int64), np.array([score(token, counts[token]) for token in tokens], np.float32)
 
     def _score_after(self, last: int, total: int, narrow: "Counter[int]") -> Callable[[int, int], float]:

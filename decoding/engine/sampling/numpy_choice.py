@@ -13,17 +13,6 @@ Floats = npt.NDArray[np.float32]
 _SLACK = 1e-3  # above the fp32 rounding of logit + noise, at most 2^-17 for sums below 128
 
 
-def ranked(logits: Floats, count: int) -> "tuple[npt.NDArray[np.int64], Floats]":
-    """Places of the largest of logits [tokens], in descending order, and their log-probabilities; fewer than `count` where
-    there are fewer.
-    """
-    count = min(count, len(logits))
-    most = np.argpartition(logits, -count)[-count:]
-    best: npt.NDArray[np.int64] = most[np.argsort(-logits[most], kind="stable")]
-    tops: Floats = logits[best]
-    return best, tops - (tops[0] + np.log(np.exp(logits - tops[0]).sum()))
-
-
 def keyed_argmax(logits: Floats, temperature: float, seed: int, position: int) -> int:
     """argmax(logits / temperature + keyed Gumbel noise) of a row [vocab]."""
     scaled = logits / np.float32(temperature)

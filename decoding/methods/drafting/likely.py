@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from decoding.engine.sampling.numpy_choice import Floats, ranked
+from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.sampling.sampler import Sampler
 from decoding.engine.target import TextScores, TokenSet
 from decoding.methods.drafting.trees import Level, Tail
@@ -73,3 +73,14 @@ class LikelyLevels:
                 places = np.sort(np.argpartition(row, -most)[-most:])
             self._likely[depth] = self._ids[places], row[places]
         return self._likely[depth]
+
+
+def ranked(logits: Floats, count: int) -> "tuple[Ids, Floats]":
+    """Places of the largest of logits [tokens], in descending order, and their log-probabilities; fewer than `count` where
+    there are fewer.
+    """
+    count = min(count, len(logits))
+    most = np.argpartition(logits, -count)[-count:]
+    best: Ids = most[np.argsort(-logits[most], kind="stable")]
+    tops: Floats = logits[best]
+    return best, tops - (tops[0] + np.log(np.exp(logits - tops[0]).sum()))

@@ -18,7 +18,7 @@ def best_in_text(table, logits, pairs, length, before, last, count, tokens, scor
     """The best `count` tokens, int64, by corrected logits, fp32 [size], and their log-probabilities among all, fp32.
 
     pairs: fp32 scores of pairs after `last`; 0: it has none. length: of the text. before, last: the tokens before the wanted
-    one. room: of `best_in_text_room` bytes. Addresses.
+    one. room: of `text_guesses_room` bytes. Addresses.
     """
     of = TextTable(
         get_long(table, 0),
