@@ -53,8 +53,8 @@ class TokenPairs:
             self._asked_after = {}
         if (found := self._asked_after.get(previous)) is None:
             known = self.scores_after(previous)
-            none = np.zeros(len(tokens), np.float32)
-            found = self._asked_after[previous] = none if known is None else known[self._asked[1]]
+            found = np.zeros(len(tokens), np.float32) if known is None else known[self._asked[1]]
+            self._asked_after[previous] = found
         return found
 
     def places(self, tokens: Ids) -> Ids:

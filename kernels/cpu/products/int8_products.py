@@ -62,6 +62,7 @@ class Products(NamedTuple):
 def products_of(kind: Variant) -> Products:
     """The kernels for a kind of processor."""
     if kind == "avx2":
+        # Attention takes products of words there (`wide_rows`), so those of pages need not be fast.
         return Products(word_products, register_sums_of_pages("generic"), _prepare, _release)
     products, sums_of_pages = register_products(kind), register_sums_of_pages(kind)
     if kind == "amx_int8":
