@@ -26,7 +26,8 @@ AnyData = Annotated[
     Path,
     typer.Option(
         "--data",
-        help="The dataset's official folder; for held_back and follow_ups the one that holds spider/ and spider_syn/.",
+        help="The dataset's official folder; for held_back and follow_ups the one that holds spider/ and spider_syn/; "
+        "for authored training/authored.",
         exists=True,
         file_okay=False,
     ),
@@ -39,6 +40,9 @@ Sample = Annotated[
 OneDatabase = Annotated[str | None, typer.Option("--db-id", help="Only the questions on this database.")]
 Wording = Annotated[
     Literal["spider", "spider_syn"], typer.Option("--questions", help="Whose wording the questions of held_back have.")
+]
+Part = Annotated[
+    Literal["train", "choosing", "sealed"], typer.Option("--part", help="Which part of authored is asked.")
 ]
 FirstTurn = Annotated[
     Literal["own", "gold"],
@@ -75,6 +79,7 @@ def evaluate(
     sample: Sample = None,
     db_id: OneDatabase = None,
     questions: Wording = "spider",
+    part: Part = "choosing",
     first_turn: FirstTurn = "own",
     shard: Shard = None,
     at_once: AtOnce = 1,
@@ -94,9 +99,9 @@ def evaluate(
     from eval.datasets.registry import dataset_named, load_dataset
     from eval.predict.ray_predict import ray_predict
 
-    part = options.shard_of(shard) if shard else None
+    share = options.shard_of(shard) if shard else None
     with exit_codes.plain_errors():
-        name = dataset if questions == "spider" else f"{dataset}/{questions}"
+        name = _full_name(dataset, questions, part)
         examples = load_dataset(name, data, limit=limit, sample=sample, db=db_id)
         found = dataset_named(name)
         if no_evidence:
@@ -120,10 +125,17 @@ def evaluate(
                 decoder=decoding.choice().decoder_name,
                 settings=settings | {"profile": decoding.choice().profile_name},
                 timeout_s=timeout,
-                shard=part,
+                shard=share,
                 at_once=threads,
             )
         output.print_json(summary)
+
+
+def _full_name(dataset: str, questions: str, part: str) -> str:
+    """The name of a data set in the table, with the wording or the part that options choose."""
+    if part != "choosing":
+        return f"{dataset}/{part}"
+    return dataset if questions == "spider" else f"{dataset}/{questions}"
 
 
 class _Datasets(TyperGroup):

@@ -79,6 +79,12 @@ def dialogues(
     file: Annotated[
         Path | None, typer.Argument(help="Dialogues, one a line. Default: the bundled ones on the example database.")
     ] = None,
+    authored: Annotated[
+        Path | None, typer.Option("--authored", help="A folder of authored data, whose dialogues are asked instead.")
+    ] = None,
+    part: Annotated[
+        Literal["train", "choosing", "sealed"], typer.Option("--part", help="Which part of the authored data.")
+    ] = "choosing",
     first_turns: Annotated[
         Literal["own", "gold"], typer.Option("--first-turns", help="Whose SQL a turn finds in the conversation.")
     ] = "own",
@@ -93,7 +99,7 @@ def dialogues(
     """
     from agent.assemble import load_model
     from eval.dialogues.ask import ask_dialogues
-    from eval.dialogues.read import BUNDLED, read_dialogues
+    from eval.dialogues.read import BUNDLED, authored_dialogues, read_dialogues
     from eval.dialogues.record import TurnRecord
     from eval.dialogues.summary import in_short
     from eval.predict.record import read_records
@@ -101,7 +107,7 @@ def dialogues(
     with exit_codes.plain_errors():
         choice = decoding.choice()
         summary = ask_dialogues(
-            read_dialogues(file or BUNDLED),
+            authored_dialogues(authored, part) if authored else read_dialogues(file or BUNDLED),
             partial(load_model, choice),
             asking.agent_options(),
             out,

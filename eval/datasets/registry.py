@@ -11,6 +11,7 @@ from pkgutil import resolve_name
 from random import Random
 from typing import Literal
 
+from eval.datasets.authored import load_authored
 from eval.datasets.held_back import load_follow_ups, load_held_back
 from eval.datasets.official import DatasetError, Example, load_bird, load_spider
 from eval.datasets.table import DATASETS
@@ -38,6 +39,9 @@ SPIDER = Dataset(load_spider, SPIDER_RULES, "tables.json")
 BIRD = Dataset(load_bird, BIRD_RULES)
 HELD_BACK = Dataset(lambda data: load_held_back(data, "spider"), SPIDER_RULES, "spider/tables.json")
 HELD_BACK_SYN = Dataset(lambda data: load_held_back(data, "spider_syn"), SPIDER_RULES, "spider/tables.json")
+AUTHORED = Dataset(lambda data: load_authored(data, "choosing"), SPIDER_RULES)
+AUTHORED_TRAIN = Dataset(lambda data: load_authored(data, "train"), SPIDER_RULES)
+AUTHORED_SEALED = Dataset(lambda data: load_authored(data, "sealed"), SPIDER_RULES)
 FOLLOW_UPS = Dataset(load_follow_ups, SPIDER_RULES, "spider/tables.json")
 
 

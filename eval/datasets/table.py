@@ -24,6 +24,11 @@ DATASETS: dict[str, Listed] = {
         f"{_REGISTRY}:HELD_BACK", "The questions of the databases that training leaves out, by Spider's rules."
     ),
     "held_back/spider_syn": Listed(f"{_REGISTRY}:HELD_BACK_SYN", "The same in Spider-Syn's wording."),
+    "authored": Listed(
+        f"{_REGISTRY}:AUTHORED", "Questions that people would ask of their own databases, by Spider's rules."
+    ),
+    "authored/train": Listed(f"{_REGISTRY}:AUTHORED_TRAIN", "The part that training reads."),
+    "authored/sealed": Listed(f"{_REGISTRY}:AUTHORED_SEALED", "The part that nobody reads."),
     "follow_ups": Listed(
         f"{_REGISTRY}:FOLLOW_UPS", "Second questions on the databases that training leaves out, by Spider's rules."
     ),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from eval.datasets.authored import Part, json_lines, made_database, part_of
 from eval.datasets.official import DatasetError
 
 BUNDLED = Path(__file__).with_name("record_shops.jsonl")
@@ -68,6 +69,16 @@ def read_dialogues(file: Path) -> list[Dialogue]:
     if not found:
         raise DatasetError(f"{file} holds no dialogue")
     return list(found.values())
+
+
+def authored_dialogues(data: Path, part: Part) -> list[Dialogue]:
+    """The dialogues of a part of the authored data (see `eval.datasets.authored`). Raises `DatasetError`."""
+    return [
+        Dialogue(f"{name}/{number}", str(file), tuple(Turn(**turn) for turn in line["turns"]))
+        for name in part_of(data, part)
+        for file in (made_database(data / name),)
+        for number, line in enumerate(json_lines(data / name / "dialogues.jsonl"), 1)
+    ]
 
 
 def _dialogue(line: str, where: str) -> Dialogue:
