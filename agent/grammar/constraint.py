@@ -12,12 +12,12 @@ from agent.grammar.lexer import MAX_DIGITS, Reading, accepts_any_text, feed
 from agent.grammar.machine import Position, beginning
 from agent.grammar.rules.plan_rules import plan_catalog
 from agent.grammar.scope.facts import facts_of
-from agent.grammar.scope.said import Said
 from agent.grammar.scope.scope import Catalog, catalog_of
 from agent.grammar.vocabulary import Mask, Vocabulary, union, vocabulary_of
 from agent.grammar.word_sets import WordSet
 from agent.prompts.profiles.profile import Form
 from decoding.tokenizer.tokenizer import Tokenizer
+from tools.linking.question_context import QuestionContext
 from tools.schema import Schema
 
 MOST_TEXT_TOKENS = 48  # of one text in quotes, where the answer has a limit
@@ -51,7 +51,7 @@ class GrammarConstraint:
         schema: Schema,
     ) -> None:
         self._catalog, self._form = catalog, form
-        facts = (catalog.facts.said, catalog.facts.demands) if catalog.facts else None
+        facts = (catalog.facts.context, catalog.facts.constraints) if catalog.facts else None
         self.key: Hashable = (schema, catalog.dialect, facts, stop_ids, form, size)
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary_of(tokenizer, size)
@@ -155,11 +155,11 @@ def sql_constraint(
     *,
     form: Form | None = None,
     size: int | None = None,
-    said: Said | None = None,
+    context: QuestionContext | None = None,
 ) -> GrammarConstraint:
     """The constraint that allows only SELECT statements of `dialect` ("sqlite" or "duckdb") over `schema`.
 
-    `said` limits joins, literals and the SELECT list to what fits the schema and the question (`agent.grammar.scope.facts`).
+    `context` limits joins, literals and the SELECT list to what fits the schema and the question (`agent.grammar.scope.facts`).
     `form`: how the answer ends, by a stop token alone if none is given. `size` is the width of the model's logits if it differs
     from the tokenizer's. Cached. Raises ValueError for another dialect, or without a stop token.
     """
@@ -167,7 +167,7 @@ def sql_constraint(
         raise ValueError(f"no grammar for the dialect {dialect}; decode without a constraint")
     if not stop_ids:
         raise ValueError("a constraint needs a stop token to end a statement with")
-    facts = facts_of(schema, said).of_sql() if said is not None else None
+    facts = facts_of(schema, context).of_sql() if context is not None else None
     trained = (
         form is None or form.long is None
     )  # on such answers: it gets lost where it may not go on, not among products
@@ -183,10 +183,10 @@ def plan_constraint(
     *,
     form: Form | None = None,
     size: int | None = None,
-    said: Said | None = None,
+    context: QuestionContext | None = None,
 ) -> GrammarConstraint:
     """The constraint that allows only plans (`agent.prompts.plan_format`) over `schema`; see `sql_constraint`."""
-    facts = facts_of(schema, said).of_plans() if said is not None else None
+    facts = facts_of(schema, context).of_plans() if context is not None else None
     return GrammarConstraint(
         plan_catalog(schema, facts), tokenizer, stop_ids, form, size or tokenizer.vocab_size, schema
     )

@@ -8,7 +8,6 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage
 
 from agent.grammar.constraint import plan_constraint, sql_constraint
-from agent.grammar.scope.said import Said
 from agent.graph.toolbox import Call, Toolbox
 from agent.prompts.predicted_text import predicted_texts
 from agent.prompts.profiles import ModelStep
@@ -19,6 +18,7 @@ from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
 from decoding.serving.chat_model import FastChatModel
 from decoding.tokenizer.tokenizer import Tokenizer
+from tools.linking.question_context import QuestionContext
 
 
 def call_of(
@@ -81,7 +81,7 @@ def _call_options(
         "stop": list(toolbox.profile.stop(name)),
         "recall": _recall(toolbox, model.decoder.tokenizer, name, slots),
         "seed": Sampler(seed=toolbox.options.seed).derive(name, attempt).seed,
-        "constraint": _constraint(toolbox, model, name, slots, _said(slots, toolbox.options.mends) if bound else None),
+        "constraint": _constraint(toolbox, model, name, slots, _context(toolbox, slots) if bound else None),
     }
     options["max_new_tokens"] = toolbox.profile.max_new_tokens(name)
     # A plan's probabilities say whether it is written again; they add nothing to the confidence, which is the SQL's.
@@ -122,10 +122,10 @@ def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 
 def _constraint(
-    toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, said: Said | None
+    toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, context: QuestionContext | None
 ) -> Constraint[Any] | None:
-    """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows, given what was `said`, or
-    only the number of a candidate. None if the dialect has no grammar."""
+    """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows and by what was asked, or only
+    the number of a candidate. None if the dialect has no grammar."""
     if name == "judge":
         return _choice(toolbox, model, len(slots.judged))
     dialect, form = slots.dialect, toolbox.profile.form(name)
@@ -134,8 +134,8 @@ def _constraint(
     decoder = model.decoder
     stop, size = decoder.tokenizer.stop_ids, decoder.target.vocab_size
     if name == "plan":
-        return plan_constraint(slots.schema, decoder.tokenizer, stop, form=form, size=size, said=said)
-    return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, form=form, size=size, said=said)
+        return plan_constraint(slots.schema, decoder.tokenizer, stop, form=form, size=size, context=context)
+    return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, form=form, size=size, context=context)
 
 
 def _choice(toolbox: Toolbox, model: FastChatModel, count: int) -> Constraint[Any] | None:
@@ -147,29 +147,7 @@ def _choice(toolbox: Toolbox, model: FastChatModel, count: int) -> Constraint[An
     return OneOf(numbers, tokenizer.stop_ids, model.decoder.target.vocab_size)
 
 
-def _said(slots: Slots, mends: Sequence[str]) -> Said:
+def _context(toolbox: Toolbox, slots: Slots) -> QuestionContext:
     turns = (part for turn in slots.history for part in turn)
     around = (slots.evidence, *slots.knowledge, *turns)
-    return Said(
-        slots.question,
-        slots.values,
-        around,
-        elsewhere="columns" in mends,
-        like_columns="members" in mends,
-        no_amounts="keys" in mends,
-        dated="dates" in mends,
-        named="named" in mends,
-        phrased="phrased" in mends,
-        counted="counted" in mends,
-        roles="roles" in mends,
-        ordered="ordered" in mends,
-        implied="implied" in mends,
-        absent="absent" in mends,
-        tables="tables" in mends,
-        worded="worded" in mends,
-        gaps="gaps" in mends,
-        negated="negated" in mends,
-        having="having" in mends,
-        typed="typed" in mends,
-        plan=slots.plan,
-    )
+    return QuestionContext(slots.question, slots.values, around, slots.plan, toolbox.options.without_rules)

@@ -22,33 +22,6 @@ from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.result import Limits, Result
 
-# columns: a plan's column goes to the table that owns it. bridges: the tables between a plan's tables are added.
-# members: IN compares columns that hold the same values. direction: ORDER BY follows the question's words.
-# keys: identifiers are not added up, measured or tested unless that is asked for. dates: a date column is compared with
-# dates, and by its year with a year. units: a number that is said in minutes is converted for a column of seconds.
-# picks: ANY_VALUE without groups is taken back. named: a plan names the columns whose names the question says in full.
-# phrased: it names columns of one word in phrases about columns. counted: "how many beds" adds up the beds. genders: a
-# gender that is named is a condition. roles: joins follow the key whose role is said. ordered: `<` takes no columns of
-# words. bounds: "30 or younger" is `<= 30`. wildcards: LIKE has those of "starts with".
-# implied: a plan names the column by which the question compares, such as the price of the cheapest. absent: "without a
-# website" is `website IS NULL`. tables: a plan has the tables whose rows are counted for each of something. worded: it has a
-# column of each value of several words. gaps: it skips no table between two others. rows: "how many albums" counts rows.
-# firsts: what is first or last has the first or last date, and no date that is 1. minmax: the oldest has the least date.
-# meant: SQL that takes a plain word of the schema for a value is planned again. negated: a plan negates only where the question
-# may. having: it counts groups for "more than 3 airports". alphabetical: what is shown is sorted by its words. extremes:
-# "oldest and youngest" are two values. listed: the columns are those that the question's head lists. grouped: groups
-# fix what is shown beside aggregates. typed: literals are such as their columns hold. recent: the newest has the latest date,
-# and no highest identifier. flags: rows are counted whose flag is set. measured: the average rating is that of a column
-# called so. alike: EXCEPT and INTERSECT compare names of the same things. nulls: NOT IN leaves empty cells out of its list.
-# sold: how many were sold is a sum of quantities.
-MENDS = (
-    "columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named", "phrased", "counted", "genders",
-    "roles", "ordered", "bounds", "wildcards", "implied", "absent", "tables", "worded", "gaps", "rows", "firsts", "minmax",
-    "meant", "negated", "having", "alphabetical", "extremes", "listed", "grouped", "typed",
-    "recent", "flags", "measured", "alike", "nulls", "sold",
-)  # fmt: skip
-DEFAULT_MENDS = tuple(mend for mend in MENDS if mend != "columns")  # which won 1 answer and lost 3 of 200
-
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
@@ -70,7 +43,7 @@ class AgentOptions:
     second_look: where an answer is doubtful, sample other readings; answer with one that is clearly better, offer others.
     present: make results explain themselves, with further queries where columns or names are missing.
     adapt: change the former SQL by rule, or rewrite a follow-up as a self-contained question, where a rule is sure.
-    mends: names of `MENDS`, the rules that mend what model and grammar get wrong; each can be measured by leaving it out.
+    without_rules: names of `tools.repair.rules.RULES` that are switched off, to measure what they bring.
     node_options: the options of nodes that extensions added, by the node's name.
     clarify: end with an `unclear` event if a question without evidence is ambiguous; for askers who can choose.
     """
@@ -96,7 +69,7 @@ class AgentOptions:
     present: bool = True
     deadline_s: float | None = None
     clarify: bool = False
-    mends: tuple[str, ...] = DEFAULT_MENDS
+    without_rules: tuple[str, ...] = ()
     knowledge: Knowledge = field(default_factory=Knowledge)
     node_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

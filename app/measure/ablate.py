@@ -15,8 +15,8 @@ Rows = Annotated[
     typer.Option(
         "--rows",
         help="Rows to measure, separated by commas. parts: from the bare base model to the default agent, one part more "
-        "in each row, and all mends in one; mends: the same with a row for each mend; votes: the default agent with --votes; "
-        "without: the default agent without one of its mends. The last two are compared with the default agent.",
+        "in each row, and all rewrite rules in one; rules: the same with a row for each rule; votes: the default agent with "
+        "--votes; without: the default agent without one of its rules. The last two are compared with the default agent.",
     ),
 ]
 Votes = Annotated[

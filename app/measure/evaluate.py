@@ -50,6 +50,9 @@ FirstTurn = Annotated[
         "--first-turn", help="SQL that stands as the first turn of follow_ups: the agent's own, or the gold query."
     ),
 ]
+WithoutRules = Annotated[
+    str, typer.Option("--without-rules", hidden=True, help="Rewrite rules to switch off, separated by commas.")
+]
 Shard = Annotated[
     str | None,
     typer.Option(
@@ -89,6 +92,7 @@ def evaluate(
     asking: Asking = Asking(),
     timeout: options.Timeout = 30.0,
     no_evidence: Annotated[bool, typer.Option("--no-evidence", help="Leave out the questions' evidence.")] = False,
+    without_rules: WithoutRules = "",
     gold: Annotated[
         bool, typer.Option("--gold", help="Score the gold queries: a check of the harness itself.")
     ] = False,
@@ -99,7 +103,7 @@ def evaluate(
     from eval.datasets.registry import dataset_named, load_dataset
     from eval.predict.ray_predict import ray_predict
 
-    share = options.shard_of(shard) if shard else None
+    share, without = options.shard_of(shard) if shard else None, _rules(without_rules)
     with exit_codes.plain_errors():
         name = _full_name(dataset, questions, part)
         examples = load_dataset(name, data, limit=limit, sample=sample, db=db_id)
@@ -110,8 +114,8 @@ def evaluate(
             output.print_json(asdict(check_gold(examples, found.rules, timeout_s=timeout)))
             return
         settings = asdict(decoding) | asdict(asking) | {"no_evidence": no_evidence, "first_turn": first_turn}
-        settings |= {"at_once": at_once, "second_look": asking.second_look is not False}
-        make = partial(_predictor, decoding, asking, engine, timeout, first_turn)
+        settings |= {"at_once": at_once, "second_look": asking.second_look is not False, "without_rules": without}
+        make = partial(_predictor, decoding, asking, engine, timeout, first_turn, without)
         with _here(make, at_once) if ray is None else ray_predict(ray, ray_workers, make) as (predict, threads):
             summary = run_evaluation(
                 examples,
@@ -163,14 +167,25 @@ def _predictor(
     engine: Literal["sqlite", "duckdb"],
     timeout: float,
     first_turn: Literal["own", "gold"],
+    without_rules: tuple[str, ...],
 ) -> "AgentPredict":
     from agent.assemble import load_model
     from eval.predict.agent_predict import AgentPredict
     from tools.result import Limits
 
     load_extensions()  # a cluster's worker has not loaded them yet
-    load = partial(load_model, decoding.choice())
-    return AgentPredict(load, engine, asking.agent_options(), Limits(deadline_s=timeout), first_turn)
+    load, agent = partial(load_model, decoding.choice()), replace(asking.agent_options(), without_rules=without_rules)
+    return AgentPredict(load, engine, agent, Limits(deadline_s=timeout), first_turn)
+
+
+def _rules(text: str) -> tuple[str, ...]:
+    """The rules in a comma-separated text. Raises BadParameter for an unknown one."""
+    from tools.repair.rules import RULE_NAMES
+
+    wanted = options.names(text)
+    if unknown := [name for name in wanted if name not in RULE_NAMES]:
+        raise typer.BadParameter(f"--without-rules: {unknown[0]} is none of {', '.join(RULE_NAMES)}")
+    return wanted
 
 
 @contextmanager

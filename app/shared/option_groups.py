@@ -118,7 +118,6 @@ class Asking:
     hints: options.Hints = True
     repair: options.Repair = True
     refine_empty: options.RefineEmpty = False
-    mends: options.Mends = options.DEFAULT_MENDS
     second_look: options.SecondLook = None
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
@@ -147,7 +146,6 @@ class Asking:
             values=self.values,
             hints=self.hints,
             repair=self.repair,
-            mends=options.mends(self.mends),
             knowledge=read_knowledge(self.knowledge) if self.knowledge else Knowledge(),
             node_options=options.node_options(self.node_option),
         )

@@ -146,18 +146,6 @@ SecondLook = Annotated[
         "Default: yes, but not where decoding is measured.",
     ),
 ]
-DEFAULT_MENDS = (
-    "bridges,members,direction,keys,dates,units,picks,named,phrased,counted,genders,roles,ordered,bounds,wildcards,"
-    "implied,absent,tables,worded,gaps,rows,firsts,minmax,meant,negated,having,alphabetical,extremes,listed,grouped,typed,"
-    "recent,flags,measured,alike,nulls,sold"
-)
-Mends = Annotated[
-    str,
-    typer.Option(
-        "--mends",
-        help=f"Rules that mend the model's plans and SQL, of columns,{DEFAULT_MENDS}; or none.",
-    ),
-]
 KnowledgeFolder = Annotated[
     Path | None,
     typer.Option(
@@ -227,14 +215,3 @@ def named(text: str, option: str) -> tuple[str, str]:
         return name_and_value(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
-
-
-def mends(text: str) -> tuple[str, ...]:
-    """The mends in a comma-separated text, in their own order. Raises BadParameter for an unknown one."""
-    from agent.graph.toolbox import MENDS
-
-    wanted = names("" if text == "none" else text)
-    unknown = [name for name in wanted if name not in MENDS]
-    if unknown:
-        raise typer.BadParameter(f"--mends: {unknown[0]} is none of {', '.join(MENDS)}; give none to leave out all")
-    return tuple(name for name in MENDS if name in wanted)

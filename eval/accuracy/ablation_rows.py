@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.graph.toolbox import AgentOptions
+from tools.repair.rules import RULE_NAMES
 
-KINDS = ("parts", "mends", "votes", "without")
+KINDS = ("parts", "rules", "votes", "without")
 OFF: dict[str, Any] = {
     "max_attempts": 1, "orders": 1, "refine_empty": False, "constrain": False, "values": False, "hints": False,
-    "repair": False, "mends": (), "second_look": False,
+    "repair": False, "without_rules": RULE_NAMES, "second_look": False,
 }  # fmt: skip
 
 
@@ -25,28 +26,25 @@ class Stage:
 
 def stages(adapter: str, default: AgentOptions, kinds: Collection[str], votes: Sequence[int]) -> list[Stage]:
     """The rows of these `KINDS`. "parts": the bare base model, then one part more in every row up to the default agent, with
-    all mends in one row; "mends": the same with each mend in a row of its own. "votes": the default agent with so many plans.
-    "without": the default agent without one of its mends. Those two are compared with the default agent, which always has a
+    all rewrite rules in one row; "rules": the same with each rule in a row of its own. "votes": the default agent with so many
+    plans.
+    "without": the default agent without one of its rules. Those two are compared with the default agent, which always has a
     row.
     """
-    with_parts = "parts" in kinds or "mends" in kinds
+    with_parts = "parts" in kinds or "rules" in kinds
     made = (
-        list(_parts(adapter, default, "mends" in kinds)) if with_parts else [Stage("default agent", adapter, default)]
+        list(_parts(adapter, default, "rules" in kinds)) if with_parts else [Stage("default agent", adapter, default)]
     )
     own = made[-1].name
     changes: list[tuple[str, dict[str, Any]]] = []
     if "votes" in kinds:
         changes += [(f"{count} votes", {"samples": count}) for count in votes if count != default.samples]
     if "without" in kinds:
-        changes += [(f"without {mend}", {"mends": _without(default.mends, mend)}) for mend in default.mends]
+        changes += [(f"without {name}", {"without_rules": (name,)}) for name in RULE_NAMES]
     return made + [Stage(name, adapter, replace(default, **change), own) for name, change in changes]
 
 
-def _without(mends: tuple[str, ...], left_out: str) -> tuple[str, ...]:
-    return tuple(mend for mend in mends if mend != left_out)
-
-
-def _parts(adapter: str, default: AgentOptions, each_mend: bool) -> Iterator[Stage]:
+def _parts(adapter: str, default: AgentOptions, each_rule: bool) -> Iterator[Stage]:
     """The rows with one part more each; a part that is off by default has none."""
     before = Stage("base model, plan and SQL", "none", replace(default, **OFF))
     yield before
@@ -57,7 +55,7 @@ def _parts(adapter: str, default: AgentOptions, each_mend: bool) -> Iterator[Sta
         ("+ linking", {"hints": default.hints}),
         ("+ schema orders", {"orders": default.orders}),
         ("+ repair", {"repair": default.repair}),
-        *_mend_parts(default.mends, each_mend),
+        *_rule_parts(each_rule),
         ("+ refine", {"max_attempts": default.max_attempts, "refine_empty": default.refine_empty}),
         ("+ second look", {"second_look": default.second_look}),
     ]
@@ -68,7 +66,7 @@ def _parts(adapter: str, default: AgentOptions, each_mend: bool) -> Iterator[Sta
             before = stage
 
 
-def _mend_parts(mends: tuple[str, ...], each_mend: bool) -> list[tuple[str, dict[str, Any]]]:
-    if each_mend:
-        return [(f"+ {mend}", {"mends": mends[: number + 1]}) for number, mend in enumerate(mends)]
-    return [(f"+ {len(mends)} mends", {"mends": mends})]
+def _rule_parts(each_rule: bool) -> list[tuple[str, dict[str, Any]]]:
+    if each_rule:
+        return [(f"+ {name}", {"without_rules": RULE_NAMES[number:]}) for number, name in enumerate(RULE_NAMES, 1)]
+    return [(f"+ {len(RULE_NAMES)} rules", {"without_rules": ()})]

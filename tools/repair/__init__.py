@@ -1,4 +1,4 @@
-"""Repairs SQL by rules if it does not run, or if it cannot mean what it says.
+"""Rules for plans and SQL, in one table (`tools.repair.rules`), and the repair of SQL that does not run.
 
-Start at `repair_query`.
+Start at `rules` and `repair_query`. `doubt` lists the signs of a wrong answer.
 """

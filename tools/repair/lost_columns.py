@@ -1,17 +1,24 @@
-"""Finds columns that do not resolve, and the rules that repair one if only one meaning is possible. `tools.repair.repair_names`
-repairs whole statements.
+"""Columns that do not resolve, and the rules that repair one if only one meaning is possible. They never guess.
+
+`tools.repair.names` repairs whole statements; `add_join` joins the table that a column needs, and `same_words` and
+`near_miss` find the existing name that a wrong one means.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from sqlglot import exp
 
-from tools.repair.add_join import add_join
-from tools.repair.close_names import near_miss, same_words
+from tools.linking.word_forms import name_words, stem
 from tools.schema import Column, Schema
+from tools.sql.join_graph import Edge, edges, shortest_paths
 from tools.sql.scope import FromItem, Origin, enclosing, sources, type_kind
 
+NEAR_MISS = 0.8
+CLEARLY = 0.08
+SHORTEST = 4
+LONGEST_PATH = 2  # joins
 _ROW_NUMBERS = ("rowid", "oid", "_rowid_")
 
 
@@ -87,10 +94,10 @@ def table_for_alias(defect: Defect, schema: Schema) -> bool:
 
     Once a table has an alias, its own name is no longer valid:
 
-    >>> from tools.repair.repair_names import repair
+    >>> from tools.repair.names import repair_names
     >>> from tools.schema import Column, Schema, Table
     >>> schema = Schema((Table("singer", (Column("name", "TEXT"),)),), "sqlite")
-    >>> repair("SELECT singer.name FROM singer AS T1", None, schema)
+    >>> repair_names("SELECT singer.name FROM singer AS T1", None, schema)
     'SELECT T1.name FROM singer AS T1'
     """
     qualifier = defect.column.table.casefold()
@@ -106,12 +113,12 @@ def wrong_qualifier(defect: Defect, schema: Schema) -> bool:
 
     T1 is the singer, and only a song has a title:
 
-    >>> from tools.repair.repair_names import repair
+    >>> from tools.repair.names import repair_names
     >>> from tools.schema import Column, Schema, Table
     >>> singer = Table("singer", (Column("id", "INTEGER"), Column("name", "TEXT")))
     >>> song = Table("song", (Column("title", "TEXT"), Column("singer_id", "INTEGER")))
     >>> sql = "SELECT T1.title FROM singer AS T1 JOIN song AS T2 ON T1.id = T2.singer_id"
-    >>> repair(sql, None, Schema((singer, song), "sqlite"))
+    >>> repair_names(sql, None, Schema((singer, song), "sqlite"))
     'SELECT T2.title FROM singer AS T1 JOIN song AS T2 ON T1.id = T2.singer_id'
     """
     owners = {source.alias for source in defect.near if defect.name in source.columns} - _compared_with(defect.column)
@@ -136,10 +143,10 @@ def other_spelling(defect: Defect, schema: Schema) -> bool:
 
     Case, underscores, plurals and the table's name as a prefix do not matter:
 
-    >>> from tools.repair.repair_names import repair
+    >>> from tools.repair.names import repair_names
     >>> from tools.schema import Column, Schema, Table
     >>> schema = Schema((Table("singer", (Column("name", "TEXT"), Column("birth_year", "INTEGER"))),), "sqlite")
-    >>> repair("SELECT singer.singerName FROM singer ORDER BY BirthYears", None, schema)
+    >>> repair_names("SELECT singer.singerName FROM singer ORDER BY BirthYears", None, schema)
     'SELECT singer.name FROM singer ORDER BY birth_year'
     """
     return _rename(defect, lambda wanted, names, owner: same_words(wanted, names, owner))
@@ -150,12 +157,12 @@ def missing_table(defect: Defect, schema: Schema) -> bool:
 
     The name is the singer's, and one key leads to singers:
 
-    >>> from tools.repair.repair_names import repair
+    >>> from tools.repair.names import repair_names
     >>> from tools.schema import Column, ForeignKey, Schema, Table
     >>> singer = Table("singer", (Column("id", "INTEGER"), Column("name", "TEXT")))
     >>> key = ForeignKey(("singer_id",), "singer", ("id",))
     >>> song = Table("song", (Column("title", "TEXT"), Column("singer_id", "INTEGER")), (key,))
-    >>> repair("SELECT title FROM song WHERE name = 'Ada'", None, Schema((singer, song), "sqlite"))
+    >>> repair_names("SELECT title FROM song WHERE name = 'Ada'", None, Schema((singer, song), "sqlite"))
     "SELECT song.title FROM song JOIN singer ON song.singer_id = singer.id WHERE singer.name = 'Ada'"
     """
     wanted = schema.table(defect.column.table) if defect.column.table and defect.source is None else None
@@ -172,10 +179,10 @@ def misspelt_column(defect: Defect, schema: Schema) -> bool:
 
     One letter is wrong:
 
-    >>> from tools.repair.repair_names import repair
+    >>> from tools.repair.names import repair_names
     >>> from tools.schema import Column, Schema, Table
     >>> schema = Schema((Table("stadium", (Column("capacity", "INTEGER"),)),), "sqlite")
-    >>> repair("SELECT capasity FROM stadium", None, schema)
+    >>> repair_names("SELECT capasity FROM stadium", None, schema)
     'SELECT capacity FROM stadium'
     """
     return _rename(defect, lambda wanted, names, owner: near_miss(wanted, names))
@@ -212,3 +219,112 @@ COLUMN_RULES: tuple[ColumnRule, ...] = (
     missing_table,
     misspelt_column,
 )
+
+
+def add_join(select: exp.Select, owners: Sequence[str], schema: Schema) -> str | None:
+    """Join the one table of `owners` that exactly one shortest path reaches, and return its name; otherwise change nothing.
+
+    Of several owners, the nearest counts. Columns without a qualifier get one, because the new table may have columns of
+    the same name.
+
+    One key leads from songs to singers:
+
+    >>> from sqlglot import parse_one
+    >>> from tools.schema import Column, ForeignKey, Schema, Table
+    >>> singer = Table("singer", (Column("id", "INTEGER"), Column("name", "TEXT")))
+    >>> key = ForeignKey(("singer_id",), "singer", ("id",))
+    >>> song = Table("song", (Column("title", "TEXT"), Column("singer_id", "INTEGER")), (key,))
+    >>> select = parse_one("SELECT title FROM song")
+    >>> add_join(select, ["singer"], Schema((singer, song), "sqlite")), select.sql()
+    ('singer', 'SELECT song.title FROM song JOIN singer ON song.singer_id = singer.id')
+    """
+    present = sources(select, schema)
+    tables = [source.table.name for source in present if source.table]
+    if len(set(tables)) != len(present) or _has_commas(select):
+        return None  # a sub-query, or the same table twice: it is not clear what to join to
+    found = [path for owner in owners for path in shortest_paths(edges(schema), tables, owner)]
+    nearest = min((len(path) for path in found), default=0)
+    paths = [path for path in found if len(path) == nearest]
+    if not 0 < nearest <= LONGEST_PATH or len(paths) != 1:
+        return None
+    _qualify_all(select, present)
+    return _join_along(select, paths[0], present)
+
+
+def _has_commas(select: exp.Select) -> bool:
+    joins = select.args.get("joins") or []
+    return any(not (join.args.get("on") or join.args.get("using") or join.kind or join.method) for join in joins)
+
+
+def _qualify_all(select: exp.Select, present: Sequence[FromItem]) -> None:
+    for column in select.find_all(exp.Column):
+        if not column.table and column.parent_select is select:
+            owners = [source.alias for source in present if column.name.casefold() in source.columns]
+            if len(owners) == 1:
+                column.set("table", exp.to_identifier(owners[0]))
+    stars = [exp.Column(this=exp.Star(), table=exp.to_identifier(source.alias)) for source in present]
+    items = [part for item in select.expressions for part in (stars if isinstance(item, exp.Star) else [item])]
+    select.set("expressions", items)
+
+
+def _join_along(select: exp.Select, path: Sequence[Edge], present: Sequence[FromItem]) -> str:
+    called = {source.table.name: source.alias for source in present if source.table}
+    new = ""
+    for edge in path:
+        new = next(name for name in (edge.table, edge.ref_table) if name not in called)
+        called[new] = new
+        pairs = zip(edge.columns, edge.ref_columns, strict=True)
+        condition = exp.and_(
+            *(_column(left, called[edge.table]).eq(_column(right, called[edge.ref_table])) for left, right in pairs)
+        )
+        table = exp.Table(this=exp.to_identifier(new))
+        select.append("joins", exp.Join(this=table, on=condition))
+    return new
+
+
+def _column(column: str, table: str) -> exp.Column:
+    return exp.Column(this=exp.to_identifier(column), table=exp.to_identifier(table))
+
+
+def same_words(wanted: str, names: Iterable[str], owner: str = "") -> str | None:
+    """The one name with the same words, except for case, plural, underscores, or the owner's name as a prefix: `singers` is
+    `Singer`, `name` of singer is `singer_name`. None if there is none, or more than one.
+
+    >>> same_words("singers", ["Singer", "Song"])
+    'Singer'
+    >>> same_words("name", ["singer_name", "country"], owner="singer")
+    'singer_name'
+    """
+    key, prefix = _key(wanted), _key(owner)
+    variants = {key, prefix + key} | ({key.removeprefix(prefix)} if prefix and key != prefix else set())
+    found = {name for name in names if _key(name) in variants}
+    return found.pop() if len(found) == 1 else None
+
+
+def near_miss(wanted: str, names: Iterable[str]) -> str | None:
+    """The name whose letters are at least 0.8 similar, and clearly more similar than the next name's; None if there is none.
+
+    >>> near_miss("capasity", ["capacity", "city"])
+    'capacity'
+    >>> near_miss("name1", ["name2", "name3"]) is None  # which of the two?
+    True
+    """
+    letters = _letters(wanted)
+    if len(letters) < SHORTEST:
+        return None
+    ranked = sorted(((_similarity(letters, _letters(name)), name) for name in set(names)), reverse=True)
+    close = [(score, name) for score, name in ranked if score >= NEAR_MISS]
+    clear = len(close) == 1 or (len(close) > 1 and close[0][0] - close[1][0] >= CLEARLY)
+    return close[0][1] if clear else None
+
+
+def _similarity(first: str, second: str) -> float:
+    return SequenceMatcher(None, min(first, second), max(first, second)).ratio()
+
+
+def _letters(name: str) -> str:
+    return "".join(name_words(name))
+
+
+def _key(name: str) -> str:
+    return "".join(stem(word) for word in name_words(name))

@@ -39,14 +39,6 @@ class Joinable:
         """Whether FROM may continue from the tables `here` to this one: they join directly, or nothing connects them."""
         return any(self.between(one, table) for one in here) or not self._connected.get(table, frozenset()) & here
 
-    def near(self, here: frozenset[str], table: str) -> bool:
-        """Whether a plan may have this table after the tables `here`, which need not be in one FROM: they join directly, or no
-        third table connects them.
-        """
-        if any(self.between(one, table) for one in here):
-            return True
-        return not any(self.between(one, bridge) for bridge in self.neighbours.get(table, ()) for one in here)
-
     @cached_property
     def _connected(self) -> Mapping[str, frozenset[str]]:
         """For each table, all that it is connected with by joins, itself included."""

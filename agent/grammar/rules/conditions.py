@@ -83,7 +83,7 @@ def _comparands(scope: Scope, strings: Callable[[Facts, ColumnRef], WordSet | No
     text: Symbol = String() if texts is None else _literals(texts)
     number: Symbol = Number() if numbers is None else _literals(numbers)
     negative = [(Fixed("-"), number)] if numbers is None or numbers.words else []  # a minus needs a number to follow it
-    return [(Rule("moment" if facts.is_moment(scope.about) else "computed"),), (text,), (number,), *negative]
+    return [(Rule("computed"),), (text,), (number,), *negative]
 
 
 def _literals(words: WordSet) -> Names:

@@ -3,31 +3,27 @@
 With facts, each table must join with those before it, and for each value that the question surely names, the plan must
 name a column that holds it. While such a column is missing, `MOST_COLUMNS` and `MOST_TABLES` limit what else is planned.
 
-In the skeleton, `_` stands for names and literals. It is a sketch, so only its words and its parentheses are checked; with
-facts, it has the words that the question surely needs, and none that it surely does not.
+In the skeleton, `_` stands for names and literals. It is a sketch, so only its words and its parentheses are checked.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from agent.grammar.rules.actions import never, room, same
+from agent.grammar.rules.actions import never, room
 from agent.grammar.rules.notation import Symbol
 from agent.grammar.rules.symbols import Action, End, Names, Step
 from agent.grammar.scope.callable_functions import FUNCTIONS
 from agent.grammar.scope.facts import Facts
 from agent.grammar.scope.scope import Catalog, FromItem, Relation, Scope
 from agent.grammar.word_sets import WordSet, lowered, plain_set
-from agent.prompts.mend_plan import owner_of
 from agent.prompts.plan_format import quoted_name
-from tools.linking.said.said_clauses import SaidClauses
 from tools.schema import ColumnRef, Schema
 
 PLAN = """
-statement = planned ({table_left} ';' planned)* {covered} '|' SELECT piece ({room} piece)* {sketched} <end>
+statement = planned ({table_left} ';' planned)* {covered} '|' SELECT piece ({room} piece)* <end>
 planned = <table> ({column_left} ':' <column> ({column_left} ',' <column>)*)?
-piece = <word> | '(' ({room} piece)* ')' | ',' | '*' | '=' | {differing} differs | '<' | '<=' | '>' | '>=' | calc
-differs = '!=' | '<>'
+piece = <word> | '(' ({room} piece)* ')' | ',' | '*' | '=' | '!=' | '<>' | '<' | '<=' | '>' | '>=' | calc
 calc = '+' | '-' | '/' | '//' | '%' | '||'
 """
 
@@ -61,7 +57,7 @@ def _spelled(names: tuple[str, ...]) -> WordSet:
 def _missing(scope: Scope) -> list[frozenset[ColumnRef]]:
     """For each value that no column of the plan holds yet: the columns that hold it."""
     facts = scope.catalog.facts
-    return [places for places in facts.demands.sure if not places & scope.planned] if facts else []
+    return [places for places in facts.constraints.sure if not places & scope.planned] if facts else []
 
 
 def _untaken(scope: Scope) -> tuple[Relation, ...]:
@@ -89,42 +85,19 @@ def _follows(scope: Scope, facts: Facts, here: frozenset[str], table: Relation, 
     """Whether a table may come after those that are `here`: it joins with one of them or, if that is so, with no table at all.
     A table that is wanted may come as well if it has a column that is planned, since it may be the other half of a set.
     """
-    if not facts.said.gaps:
-        return facts.joins.near(here, table.key)
     half = table.key in wanted and any(column in table.columns for _, column in scope.planned)
     return half or facts.joins.adjoins(here, table.key)
 
 
 def _columns_left(scope: Scope) -> tuple[str, ...]:
-    table, shadowed = scope.sources[-1].relation, scope.catalog.facts.demands.shadowed if scope.catalog.facts else ()
+    table, facts = scope.sources[-1].relation, scope.catalog.facts
+    shadowed = facts.constraints.shadowed if facts else frozenset()
     named = scope.bare.union(column for place, column in shadowed if place == table.key)
     own = tuple(name for name in table.spelled if name.lower() not in named)
-    left = own + _elsewhere(scope, table)
     missing = _missing(scope)
     if not missing or len(scope.bare) < MOST_COLUMNS:
-        return left
-    return tuple(
-        name for name in left if any((_owner(scope, name.lower()), name.lower()) in places for places in missing)
-    )
-
-
-def _elsewhere(scope: Scope, table: Relation) -> tuple[str, ...]:
-    """Columns of other tables that may be named under this one, where facts allow it: one table that joins owns each."""
-    facts = scope.catalog.facts
-    if facts is None or not facts.said.elsewhere:
-        return ()
-    near = facts.joins.neighbours.get(table.key, ())
-    names = {name.lower(): name for one in scope.catalog.tables if one.key in near for name in one.spelled}
-    return tuple(name for key, name in names.items() if key not in scope.bare | table.columns and _owner(scope, key))
-
-
-def _owner(scope: Scope, column: str) -> str:
-    """The table that a column named now belongs to; empty if that is not certain."""
-    table, facts = scope.sources[-1].relation, scope.catalog.facts
-    if column in table.columns or facts is None:
-        return table.key
-    planned = tuple(source.alias for source in scope.sources)
-    return owner_of(column, table.key, planned, scope.catalog.columns, facts.joins)
+        return own
+    return tuple(name for name in own if any((table.key, name.lower()) in places for places in missing))
 
 
 def _take_table(scope: Scope, key: str) -> Step | None:
@@ -134,7 +107,7 @@ def _take_table(scope: Scope, key: str) -> Step | None:
 
 
 def _take_column(scope: Scope, key: str) -> Step | None:
-    place = (_owner(scope, key), key)
+    place = (scope.sources[-1].relation.key, key)
     return (), replace(scope, bare=scope.bare | {key}, planned=scope.planned | {place})
 
 
@@ -155,39 +128,16 @@ def covered(scope: Scope) -> Scope | None:
     return None if _missing(scope) else scope
 
 
-def _clauses(scope: Scope) -> SaidClauses:
-    return scope.catalog.facts.demands.clauses if scope.catalog.facts else SaidClauses()
-
-
-def sketched(scope: Scope) -> Scope | None:
-    """Require that the skeleton has the words that the question needs."""
-    return scope if all(words & scope.sketched for words in _clauses(scope).needed) else None
-
-
-def differing(scope: Scope) -> Scope | None:
-    """Take `<>`, where the question may mean it."""
-    return None if "<>" in _clauses(scope).unsaid else _sketching(scope, "<>")
-
-
-def _sketching(scope: Scope, word: str) -> Scope:
-    """The scope after a word of the skeleton; the same one unless the word is needed."""
-    is_new = word not in scope.sketched and any(word in words for words in _clauses(scope).needed)
-    return replace(scope, sketched=scope.sketched | {word}) if is_new else scope
-
-
 @lru_cache(maxsize=16)
-def _sketch_words(functions: frozenset[str], unsaid: frozenset[str]) -> WordSet:
-    return plain_set(functions.union(_WORDS.split()) - unsaid)
+def _sketch_words(functions: frozenset[str]) -> WordSet:
+    return plain_set(functions.union(_WORDS.split()))
 
 
 PLAN_TERMINALS: dict[str, Symbol] = {
     "end": End(),
     "table": Names(lambda scope: _spelled(_tables_left(scope)), _take_table),
     "column": Names(lambda scope: _spelled(_columns_left(scope)), _take_column),
-    "word": Names(
-        lambda scope: _sketch_words(frozenset(scope.catalog.functions), _clauses(scope).unsaid),
-        lambda scope, key: ((), _sketching(scope, key)),
-    ),
+    "word": Names(lambda scope: _sketch_words(frozenset(scope.catalog.functions)), lambda scope, key: ((), scope)),
 }
 
 
@@ -199,7 +149,5 @@ def _if_missing(verb: Callable[[Scope], Scope | None]) -> Action:
 PLAN_ACTIONS: dict[str, Symbol] = {
     "covered": Action(covered),
     "room": Action(room, landing=never),
-    "sketched": Action(sketched, landing=same),
-    "differing": Action(differing),
     **{verb.__name__: _if_missing(verb) for verb in (table_left, column_left)},
 }

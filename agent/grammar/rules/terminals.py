@@ -234,7 +234,7 @@ TERMINALS: dict[str, Symbol] = {
     "qualifier": Names(named(visible.qualifiers), _accept_qualifier),
     "new_qualifier": Fresh(*SHORT, visible.new_qualifier_possible, _if_new(_accept_qualifier)),
     "entry_column": Names(named(visible.entry_columns), _accept_column),
-    "entry_qualifier": Names(named(visible.entry_qualifiers), _accept_entry_qualifier),
+    "entry_qualifier": Names(named(visible.qualifiers), _accept_entry_qualifier),
     "new_entry_qualifier": Fresh(*SHORT, visible.new_qualifier_possible, _if_new(_accept_entry_qualifier)),
     "starred": Names(named(_starrable), _accept_starred),
     "new_starred": Fresh(*SHORT, _new_starred_possible, _if_new(_accept_starred)),

@@ -12,12 +12,13 @@ from functools import cached_property, lru_cache
 from itertools import product
 from string import ascii_lowercase, digits
 
-from agent.grammar.scope.demands import Demands, demands_of
-from agent.grammar.scope.said import NUMBER, Said
 from agent.grammar.word_sets import WordSet, lowered
+from tools.linking.question_context import NUMBER, QuestionContext
 from tools.linking.word_forms import STOP_WORDS, name_stems, name_words, split, stem
+from tools.repair.constraints import QuestionConstraints, values_required
+from tools.repair.rules import applied, rules_of
 from tools.schema import Column, ColumnRef, Schema
-from tools.sql.joinable_columns import Joinable, identifiers, joinable
+from tools.sql.joinable_columns import Joinable, joinable
 from tools.sql.scope import is_number, type_kind
 
 _EVERYDAY = frozenset({"0", "1"})  # numbers that a question may imply without naming them
@@ -25,9 +26,6 @@ _CODES = (*ascii_lowercase, *digits, "yes", "no", "true", "false", "null")
 _PAIRS = tuple(map("".join, product(ascii_lowercase, repeat=2)))  # two-letter codes, such as fl for Florida
 _IDENTIFYING = frozenset({"id", "identifier", "identification", "key"})
 _NUMBERED = re.compile(r"(\w+) (?:no\.? |number |#)?\d")  # student 1004
-_COMPARED = re.compile(r"<>|!=|[<>]=?|=|\b(?:BETWEEN|IN|LIKE|GLOB|IS)\b", re.IGNORECASE)
-_FLAGS = frozenset({"0", "1", "true", "false"})
-_MEASURED = frozenset({"<", ">", "<=", ">=", "BETWEEN"})
 _NESTED = re.compile(r"\bIN\b|\(\s*SELECT\b(?! (?:AVG|MAX|MIN|SUM)\b)", re.IGNORECASE)  # no identifier is an average
 
 
@@ -37,67 +35,53 @@ class Facts:
 
     joins: Joinable
     columns: Mapping[ColumnRef, Column]
-    said: Said
-    identifiers: frozenset[ColumnRef] = frozenset()
-    demands: Demands = field(default_factory=Demands)
+    context: QuestionContext
+    constraints: QuestionConstraints = field(default_factory=QuestionConstraints)
     _sets: dict[tuple[str, ColumnRef], WordSet | None] = field(default_factory=dict, repr=False)
 
     def of_plans(self) -> "Facts":
         """What the grammar of plans reads of them."""
-        return replace(self, said=self.said.of_plans(), demands=replace(self.demands, roles=frozenset()), _sets={})
+        return replace(self, context=QuestionContext(""), constraints=self.constraints.of_plans(), _sets={})
 
     def of_sql(self) -> "Facts":
         """What the grammar of SQL reads of them."""
-        return replace(self, said=self.said.of_sql(), demands=Demands(roles=self.demands.roles), _sets={})
+        context = replace(self.context, without=())  # they have made the constraints
+        return replace(self, context=context, constraints=self.constraints.of_sql(), _sets={})
 
     def pairs(self, one: str, other: str) -> frozenset[tuple[str, str]]:
         """The (column of one, column of other) that may be equated: those of keys whose roles were said, if there are any."""
         every = self.joins.between(one, other)
-        roles = self.demands.roles
+        roles = self.constraints.roles
         return frozenset(pair for pair in every if not roles.isdisjoint(zip((one, other), pair, strict=True))) or every
 
     def may_sum(self, place: ColumnRef) -> bool:
         """Whether adding up this column makes sense, which it does not for words, dates and identifiers."""
         column = self.columns[place]
         amount = _holds(column) != "words" and type_kind(column.type) != "time"
-        return amount and not (self.said.no_amounts and place in self.identifiers)
+        return amount and place not in self.constraints.identifiers
 
     def may_measure(self, place: ColumnRef | None) -> bool:
-        """Whether `<` and BETWEEN make sense for this column: identifiers mean nothing but the rows that they name, and words
-        have no order that is asked for."""
-        worded = self.said.ordered and place is not None and _holds(self.columns[place]) == "words"
-        return not worded and place not in self._silent_identifiers
+        """Whether `<` and BETWEEN make sense for this column: identifiers mean nothing but the rows that they name."""
+        return place not in self._silent_identifiers
 
     def may_test(self, place: ColumnRef) -> bool:
         """Whether a condition may begin with this column, which may be an identifier where it is held equal to other ones."""
-        if self._measures_all and _holds(self.columns[place]) == "words":
-            return False
-        return place not in self._silent_identifiers or _NESTED.search(self.said.plan) is not None
-
-    @cached_property
-    def _measures_all(self) -> bool:
-        """Whether the plan compares by nothing but `<` and the like."""
-        compared = {sign.upper() for sign in _COMPARED.findall(self.said.plan.partition("|")[2])}
-        return self.said.ordered and bool(compared) and compared <= _MEASURED
+        return place not in self._silent_identifiers or _NESTED.search(self.context.plan) is not None
 
     @cached_property
     def _silent_identifiers(self) -> frozenset[ColumnRef]:
         """The identifiers that the question does not name, as "id", by their own words, or as "store 1"."""
-        question = self.said.question
+        question = self.context.question
         stems = frozenset(stem(word.key) for word in split(question))
-        if not self.said.no_amounts or stems & _IDENTIFYING:
+        if stems & _IDENTIFYING:
             return frozenset()
         numbered = frozenset(stem(found.lower()) for found in _NUMBERED.findall(question))
         return frozenset(
             (table, column)
-            for table, column in self.identifiers
+            for table, column in self.constraints.identifiers
             if not (name_stems(column) - name_stems(table)) & stems
             and not (name_stems(table) | name_stems(column)) & numbered
         )
-
-    def is_moment(self, place: ColumnRef) -> bool:
-        """Whether a column has a type of dates or times, which are neither true nor a number that nobody said."""
-        return self.said.typed and type_kind(self.columns[place].type) == "time"
 
     def strings(self, place: ColumnRef) -> WordSet | None:
         """The text literals, quotes included, that this column may be compared with; None for any."""
@@ -120,14 +104,12 @@ class Facts:
 
     def _strings(self, place: ColumnRef) -> frozenset[str] | None:
         column, holds = self.columns[place], _holds(self.columns[place])
-        if self._is_flag(column):
-            return frozenset()
         if holds == "anything":
-            undated = self.said.dated and type_kind(column.type) == "time" and not self._said_numbers
+            undated = self.constraints.dated and type_kind(column.type) == "time" and not self._said_numbers
             return frozenset(map(_quote, self._found)) if undated else None
         if holds != "words":
             return frozenset(map(_quote, {*self._found, *self._said_numbers})) or (
-                frozenset() if self.said.dated else None
+                frozenset() if self.constraints.dated else None
             )
         codes = _PAIRS if all(len(sample) == 2 for sample in column.samples) else _CODES
         return frozenset(map(_quote, {*column.samples, *self._found, *self._plausible, *codes}))
@@ -136,37 +118,28 @@ class Facts:
         column = self.columns[place]
         if _holds(column) == "anything" or any(letter.isdigit() for sample in column.samples for letter in sample):
             return None
-        texts = {*column.samples, *self._found, *self.said.phrases(), *_CODES}
+        texts = {*column.samples, *self._found, *self.context.phrases(), *_CODES}
         return frozenset(
             _quote(before + text + after) for text in texts for before, after in product(("", "%"), repeat=2)
         )
 
     def _numbers(self, place: ColumnRef) -> frozenset[str] | None:
         column, holds = self.columns[place], _holds(self.columns[place])
-        if self._is_flag(column):
-            return _EVERYDAY
         if holds == "words":
             return frozenset()
-        if self.is_moment(place):
-            return self._said_numbers
         flags = _EVERYDAY if _EVERYDAY.issuperset(column.samples) else frozenset[str]()
         return self._said_numbers | flags if self._said_numbers - _EVERYDAY and holds != "anything" else None
 
-    def _is_flag(self, column: Column) -> bool:
-        """Whether a column holds nothing but true and false, which no text is compared with."""
-        is_boolean = self.said.typed and type_kind(column.type) == "boolean"
-        return is_boolean and _FLAGS.issuperset(sample.lower() for sample in column.samples)
-
     @cached_property
     def _said_numbers(self) -> frozenset[str]:
-        return self.said.numbers()
+        return self.context.numbers()
 
     @cached_property
     def _found(self) -> frozenset[str]:
         """Values of any column. `tools.repair.literals.move_literals` can move them, whereas nothing could recover them if the
         model had to write something else.
         """
-        return frozenset(match.value for match in self.said.values)
+        return frozenset(match.value for match in self.context.values)
 
     @cached_property
     def _plausible(self) -> frozenset[str]:
@@ -175,8 +148,8 @@ class Facts:
         tables = _schema_words(frozenset(table for table, _ in self.columns))
         return frozenset(
             phrase
-            for phrase in self.said.phrases()
-            if self.said.marked(phrase) or not _is_everyday(phrase, names, tables)
+            for phrase in self.context.phrases()
+            if self.context.marked(phrase) or not _is_everyday(phrase, names, tables)
         )
 
 
@@ -191,14 +164,15 @@ def _schema_words(names: frozenset[str]) -> frozenset[str]:
     return frozenset(stem(word) for name in names for word in name_words(name))
 
 
-def facts_of(schema: Schema, said: Said) -> Facts:
-    """The facts that follow from a schema and from what was said."""
+def facts_of(schema: Schema, context: QuestionContext) -> Facts:
+    """The facts that follow from a schema and from what was asked."""
     columns = {(table.name.lower(), column.name.lower()): column for table in schema.tables for column in table.columns}
-    return Facts(_joinable(schema), columns, said, _identifiers(schema), demands_of(schema, said))
+    rules = rules_of("constraints", context)
+    constraints = applied(rules, values_required(schema, context), schema, context)
+    return Facts(_joinable(schema), columns, context, constraints)
 
 
 _joinable = lru_cache(maxsize=16)(joinable)
-_identifiers = lru_cache(maxsize=16)(identifiers)
 
 
 @lru_cache(maxsize=4096)

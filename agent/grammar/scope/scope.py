@@ -91,7 +91,6 @@ class Scope:
     joints: int = 0  # how often AND, OR or an operator joined parts of the clause, the entry, or these parentheses
     outside: tuple[int, ...] = ()  # the joints of each enclosing level of parentheses
     planned: frozenset[ColumnRef] = frozenset()  # columns that a plan names
-    sketched: frozenset[str] = frozenset()  # words of its skeleton that the question needs
     adding: bool = False  # directly inside SUM or AVG
     testing: bool = False  # in WHERE or HAVING, outside of functions
     nature: Nature = "plain"  # of the item being read

@@ -60,19 +60,6 @@ def _with_amounts(scope: Scope, names: frozenset[str]) -> frozenset[str]:
     return frozenset(able) or names
 
 
-def entry_qualifiers(scope: Scope) -> frozenset[str]:
-    """The qualifiers that may begin an entry of the SELECT list. If its column must be comparable with another, and some
-    table has such a column, only those tables' names.
-    """
-    found, number = qualifiers(scope), len(scope.outputs) - 1
-    facts, wanted = scope.catalog.facts, scope.like[number] if 0 <= number < len(scope.like) else None
-    if facts is None or not facts.said.like_columns or wanted is None:
-        return found
-    alike = facts.joins.alike(wanted)
-    tables = {relation.key: relation.columns for relation in scope.relations}
-    return frozenset(name for name in found if not alike.isdisjoint(tables.get(name, alike))) or found
-
-
 def columns_of(scope: Scope, qualifier: str) -> frozenset[str]:
     """Columns that may follow `qualifier.`."""
     if scope.phase == "items":

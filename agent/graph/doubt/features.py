@@ -10,7 +10,7 @@ from agent.state import State
 from tools.linking.link_schema import Link, mentions
 from tools.linking.match_values import ValueMatch
 from tools.linking.word_forms import keys
-from tools.repair.doubt.signs import Sign, signs_of_doubt
+from tools.repair.doubt import Sign, signs_of_doubt
 from tools.schema import Schema
 from tools.sql.parse_quietly import parse_or_nothing
 from tools.sql.scope import column_ref, full_name

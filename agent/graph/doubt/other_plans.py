@@ -10,7 +10,6 @@ from agent.graph.nodes.node_state import slots
 from agent.graph.toolbox import OTHER_PLANS, Toolbox
 from agent.graph.vote import drawn_plans
 from agent.observe.step_record import Step
-from agent.prompts.mend_plan import mended_plan
 from agent.state import DrawnPlan, State
 from decoding.serving.chat_model import FastChatModel
 from decoding.serving.given_text import other_beginnings
@@ -21,8 +20,7 @@ TEMPERATURE = 1.0  # of the samples that are drawn instead where no grammar tell
 def other_plans(state: State, toolbox: Toolbox) -> tuple[list[DrawnPlan], list[Step]]:
     """The plans, of which some may be the state's own, and what they cost. `drawn`: how many texts gave the plan."""
     replies = _left(state, toolbox) or [_sampled(state, toolbox)]
-    mends, schema = toolbox.options.mends, slots(state, toolbox).schema
-    texts = [mended_plan(toolbox.profile.read_plan(text), schema, mends) for reply in replies for text in reply.texts]
+    texts = [toolbox.profile.read_plan(text) for reply in replies for text in reply.texts]
     likelihoods = [each for reply in replies for each in reply.log_likelihoods]
     return drawn_plans(texts, likelihoods, state["reading"]), [reply.step for reply in replies]
 

@@ -38,7 +38,7 @@ def check(state: State, runtime: Tools) -> Command[Literal["execute", "refine", 
             step = tool_step("check", since(start), "the SQL of an earlier question")
             again = {"readings": ["standalone"], "reading": "standalone", "plan": ""}
             return Command(update=again | recorded(state, runtime, step), goto="plan")
-        if "meant" in toolbox.options.mends and (again := without_unmeant(state, toolbox, fixed)):
+        if again := without_unmeant(state, toolbox, fixed):
             step = tool_step("check", since(start), "a value that was hardly meant")
             return Command(update=again | recorded(state, runtime, step), goto="plan")
         if any(same_sql(fixed, refused, toolbox.database.dialect) for refused in state["refused"]):

@@ -13,6 +13,7 @@ from agent.graph.vote import Candidate, Outcome, outcomes
 from agent.observe.audit import run_sql
 from agent.state import Attempt, DrawnPlan, State
 from tools.linking.match_values import ValueMatch
+from tools.linking.question_context import QuestionContext
 from tools.repair.repair_query import repair_query
 from tools.result import QueryError, Result
 
@@ -45,7 +46,8 @@ def check_sql(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch], question
         return sql, QueryError("syntax", "the model wrote no SQL")
     if not toolbox.options.repair:
         return sql, toolbox.database.explain(sql, toolbox.limits)
-    return repair_query(sql, toolbox.database, values, toolbox.limits, question, toolbox.options.mends)
+    context = QuestionContext(question, tuple(values), without=toolbox.options.without_rules)
+    return repair_query(sql, toolbox.database, context, toolbox.limits)
 
 
 def may_try_again(toolbox: Toolbox, attempts: list[Attempt]) -> bool:

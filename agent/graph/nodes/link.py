@@ -18,7 +18,8 @@ from agent.state import State
 from tools.linking.ambiguity import as_told, find_unclear
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch, match_values
-from tools.linking.said.meant_values import meant_values
+from tools.linking.question_context import QuestionContext
+from tools.repair.rules import applied, rules_of
 from tools.sql.parse_quietly import parse_or_nothing
 
 
@@ -85,7 +86,8 @@ def without_unmeant(state: State, toolbox: Toolbox, sql: str) -> dict[str, Any]:
     values, schema, question = values_of(state), toolbox.database.schema(), asked(state)
     if not state["plan"] or toolbox.options.samples > 1:
         return {}
-    kept = meant_values(values, schema, question)
+    context = QuestionContext(question, values, without=toolbox.options.without_rules)
+    kept = applied(rules_of("values", context), values, schema, context)
     dropped = {match.value.casefold() for match in values} - {match.value.casefold() for match in kept}
     literals = (each for tree in parse_or_nothing(sql, schema.dialect) for each in tree.find_all(exp.Literal))
     if not any(each.is_string and each.name.casefold() in dropped for each in literals):

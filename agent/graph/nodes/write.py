@@ -17,7 +17,6 @@ from agent.graph.toolbox import Toolbox
 from agent.graph.vote import drawn_plans, elect, same_sql
 from agent.observe.events import Wrote
 from agent.observe.step_record import tool_step
-from agent.prompts.mend_plan import mended_plan
 from agent.state import Attempt, DrawnPlan, State
 from tools.result import QueryError
 
@@ -35,8 +34,7 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     if not others and is_doubtful(toolbox, first, reply):
         reply = rewritten(toolbox, first)
         update |= recorded(state | update, runtime, reply.step)
-    mends = toolbox.options.mends
-    texts = (mended_plan(toolbox.profile.read_plan(text), first.schema, mends) for text in reply.texts)
+    texts = map(toolbox.profile.read_plan, reply.texts)
     if others:
         drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
         plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]

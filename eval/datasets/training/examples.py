@@ -8,7 +8,7 @@ from random import Random
 from sqlglot import exp
 
 from agent.graph.prompt_slots import prompt_slots, tries_of
-from agent.graph.toolbox import DEFAULT_MENDS, AgentOptions
+from agent.graph.toolbox import AgentOptions
 from agent.prompts.profiles.compact import Compact
 from agent.prompts.profiles.profile import ModelStep
 from agent.prompts.slots import Slots
@@ -26,6 +26,7 @@ from tools.databases.database import Database
 from tools.databases.reading.choices import with_choices
 from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch
+from tools.linking.question_context import QuestionContext
 from tools.repair.repair_query import repair_query
 from tools.result import QueryError, Result
 from tools.schema import Schema
@@ -193,7 +194,7 @@ def _repaired(
     sql: str, database: Database, question: str, values: Sequence[ValueMatch]
 ) -> tuple[str, QueryError | None]:
     """What the agent makes of a query before it asks its model to correct it."""
-    return repair_query(sql, database, values, LIMITS, question, DEFAULT_MENDS)
+    return repair_query(sql, database, QuestionContext(question, tuple(values)), LIMITS)
 
 
 def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:

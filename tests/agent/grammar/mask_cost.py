@@ -11,11 +11,11 @@ from string import ascii_letters
 from time import perf_counter
 
 from agent.grammar.constraint import sql_constraint
-from agent.grammar.scope.said import Said
 from agent.grammar.vocabulary import Vocabulary
 from agent.prompts.profiles.profile import Form
 from decoding.tokenizer.detokenize import ByteLevel, byte_alphabet
 from tests.agent.grammar.test_grammar import SCHEMA
+from tools.linking.question_context import QuestionContext
 
 SIZES = (49_152, 152_064)
 STATEMENTS = (
@@ -97,7 +97,7 @@ def measure(size: int) -> str:
     tracemalloc.stop()
     start = perf_counter()
     constraint = sql_constraint(
-        SCHEMA, "sqlite", tokenizer, frozenset({0}), form=Form("fence", 120), said=Said("2014 France 3")
+        SCHEMA, "sqlite", tokenizer, frozenset({0}), form=Form("fence", 120), context=QuestionContext("2014 France 3")
     )  # type: ignore[arg-type]
     made_ms = 1e3 * (perf_counter() - start)
     masks_ms, admits_us, computed, asked = 0.0, 0.0, 0, 0

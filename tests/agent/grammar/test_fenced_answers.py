@@ -10,7 +10,6 @@ from agent.grammar.lexer import Reading, feed
 from agent.grammar.machine import Position, beginning
 from agent.grammar.rules.plan_rules import plan_catalog
 from agent.grammar.scope.facts import facts_of
-from agent.grammar.scope.said import Said
 from agent.grammar.scope.scope import catalog_of
 from agent.grammar.word_sets import lowered
 from agent.prompts.plan_format import parse_plan
@@ -20,11 +19,12 @@ from tests.agent.grammar.random_statements import offers
 from tests.agent.grammar.test_grammar import SCHEMA, STOP, reference
 from tests.decoding.models.tiny_models import tiny_checkpoint
 from tools.linking.match_values import ValueMatch
+from tools.linking.question_context import QuestionContext
 
 FENCE = Form("fence", 30)
 LINES = "SELECT Name,\n       Age\nFROM singer\nWHERE Age > 30\n  AND Country = 'x'\nORDER BY Age DESC;\n"
 VALUE = ValueMatch("concert", "Title", "Home Is", "Home Is", 1.0)
-TOLD = facts_of(SCHEMA, Said("Who sang at 'Home Is'?", (VALUE,)))
+TOLD = facts_of(SCHEMA, QuestionContext("Who sang at 'Home Is'?", (VALUE,)))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def wander(position: Position, seed: int, most: int, without: str = ";") -> list
 
 def test_an_alias_that_is_taken_leads_nowhere(tokenizer: Tokenizer) -> None:
     """`T1` cannot grow, so once it is written a refused one would be a dead end."""
-    constraint = sql_constraint(SCHEMA, "sqlite", tokenizer, STOP, form=FENCE, said=Said("Who?"))
+    constraint = sql_constraint(SCHEMA, "sqlite", tokenizer, STOP, form=FENCE, context=QuestionContext("Who?"))
     one, two = (tokenizer.encode(digit)[0] for digit in "12")
     state = constraint.start()
     for token in tokenizer.encode("SELECT T1.Title FROM singer AS T"):

@@ -7,9 +7,9 @@ import pytest
 
 from agent.grammar.machine import beginning
 from agent.grammar.scope.facts import facts_of
-from agent.grammar.scope.said import Said
 from agent.grammar.scope.scope import catalog_of
 from tests.agent.grammar.test_grammar_gold import accepted_until
+from tools.linking.question_context import QuestionContext
 from tools.schema import Column, ForeignKey, Schema, Table
 
 SCHEMA = Schema(
@@ -37,14 +37,14 @@ SELVES = " ".join(f"JOIN singer AS a{number} ON singer.singer_id = a{number}.sin
 
 def refused_at(sql: str, dialect: str = "sqlite", long: int | None = None) -> str:
     """What the bound grammar does not take any more of the statement; nothing where it takes it whole."""
-    facts = facts_of(SCHEMA, Said("Which singers are there?", like_columns=True, no_amounts=True, dated=True))
+    facts = facts_of(SCHEMA, QuestionContext("Which singers are there?"))
     place = accepted_until(beginning(catalog_of(SCHEMA, dialect, facts), lines=True, long=long), sql)
     return "" if place is None else sql[place:]
 
 
 @pytest.mark.parametrize("sql", ["SELECT * FROM singer, concert", "SELECT * FROM singer JOIN concert ON TRUE"])
 def test_a_model_that_was_trained_on_such_answers_may_write_products(sql: str) -> None:
-    facts = facts_of(SCHEMA, Said("Which singers are there?"))
+    facts = facts_of(SCHEMA, QuestionContext("Which singers are there?"))
     assert accepted_until(beginning(catalog_of(SCHEMA, "sqlite", facts, products=True)), sql) is None
     assert accepted_until(beginning(catalog_of(SCHEMA, "sqlite", facts)), sql) is not None
 

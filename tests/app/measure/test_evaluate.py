@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from agent.graph.toolbox import MENDS, AgentOptions
+from agent.graph.toolbox import AgentOptions
 from app.cli import app
 from app.shared import exit_codes
 from app.shared.option_groups import Asking
@@ -25,20 +24,6 @@ def test_every_switch_reaches_the_agent(name: str) -> None:
     assert changed == {name}
 
 
-@pytest.mark.parametrize("mends", [(), ("columns",), ("bridges", "direction"), MENDS])
-def test_the_mends_reach_the_agent_in_their_order(mends: tuple[str, ...]) -> None:
-    for written in (mends, mends[::-1]):
-        assert Asking(mends=",".join(written) or "none").agent_options().mends == mends
-
-
-def test_an_unknown_mend_is_told() -> None:
-    with pytest.raises(
-        typer.BadParameter,
-        match=r"--mends: walls is none of columns, bridges, .*, alike, nulls, sold; give none to leave out all",
-    ):
-        Asking(mends="columns,walls").agent_options()
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -48,6 +33,7 @@ def test_an_unknown_mend_is_told() -> None:
         (["held_back"], "name the folder that holds spider/"),
         (["conversation"], "Spider's folder holds dev.json"),
         (["conversation", "--shard", "2"], "is not of the form 1/2"),
+        (["spider", "--without-rules", "keys,walls"], "--without-rules: walls is none of meant, named, counted,"),
     ],
 )
 def test_what_cannot_be_is_told(tmp_path: Path, arguments: list[str], says: str) -> None:

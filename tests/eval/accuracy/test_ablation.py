@@ -16,9 +16,10 @@ from eval.datasets.official import Example, database_file
 from eval.predict.record import Record, read_records
 from eval.scoring.spider.spider_rules import SPIDER
 from tests.decoding.models.jacobi_data import ending_checkpoint
+from tools.repair.rules import RULE_NAMES
 
 DEFAULT = AgentOptions(second_look=True)
-MENDS = len(DEFAULT.mends)
+RULES = len(RULE_NAMES)
 
 
 def _changed(before: Stage, after: Stage) -> set[str]:
@@ -26,15 +27,15 @@ def _changed(before: Stage, after: Stage) -> set[str]:
     return {name for name in names if getattr(before.options, name) != getattr(after.options, name)}
 
 
-@pytest.mark.parametrize(("kinds", "mends"), [(["parts"], 1), (["mends"], MENDS), (["parts", "mends"], MENDS)])
-def test_each_row_has_one_part_more_up_to_the_default_agent(kinds: list[str], mends: int) -> None:
+@pytest.mark.parametrize(("kinds", "rules"), [(["parts"], 1), (["rules"], RULES), (["parts", "rules"], RULES)])
+def test_each_row_has_one_part_more_up_to_the_default_agent(kinds: list[str], rules: int) -> None:
     rows = stages("auto", DEFAULT, kinds, [4])
     assert [row.adapter for row in rows] == ["none", *["auto"] * (len(rows) - 1)]
     assert [row.against for row in rows] == [None, *(row.name for row in rows[:-1])]
     assert rows[0].options == rows[1].options and rows[-1].options == DEFAULT
     changes = [_changed(before, row) for before, row in pairwise(rows[1:])]
-    assert all(len(changed) == 1 for changed in changes) and changes.count({"mends"}) == mends
-    off = {"max_attempts", "orders", "constrain", "values", "hints", "repair", "mends", "second_look"}
+    assert all(len(changed) == 1 for changed in changes) and changes.count({"without_rules"}) == rules
+    off = {"max_attempts", "orders", "constrain", "values", "hints", "repair", "without_rules", "second_look"}
     assert _changed(rows[0], rows[-1]) == off
 
 
@@ -44,12 +45,12 @@ def test_a_part_that_is_off_by_default_has_no_row() -> None:
 
 
 @pytest.mark.parametrize("kinds", [["votes", "without"], ["parts", "votes", "without"]])
-def test_votes_and_mends_left_out_are_compared_with_the_default_agent(kinds: list[str]) -> None:
+def test_votes_and_rules_left_out_are_compared_with_the_default_agent(kinds: list[str]) -> None:
     rows = stages("auto", DEFAULT, kinds, [1, 4, 8])
-    default, *others = rows[-3 - MENDS :]
+    default, *others = rows[-3 - RULES :]
     assert default.options == DEFAULT and {row.against for row in others} == {default.name}
     assert [row.options.samples for row in others[:2]] == [4, 8]
-    assert [set(DEFAULT.mends).difference(row.options.mends) for row in others[2:]] == [{m} for m in DEFAULT.mends]
+    assert [row.options.without_rules for row in others[2:]] == [(name,) for name in RULE_NAMES]
     assert all(len(_changed(default, row)) == 1 for row in others)
 
 
@@ -74,7 +75,7 @@ def _measured(root: Path, model: str, out: Path) -> tuple[list[Row], list[dict[s
         for name, questions in asked.items()
         for question in questions
     ]
-    default = AgentOptions(max_attempts=1, mends=("bridges", "named", "members"))
+    default = AgentOptions(max_attempts=1)
     rows = stages("auto", default, ["votes", "without"], [2, 3])
     questions = Questions(examples, "spider", SPIDER, None, "sqlite")
     measured = list(ablate(questions, ModelChoice(model, dtype="fp32", profile="compact"), load_model, rows, out))

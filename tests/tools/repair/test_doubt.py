@@ -6,7 +6,7 @@ from sqlglot import parse_one
 from tests.tools import spider
 from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
-from tools.repair.doubt.signs import NAMES, signs_of_doubt
+from tools.repair.doubt import NAMES, signs_of_doubt
 from tools.schema import Column, ForeignKey, Schema, Table
 
 SINGER = Table(

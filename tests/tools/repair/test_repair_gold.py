@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from eval.scoring.spider.execution_match import order_matters, spider_match
 from tests.tools import spider
-from tools.repair.repair_names import repair
+from tools.repair.names import repair_names
 from tools.result import Result
 from tools.sql.dialects.sqlite_to_duckdb import sqlite_to_duckdb
 
@@ -21,7 +21,7 @@ def test_gold_is_never_changed() -> None:
         for engine in ("auto", "sqlite"):
             schema = spider.database(question.db_id, engine).schema()  # type: ignore[arg-type]
             sql = sqlite_to_duckdb(question.gold, schema) if engine == "auto" else question.gold
-            assert repair(sql, None, schema) is None, sql
+            assert repair_names(sql, None, schema) is None, sql
 
 
 Damage = Callable[[exp.Expr, random.Random], bool]
@@ -106,7 +106,7 @@ def _outcome(question: spider.Question, damaged: str) -> str:
     error = database.explain(damaged)
     if error is None:
         return "still runs"
-    fixed = repair(damaged, error, database.schema())
+    fixed = repair_names(damaged, error, database.schema())
     if fixed is None:
         return "left alone"
     result = database.execute(fixed)

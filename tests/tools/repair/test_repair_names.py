@@ -9,7 +9,7 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.example.build import example_database
 from tools.repair.lost_columns import COLUMN_RULES, ColumnRule
-from tools.repair.repair_names import repair
+from tools.repair.names import repair_names
 from tools.result import QueryError
 from tools.schema import Column, Schema, Table
 
@@ -106,11 +106,11 @@ MENDED = [
 def test_mended(singers: Database, wrong: str, right: str) -> None:
     error = singers.explain(wrong)
     assert error is not None
-    fixed = repair(wrong, error, singers.schema())
+    fixed = repair_names(wrong, error, singers.schema())
     assert fixed == right
     assert singers.explain(fixed) is None
-    assert repair(fixed, None, singers.schema()) is None
-    assert repair(wrong, None, singers.schema()) == right
+    assert repair_names(fixed, None, singers.schema()) is None
+    assert repair_names(wrong, None, singers.schema()) == right
 
 
 @pytest.mark.parametrize("rule", COLUMN_RULES, ids=lambda rule: rule.__name__)
@@ -118,10 +118,8 @@ def test_without_the_rule_something_stays_wrong(
     singers: Database, monkeypatch: pytest.MonkeyPatch, rule: ColumnRule
 ) -> None:
     """Guards against a rule that no statement needs, and against statements that would pass without their rule."""
-    monkeypatch.setattr(
-        "tools.repair.repair_names.COLUMN_RULES", tuple(other for other in COLUMN_RULES if other is not rule)
-    )
-    assert any(repair(wrong, None, singers.schema()) != right for wrong, right in MENDED)
+    monkeypatch.setattr("tools.repair.names.COLUMN_RULES", tuple(other for other in COLUMN_RULES if other is not rule))
+    assert any(repair_names(wrong, None, singers.schema()) != right for wrong, right in MENDED)
 
 
 @pytest.mark.parametrize(
@@ -141,13 +139,13 @@ def test_without_the_rule_something_stays_wrong(
 )
 def test_left_alone(singers: Database, sql: str) -> None:
     """Guards against guesses: more than one reading is left, or none, or it is no query."""
-    assert repair(sql, None, singers.schema()) is None
-    assert repair(sql, QueryError("unknown_column", "no such column"), singers.schema()) is None
+    assert repair_names(sql, None, singers.schema()) is None
+    assert repair_names(sql, QueryError("unknown_column", "no such column"), singers.schema()) is None
 
 
 @pytest.mark.parametrize("kind", ["refused", "timeout", "memory", "interrupted", "connection"])
 def test_errors_that_are_not_about_names(singers: Database, kind: str) -> None:
-    assert repair("SELECT nam FROM singers", QueryError(kind, "stopped"), singers.schema()) is None  # type: ignore[arg-type]
+    assert repair_names("SELECT nam FROM singers", QueryError(kind, "stopped"), singers.schema()) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +166,7 @@ def test_errors_that_are_not_about_names(singers: Database, kind: str) -> None:
 )
 def test_fine_statements_are_never_changed(singers: Database, sql: str) -> None:
     assert singers.explain(sql) is None
-    assert repair(sql, None, singers.schema()) is None
+    assert repair_names(sql, None, singers.schema()) is None
 
 
 @pytest.mark.parametrize(
@@ -188,7 +186,7 @@ def test_fine_statements_are_never_changed(singers: Database, sql: str) -> None:
 def test_constructions_of_duckdb_are_never_changed(sql: str) -> None:
     """Guards against calling something unknown only because it is no plain column."""
     columns = (Column("id", "INTEGER"), Column("name", "STRUCT(first VARCHAR)"), Column("tags", "VARCHAR[]"))
-    assert repair(sql, None, Schema((Table("people", columns),), "duckdb")) is None
+    assert repair_names(sql, None, Schema((Table("people", columns),), "duckdb")) is None
 
 
 @pytest.mark.parametrize(
@@ -225,7 +223,7 @@ def test_what_duckdb_says_no_to(shop: Database, wrong: str, right: str) -> None:
     """SQLite's habits, and names that the join or the output list settles."""
     error = shop.explain(wrong)
     assert error is not None
-    fixed = repair(wrong, error, shop.schema())
+    fixed = repair_names(wrong, error, shop.schema())
     assert fixed == right
     assert shop.explain(fixed) is None
-    assert repair(fixed, error, shop.schema()) is None
+    assert repair_names(fixed, error, shop.schema()) is None

@@ -1,31 +1,129 @@
-"""Queries that are repaired by rules run, and return what was meant."""
+"""Queries that are repaired by rules run, and return what was meant; a repair that does not run is given up."""
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from tools.databases.database import Database
 from tools.databases.open_database import open_database
+from tools.linking.question_context import QuestionContext
+from tools.repair import rules
 from tools.repair.repair_query import repair_query
+from tools.repair.rules import RULES, Rule
 from tools.result import Limits, Result
+from tools.schema import Schema
+
+SONGS = [
+    ("a", "2018-12-31", 1),
+    ("b", "2019-01-01", 2),
+    ("c", "2019-12-31", 2019),
+    ("d", "2020-01-01", 4),
+    ("e", None, 5),
+]
 
 
-@pytest.mark.parametrize(
-    ("sql", "rows"),
-    [
-        ("SELECT owner FROM pet WHERE kind = 'cat' AND kind = 'dog'", [("Ann",)]),
-        ("SELECT onwer FROM pet WHERE kind = 'cat' AND kind = 'dog'", [("Ann",)]),
-        ("SELECT owner FROM pet WHERE kind = 'cat'", [("Ann",), ("Bob",)]),
-    ],
-)
-def test_rival_values_are_taken_apart_once_the_query_runs(tmp_path: Path, sql: str, rows: list[tuple[str]]) -> None:
+@pytest.fixture
+def pets(tmp_path: Path) -> Iterator[Database]:
     with sqlite3.connect(tmp_path / "pets.sqlite") as made:
         made.execute("CREATE TABLE pet (owner TEXT, kind TEXT)")
         made.executemany("INSERT INTO pet VALUES (?, ?)", [("Ann", "cat"), ("Ann", "dog"), ("Bob", "cat")])
     with closing(open_database([tmp_path / "pets.sqlite"])) as database:
-        fixed, error = repair_query(sql, database, (), Limits())
-        assert error is None
-        result = database.execute(fixed, Limits())
+        yield database
+
+
+@pytest.fixture(params=["sqlite DATE", "sqlite TEXT", "duckdb DATE", "duckdb TIMESTAMP", "duckdb TEXT"])
+def songs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    engine, _, kind = request.param.partition(" ")
+    path = tmp_path / f"songs.{engine}"
+    with closing(sqlite3.connect(path) if engine == "sqlite" else duckdb.connect(path)) as made:
+        made.execute(f"CREATE TABLE song (title TEXT, released {kind}, plays INTEGER)")
+        made.executemany("INSERT INTO song VALUES (?, ?, ?)", SONGS)
+        made.commit()
+    with closing(open_database([path], engine=engine)) as opened:
+        yield opened
+
+
+def rows(sql: str, database: Database, question: str = "?") -> list[str]:
+    """The first column of what the repaired query returns, sorted."""
+    fixed, error = repair_query(sql, database, QuestionContext(question), Limits())
+    assert error is None
+    result = database.execute(fixed, Limits())
     assert isinstance(result, Result)
-    assert sorted(result.rows) == rows
+    return sorted(row[0] for row in result.rows)
+
+
+@pytest.mark.parametrize(
+    ("sql", "owners"),
+    [
+        ("SELECT owner FROM pet WHERE kind = 'cat' AND kind = 'dog'", ["Ann"]),
+        ("SELECT onwer FROM pet WHERE kind = 'cat' AND kind = 'dog'", ["Ann"]),  # whose name is repaired first
+        ("SELECT owner FROM pet WHERE kind = 'cat'", ["Ann", "Bob"]),
+        ("SELECT owner FROM pet WHERE kind = NULL", []),
+    ],
+)
+def test_the_repaired_query_returns_what_was_meant(pets: Database, sql: str, owners: list[str]) -> None:
+    assert rows(sql, pets) == owners
+
+
+@pytest.mark.parametrize(
+    ("condition", "titles"),
+    [
+        ("released = 2019", ["b", "c"]),
+        ("released = '2019'", ["b", "c"]),
+        ("CAST(released AS TEXT) = '2019'", ["b", "c"]),
+        ("released > 2019", ["d"]),
+        ("released >= 2019 AND plays < 5", ["b", "d"]),
+        ("released BETWEEN 2018 AND 2019", ["a", "b", "c"]),
+        ("released IN (2018, 2020)", ["a", "d"]),
+        ("released <> 2019", ["a", "d"]),
+    ],
+)
+def test_dates_are_compared_with_years_by_their_years(songs: Database, condition: str, titles: list[str]) -> None:
+    assert rows(f"SELECT title FROM song WHERE {condition}", songs) == titles
+
+
+def _with_rule(monkeypatch: pytest.MonkeyPatch, rule: Rule) -> None:
+    monkeypatch.setattr(rules, "RULES", (rule, *RULES))
+
+
+def test_a_rule_whose_result_does_not_run_is_left_out_and_the_others_stay(
+    pets: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against one bad rewrite that takes the good ones with it."""
+
+    def to_nowhere(tree, schema: Schema, context: QuestionContext):  # type: ignore[no-untyped-def]
+        return tree.from_("nowhere")
+
+    _with_rule(monkeypatch, Rule("bad", "sql", to_nowhere, "Nothing runs."))
+    sql = "SELECT OWNER FROM pet ORDER BY kind"
+    then = "SELECT owner FROM pet ORDER BY kind DESC"
+    for wrong in (sql, sql.replace("OWNER", "onwer")):
+        assert repair_query(wrong, pets, QuestionContext("in descending order"), Limits()) == (then, None)
+
+
+@pytest.mark.parametrize(("sql", "explained"), [("SELECT owner FROM pet", 1), ("SELECT OWNER FROM pet", 1)])
+def test_a_statement_that_runs_is_bound_once(
+    pets: Database, sql: str, explained: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the time of a question: each rule used to bind what it had made."""
+    seen, explain = list[str](), pets.explain
+    monkeypatch.setattr(type(pets), "explain", lambda self, text, limits: seen.append(text) or explain(text, limits))
+    assert repair_query(sql, pets, QuestionContext("?"), Limits()) == ("SELECT owner FROM pet", None)
+    assert len(seen) == explained
+
+
+def test_what_cannot_be_repaired_keeps_its_error(pets: Database) -> None:
+    fixed, error = repair_query("SELECT colour FROM pet", pets, QuestionContext("?"), Limits())
+    assert fixed == "SELECT colour FROM pet" and error is not None and error.kind == "unknown_column"
+    fixed, error = repair_query("DROP TABLE pet", pets, QuestionContext("?"), Limits())
+    assert fixed == "DROP TABLE pet" and error is not None and error.kind == "refused"
+
+
+def test_without_a_rule_its_statement_stays(pets: Database) -> None:
+    """Guards ablations against a rule that its name does not switch off."""
+    sql = "SELECT owner FROM pet WHERE kind = NULL"
+    assert repair_query(sql, pets, QuestionContext("?", without=("nulls",)), Limits()) == (sql, None)

@@ -27,13 +27,13 @@ def test_a_plain_word_of_the_schema_names_no_value(catalog: Database) -> None:
     question, plan = "What is the average price of all products?", "products: price | SELECT AVG(_) FROM _"
     wrong = "SELECT AVG(price) FROM products CROSS JOIN levels WHERE level_name = 'Product'"
     right = "SELECT AVG(price) FROM products"
-    for mends, lines, asked in (
-        (("meant",), [plan, wrong, plan, right], 4),
-        (("meant",), [plan, right], 2),
-        ((), [plan, wrong], 2),
+    for without, lines, asked in (
+        ((), [plan, wrong, plan, right], 4),
+        ((), [plan, right], 2),
+        (("meant",), [plan, wrong], 2),
     ):
         model = ScriptedModel(responses=lines)
-        toolbox = Toolbox(catalog, model, load_profile("compact"), AgentOptions(mends=mends))
+        toolbox = Toolbox(catalog, model, load_profile("compact"), AgentOptions(without_rules=without))
         answer = Conversation(toolbox).ask(question)
         assert answer.sql == lines[-1]
         assert sum(step["name"] in ("plan", "generate") for step in answer.steps) == asked
