@@ -28,7 +28,6 @@ COMMANDS = {
     "schema": "app.ask.schema:schema",
     "logs": "app.ask.logs:logs",
     "ablate": "app.measure.ablate:ablate",
-    "tune": "app.machine.tune:tune",
     "doctor": "app.machine.doctor:doctor",
     "eval": "app.measure.evaluate:app",
     "bench": "app.measure.bench:app",
@@ -45,7 +44,6 @@ GROUPS = {
         "dialogues": "app.measure.evaluate_chats:dialogues",
     },
     "bench": {
-        "tune": "app.measure.bench_tune:tune",
         "cost": "app.measure.bench_cost:cost",
         "kernels": "app.measure.bench_kernels:kernels",
     },

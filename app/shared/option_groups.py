@@ -83,11 +83,11 @@ class Decoding:
         return not self.model.startswith(options.REMOTE)
 
     def choice(self) -> "ModelChoice":
-        """The checked choice, with the tuned decoder if none is named. Raises UnknownMethod, UnknownProfile."""
+        """The checked choice. Raises UnknownMethod, UnknownProfile."""
         from app.shared.address_space import check_address_space
 
         check_address_space(with_model=self.runs_here)
-        from agent.assemble import ModelChoice, with_tuned_decoder
+        from agent.assemble import ModelChoice
 
         choice = ModelChoice(
             model=self.model,
@@ -101,7 +101,7 @@ class Decoding:
             temperature=self.temperature,
         )
         choice.check()
-        return with_tuned_decoder(choice)
+        return choice
 
 
 @dataclass(frozen=True, slots=True)
