@@ -91,7 +91,6 @@ class LoadedModel:
         )
         profile = profile_of(self.choice, self.decoder.adapter.about if self.decoder.adapter else None)
         options = options or AgentOptions()
-        check_judge(options, profile)
         return Toolbox(
             database=with_annotations(database, options.knowledge.annotations),
             model=FastChatModel(decoder=self.decoder, settings=settings, raw=profile.raw),
@@ -107,16 +106,6 @@ class LoadedModel:
         """What `read` finds in the folder of the adapter."""
         adapter = self.decoder.adapter
         return read(adapter.files[0].parent) if adapter and adapter.files else None
-
-
-def check_judge(options: AgentOptions, profile: Profile) -> None:
-    """Raise OptionRefused for a judge who would have nothing to judge, or no prompt."""
-    if options.judge and options.samples < 2:
-        raise OptionRefused("--judge chooses among candidates: give --samples 2 or more")
-    if options.judge and not profile.judges:
-        raise OptionRefused(
-            f"the {profile.name} profile has no prompt for a judge: leave --judge out, or give --profile chat"
-        )
 
 
 def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedModel:

@@ -22,7 +22,7 @@ from decoding.serving.model_queue import Stopped
 from tools.databases.database import Database
 from tools.result import Limits, Result
 
-# columns: a plan's column goes to the table that owns it. bridges: the tables between a plan's tables are added.
+# bridges: the tables between a plan's tables are added.
 # members: IN compares columns that hold the same values. direction: ORDER BY follows the question's words.
 # keys: identifiers are not added up, measured or tested unless that is asked for. dates: a date column is compared with
 # dates, and by its year with a year. units: a number that is said in minutes is converted for a column of seconds.
@@ -42,12 +42,12 @@ from tools.result import Limits, Result
 # called so. alike: EXCEPT and INTERSECT compare names of the same things. nulls: NOT IN leaves empty cells out of its list.
 # sold: how many were sold is a sum of quantities.
 MENDS = (
-    "columns", "bridges", "members", "direction", "keys", "dates", "units", "picks", "named", "phrased", "counted", "genders",
+    "bridges", "members", "direction", "keys", "dates", "units", "picks", "named", "phrased", "counted", "genders",
     "roles", "ordered", "bounds", "wildcards", "implied", "absent", "tables", "worded", "gaps", "rows", "firsts", "minmax",
     "meant", "negated", "having", "alphabetical", "extremes", "listed", "grouped", "typed",
     "recent", "flags", "measured", "alike", "nulls", "sold",
 )  # fmt: skip
-DEFAULT_MENDS = tuple(mend for mend in MENDS if mend != "columns")  # which won 1 answer and lost 3 of 200
+DEFAULT_MENDS = MENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,10 @@ class AgentOptions:
 
     max_attempts: SQL statements tried per question, repairs not counted.
     samples: plans drawn, the greedy one first; the SQL of the different ones, written greedily, votes by its results.
-    judge: where those results differ, let the model choose among them; it needs samples, and a profile that judges.
     orders: of the schema, behind which a doubtful plan is written again; the mean of their predictions decides. 1: never.
     race: decode every step again with plain decoding, so that the plain time is measured, not estimated.
     constrain: let the model write only SQL over the schema, if the profile's answers are only SQL; tell an endpoint the form
-    of plans and choices.
+    of plans.
     foretell: let drafts copy text predicted from the plan and the schema links; this changes speed only.
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
     values: show the cell values that the question names. hints: show the links, and cut large schemas to them.
@@ -77,10 +76,8 @@ class AgentOptions:
 
     max_attempts: int = 2
     samples: int = 1
-    judge: bool = False
     orders: int = 4
     vote_temperature: float = 0.7
-    refine_empty: bool = False
     schema_budget: int = 200
     preview_rows: int = 5
     seed: int = 0
@@ -165,7 +162,7 @@ class EndpointForms:
             self.taken = first
             raise
         if first:
-            self.tell(f"the endpoint takes no response_format: plans and choices are asked for without it ({error})")
+            self.tell(f"the endpoint takes no response_format: plans are asked for without it ({error})")
 
 
 OTHER_PLANS = 4  # for a doubtful answer: with ten there are hardly more right ones among them

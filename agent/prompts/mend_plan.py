@@ -1,6 +1,6 @@
 """Mends a plan by rules before SQL is written after it. Pure: a plan's mend depends on its text and the schema alone."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -12,55 +12,25 @@ from tools.sql.joinable_columns import Joinable, joinable
 _joinable = lru_cache(maxsize=16)(joinable)
 
 
-def mend_plan(text: str, schema: Schema, *, columns: bool = True, bridges: bool = True) -> str:
-    """The plan with columns under the tables that own them, and with the bridges between its tables; as it is if it fits.
-
-    A singer's name is named under the concert, which has none:
+def mended_plan(text: str, schema: Schema, mends: Collection[str]) -> str:
+    """The plan with the tables between its tables, where the mend `bridges` is named; as it is if it fits.
 
     >>> from tools.schema import Column, ForeignKey, Table
-    >>> singer = Table("singer", (Column("id", "INTEGER", primary_key=True), Column("name", "TEXT")))
-    >>> to_singer = ForeignKey(("singer_id",), "singer", ("id",))
-    >>> concert = Table("concert", (Column("singer_id", "INTEGER"), Column("title", "TEXT")), (to_singer,))
-    >>> mend_plan("concert: title, name | SELECT _ FROM _", Schema((singer, concert), "sqlite"))
-    'concert: title; singer: name | SELECT _ FROM _'
+    >>> name = Column("name", "TEXT")
+    >>> singer, show = (Table(each, (Column("id", "INTEGER", primary_key=True), name)) for each in ("singer", "show"))
+    >>> keys = tuple(ForeignKey((each,), each, ("id",)) for each in ("singer", "show"))
+    >>> concert = Table("concert", (Column("singer", "INTEGER"), Column("show", "INTEGER")), keys)
+    >>> mended_plan("singer: name; show | SELECT _ FROM _", Schema((singer, concert, show), "sqlite"), ("bridges",))
+    'singer: name; show; concert | SELECT _ FROM _'
     """
+    if "bridges" not in mends:
+        return text
     try:
         plan = parse_plan(text)
     except PlanError:
         return text
-    mended = _with_owners(plan, schema) if columns else plan
-    mended = _with_bridges(mended, schema) if bridges else mended
+    mended = _with_bridges(plan, schema)
     return text if mended == plan else mended.text()
-
-
-def mended_plan(text: str, schema: Schema, mends: Collection[str]) -> str:
-    """The plan after those of its two mends that are among the names."""
-    return mend_plan(text, schema, columns="columns" in mends, bridges="bridges" in mends)
-
-
-def owner_of(
-    column: str, under: str, planned: Sequence[str], owners: Mapping[str, frozenset[str]], joins: Joinable
-) -> str:
-    """The table that owns a column which was named under another: one that is planned or the only one that joins; else "".
-
-    All names are in lower case; `owners` maps each table to its columns.
-    """
-    near = [table for table in sorted(joins.neighbours.get(under, ())) if column in owners.get(table, ())]
-    taken = [table for table in near if table in planned] or near
-    return taken[0] if len(taken) == 1 else ""
-
-
-def _with_owners(plan: Plan, schema: Schema) -> Plan:
-    owners = {table.name.lower(): frozenset(c.name.lower() for c in table.columns) for table in schema.tables}
-    named = {table.name.lower(): list[str]() for table in plan.tables}
-    for table in plan.tables:
-        for column in table.columns:
-            key, wanted = table.name.lower(), column.lower()
-            own = wanted in owners.get(key, (wanted,))
-            owner = key if own else owner_of(wanted, key, tuple(named), owners, _joinable(schema)) or key
-            place = named.setdefault(owner, [])
-            place += [column] if wanted not in map(str.lower, place) else []
-    return replace(plan, tables=tuple(PlannedTable(_spelled(key, schema), tuple(own)) for key, own in named.items()))
 
 
 def _spelled(table: str, schema: Schema) -> str:

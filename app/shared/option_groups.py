@@ -109,7 +109,6 @@ class Asking:
     """Options for how the agent answers a question."""
 
     samples: options.Samples = 1
-    judge: options.Judge = False
     orders: options.Orders = 4
     attempts: options.Attempts = 2
     constrain: options.Constrain = True
@@ -117,7 +116,6 @@ class Asking:
     values: options.Values = True
     hints: options.Hints = True
     repair: options.Repair = True
-    refine_empty: options.RefineEmpty = False
     mends: options.Mends = options.DEFAULT_MENDS
     second_look: options.SecondLook = None
     seed: options.Seed = 0
@@ -134,9 +132,7 @@ class Asking:
         return AgentOptions(
             max_attempts=self.attempts,
             samples=self.samples,
-            judge=self.judge,
             orders=self.orders,
-            refine_empty=self.refine_empty,
             seed=self.seed,
             race=race,
             present=present,

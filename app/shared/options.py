@@ -99,13 +99,6 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice."
 Samples = Annotated[
     int, typer.Option("--samples", min=1, max=64, help="Plans drawn; the SQL of the different ones votes.")
 ]
-Judge = Annotated[
-    bool,
-    typer.Option(
-        "--judge/--no-judge",
-        help="Where the results of --samples differ, let the model choose among them (chat profile).",
-    ),
-]
 Orders = Annotated[
     int,
     typer.Option(
@@ -135,9 +128,6 @@ Hints = Annotated[
 Repair = Annotated[
     bool, typer.Option("--repair/--no-repair", help="Repair SQL by rules before the model is asked again.")
 ]
-RefineEmpty = Annotated[
-    bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that returns no rows.")
-]
 SecondLook = Annotated[
     bool | None,
     typer.Option(
@@ -155,7 +145,7 @@ Mends = Annotated[
     str,
     typer.Option(
         "--mends",
-        help=f"Rules that mend the model's plans and SQL, of columns,{DEFAULT_MENDS}; or none.",
+        help=f"Rules that mend the model's plans and SQL, of {DEFAULT_MENDS}; or none.",
     ),
 ]
 KnowledgeFolder = Annotated[

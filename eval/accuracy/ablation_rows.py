@@ -8,7 +8,7 @@ from agent.graph.toolbox import AgentOptions
 
 KINDS = ("parts", "mends", "votes", "without")
 OFF: dict[str, Any] = {
-    "max_attempts": 1, "orders": 1, "refine_empty": False, "constrain": False, "values": False, "hints": False,
+    "max_attempts": 1, "orders": 1, "constrain": False, "values": False, "hints": False,
     "repair": False, "mends": (), "second_look": False,
 }  # fmt: skip
 
@@ -58,7 +58,7 @@ def _parts(adapter: str, default: AgentOptions, each_mend: bool) -> Iterator[Sta
         ("+ schema orders", {"orders": default.orders}),
         ("+ repair", {"repair": default.repair}),
         *_mend_parts(default.mends, each_mend),
-        ("+ refine", {"max_attempts": default.max_attempts, "refine_empty": default.refine_empty}),
+        ("+ refine", {"max_attempts": default.max_attempts}),
         ("+ second look", {"second_look": default.second_look}),
     ]
     for name, change in changes:

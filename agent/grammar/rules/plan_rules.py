@@ -18,7 +18,6 @@ from agent.grammar.scope.callable_functions import FUNCTIONS
 from agent.grammar.scope.facts import Facts
 from agent.grammar.scope.scope import Catalog, FromItem, Relation, Scope
 from agent.grammar.word_sets import WordSet, lowered, plain_set
-from agent.prompts.mend_plan import owner_of
 from agent.prompts.plan_format import quoted_name
 from tools.linking.said.said_clauses import SaidClauses
 from tools.schema import ColumnRef, Schema
@@ -98,33 +97,11 @@ def _follows(scope: Scope, facts: Facts, here: frozenset[str], table: Relation, 
 def _columns_left(scope: Scope) -> tuple[str, ...]:
     table, shadowed = scope.sources[-1].relation, scope.catalog.facts.demands.shadowed if scope.catalog.facts else ()
     named = scope.bare.union(column for place, column in shadowed if place == table.key)
-    own = tuple(name for name in table.spelled if name.lower() not in named)
-    left = own + _elsewhere(scope, table)
+    left = tuple(name for name in table.spelled if name.lower() not in named)
     missing = _missing(scope)
     if not missing or len(scope.bare) < MOST_COLUMNS:
         return left
-    return tuple(
-        name for name in left if any((_owner(scope, name.lower()), name.lower()) in places for places in missing)
-    )
-
-
-def _elsewhere(scope: Scope, table: Relation) -> tuple[str, ...]:
-    """Columns of other tables that may be named under this one, where facts allow it: one table that joins owns each."""
-    facts = scope.catalog.facts
-    if facts is None or not facts.said.elsewhere:
-        return ()
-    near = facts.joins.neighbours.get(table.key, ())
-    names = {name.lower(): name for one in scope.catalog.tables if one.key in near for name in one.spelled}
-    return tuple(name for key, name in names.items() if key not in scope.bare | table.columns and _owner(scope, key))
-
-
-def _owner(scope: Scope, column: str) -> str:
-    """The table that a column named now belongs to; empty if that is not certain."""
-    table, facts = scope.sources[-1].relation, scope.catalog.facts
-    if column in table.columns or facts is None:
-        return table.key
-    planned = tuple(source.alias for source in scope.sources)
-    return owner_of(column, table.key, planned, scope.catalog.columns, facts.joins)
+    return tuple(name for name in left if any((table.key, name.lower()) in places for places in missing))
 
 
 def _take_table(scope: Scope, key: str) -> Step | None:
@@ -134,7 +111,7 @@ def _take_table(scope: Scope, key: str) -> Step | None:
 
 
 def _take_column(scope: Scope, key: str) -> Step | None:
-    place = (_owner(scope, key), key)
+    place = (scope.sources[-1].relation.key, key)
     return (), replace(scope, bare=scope.bare | {key}, planned=scope.planned | {place})
 
 

@@ -23,7 +23,6 @@ _ABOUT_PARTS = re.compile(r"\b(?:contain|substring|start|begin|letter|ends? with
 class Said:
     """What the asker said, and the values found in it. `around`: evidence, knowledge, earlier questions and their SQL.
 
-    `elsewhere`: a plan may name a column under a table that joins with its owner (`agent.prompts.mend_plan` moves it).
     `like_columns`: IN takes sub-queries over columns that hold the same values only, if there is one.
     `no_amounts`: identifiers are not added up, nor, unless the question names them, measured by `<` or tested at all where
     the `plan` has no sub-query.
@@ -42,7 +41,6 @@ class Said:
     question: str
     values: tuple[ValueMatch, ...] = ()
     around: tuple[str, ...] = ()
-    elsewhere: bool = False
     like_columns: bool = False
     no_amounts: bool = False
     dated: bool = False
@@ -63,7 +61,7 @@ class Said:
 
     def of_plans(self) -> "Said":
         """What the grammar of plans reads beside the demands that follow from all of it."""
-        return Said("", elsewhere=self.elsewhere, gaps=self.gaps)
+        return Said("", gaps=self.gaps)
 
     def of_sql(self) -> "Said":
         """What the grammar of SQL reads beside those demands."""

@@ -8,7 +8,6 @@ from langgraph.types import Command
 from agent.graph.ask_model import Reply, ask_model
 from agent.graph.doubt.doubtful_plan import is_doubtful, rewritten
 from agent.graph.nodes.candidates import candidates_of, check_sql, may_try_again, written
-from agent.graph.nodes.judge_candidates import choose
 from agent.graph.nodes.model_dialect import translated
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots, values_of
 from agent.graph.presentation.answer_text import REPEATED
@@ -61,8 +60,7 @@ def _voting(toolbox: Toolbox) -> dict[str, Any]:
 
 
 def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
-    """Let the model write SQL, greedily: once, or once for each different plan. Several candidates then vote,
-    and the model may judge those that differ."""
+    """Let the model write SQL, greedily: once, or once for each different plan. Several candidates then vote."""
     toolbox, plans = runtime.context, state["plans"]
     first, *others = (slots(state | {"plan": each["text"], "reading": each["reading"]}, toolbox) for each in plans)
     reply = ask_model(toolbox, "generate", first, beside=others)
@@ -79,8 +77,7 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
     runtime.stream_writer(Wrote("vote", reply.texts[elected], reply.rounds[elected]))  # how the elected one was decoded
     voting = tool_step("vote", since(start), f"{ranked[0].votes} of {toolbox.options.samples} agree")
     update = recorded(state, runtime, reply.step, voting) | written(state, toolbox, reply)
-    chosen, judging = choose(state, toolbox, ranked)
-    update |= {"candidate": chosen.sql, "plan": chosen.plan} | recorded(state | update, runtime, *judging)
+    update |= {"candidate": ranked[0].sql, "plan": ranked[0].plan}
     return Command(update=update, goto="check")
 
 

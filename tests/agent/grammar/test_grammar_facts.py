@@ -156,30 +156,6 @@ def test_gold_stays_expressible() -> None:
     assert refused == []
 
 
-@pytest.mark.parametrize(
-    ("plan", "with_others"),
-    [
-        ("hero: title | SELECT _ FROM _", True),  # publisher's, which joins
-        ("hero: name, title | SELECT _ FROM _", True),
-        ("hero: label | SELECT _ FROM _", False),  # power does not join with hero
-        ("hero: title, title | SELECT _ FROM _", False),
-        ("hero_power: name | SELECT _ FROM _", True),
-        ("hero_power: id | SELECT _ FROM _", False),  # hero's or power's?
-    ],
-)
-def test_a_plan_may_name_a_column_under_a_neighbour_of_its_owner(plan: str, with_others: bool) -> None:
-    for elsewhere in (True, False):
-        catalog = plan_catalog(SCHEMA, facts_of(SCHEMA, Said("Which heroes?", elsewhere=elsewhere)))
-        assert accepted(plan, catalog) is (with_others and elsewhere)
-
-
-def test_a_column_named_elsewhere_holds_the_value_that_was_named() -> None:
-    said = Said("Which heroes of DC Comics?", SAID.values, elsewhere=True)
-    catalog = plan_catalog(SCHEMA, facts_of(SCHEMA, said))
-    assert accepted("hero: name, title | SELECT _ FROM _ WHERE _ = _", catalog)
-    assert not accepted("hero: name | SELECT _ FROM _ WHERE _ = _", catalog)
-
-
 def test_members_come_from_tables_that_hold_them() -> None:
     sql = "SELECT name FROM hero WHERE publisher_id IN (SELECT {} FROM {})"
     for bound in (True, False):

@@ -1,8 +1,8 @@
-"""A plan's columns go to the tables that own them, bridges are added, and a plan that fits keeps its bytes."""
+"""Bridges between a plan's tables are added, and a plan that fits keeps its bytes."""
 
 import pytest
 
-from agent.prompts.mend_plan import mend_plan
+from agent.prompts.mend_plan import mended_plan
 from tools.schema import Column, ForeignKey, Schema, Table
 
 
@@ -22,24 +22,8 @@ SCHEMA = Schema(
     ),
     "sqlite",
 )
+BRIDGES = ("bridges",)
 REST = " | SELECT _ FROM _"
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        ("performance: Share, Name", "performance: Share; people: Name"),
-        ("performance: name; people: Age", "performance; people: name, Age"),
-        ("people: Name; performance: Name", "people: Name; performance"),  # named once
-        ("membership: Name", "membership: Name"),  # people or club?
-        ("membership: Name; club", "membership; club: Name"),  # the one that is planned
-        ("performance: Nothing", "performance: Nothing"),
-        ("visit: Age", "visit: Age"),  # it does not join with people
-    ],
-)
-def test_a_column_goes_to_its_owner(written: str, meant: str) -> None:
-    assert mend_plan(written + REST, SCHEMA, bridges=False) == meant + REST
-    assert mend_plan(written + REST, SCHEMA, columns=False, bridges=False) == written + REST
 
 
 @pytest.mark.parametrize(
@@ -53,12 +37,13 @@ def test_a_column_goes_to_its_owner(written: str, meant: str) -> None:
     ],
 )
 def test_bridges_between_tables_are_added(written: str, meant: str) -> None:
-    mended = mend_plan(written + REST, SCHEMA, columns=False)
+    mended = mended_plan(written + REST, SCHEMA, BRIDGES)
     assert set(mended.removesuffix(REST).split("; ")) == set(meant.split("; "))
     assert mended.startswith(written)
-    assert mend_plan(mended, SCHEMA) == mended
+    assert mended_plan(written + REST, SCHEMA, ()) == written + REST
+    assert mended_plan(mended, SCHEMA, BRIDGES) == mended
 
 
 @pytest.mark.parametrize("text", ["no plan", "people:  Age|SELECT _", 'people: "Age" | SELECT _ FROM _'])
 def test_what_fits_or_cannot_be_read_stays_as_it_is_to_the_byte(text: str) -> None:
-    assert mend_plan(text, SCHEMA) == text
+    assert mended_plan(text, SCHEMA, BRIDGES) == text

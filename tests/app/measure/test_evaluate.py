@@ -13,7 +13,7 @@ from app.shared.option_groups import Asking
 from eval.datasets.table import DATASETS
 
 
-@pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair", "refine_empty"])
+@pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair"])
 def test_every_switch_reaches_the_agent(name: str) -> None:
     """Guards ablations against a row that measures the default once more."""
     default = AgentOptions(present=False, second_look=True)  # what people see of a result is not measured
@@ -25,7 +25,7 @@ def test_every_switch_reaches_the_agent(name: str) -> None:
     assert changed == {name}
 
 
-@pytest.mark.parametrize("mends", [(), ("columns",), ("bridges", "direction"), MENDS])
+@pytest.mark.parametrize("mends", [(), ("members",), ("bridges", "direction"), MENDS])
 def test_the_mends_reach_the_agent_in_their_order(mends: tuple[str, ...]) -> None:
     for written in (mends, mends[::-1]):
         assert Asking(mends=",".join(written) or "none").agent_options().mends == mends
@@ -34,9 +34,9 @@ def test_the_mends_reach_the_agent_in_their_order(mends: tuple[str, ...]) -> Non
 def test_an_unknown_mend_is_told() -> None:
     with pytest.raises(
         typer.BadParameter,
-        match=r"--mends: walls is none of columns, bridges, .*, alike, nulls, sold; give none to leave out all",
+        match=r"--mends: walls is none of bridges, .*, alike, nulls, sold; give none to leave out all",
     ):
-        Asking(mends="columns,walls").agent_options()
+        Asking(mends="bridges,walls").agent_options()
 
 
 @pytest.mark.parametrize(

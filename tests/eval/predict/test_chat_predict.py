@@ -22,7 +22,7 @@ from eval.scoring.spider.spider_rules import SPIDER
 from tests.eval.answering import AnsweringModel, Answers
 from tools.result import Limits
 
-OPTIONS = AgentOptions(max_attempts=1, refine_empty=False)
+OPTIONS = AgentOptions(max_attempts=1)
 GOLDS = {
     "library": [
         "SELECT name FROM author",
