@@ -55,7 +55,6 @@ class AgentOptions:
     """Options of the agent.
 
     max_attempts: SQL statements tried per question, repairs not counted.
-    samples: plans drawn, the greedy one first; the SQL of the different ones, written greedily, votes by its results.
     orders: of the schema, behind which a doubtful plan is written again; the mean of their predictions decides. 1: never.
     race: decode every step again with plain decoding, so that the plain time is measured, not estimated.
     constrain: let the model write only SQL over the schema, if the profile's answers are only SQL; tell an endpoint the form
@@ -75,9 +74,7 @@ class AgentOptions:
     """
 
     max_attempts: int = 2
-    samples: int = 1
     orders: int = 4
-    vote_temperature: float = 0.7
     schema_budget: int = 200
     preview_rows: int = 5
     seed: int = 0

@@ -3,7 +3,6 @@
 from agent.observe.node_table import NODES
 
 _WITHIN_NODES = {
-    "vote": "Voting",
     "choose": "Choosing a reading",
     "verify": "Comparing the readings",
 }

@@ -135,8 +135,6 @@ def trajectory(
 
     if out and out.suffix not in (".svg", ".html"):
         raise typer.BadParameter(f"{out.name} ends neither in .svg nor in .html", param_hint="--out")
-    if asking.samples > 1:
-        raise typer.BadParameter("a trajectory is one sample's", param_hint="--samples")
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
         choice = replace(decoding, decoder=decoding.decoder or "jacobi_forcing").choice()
         database = source.open()
@@ -234,8 +232,6 @@ def methods(
         from eval.speed.replay.table import markdown, to_dict
 
         compared = method_specs(method or DEFAULT_METHODS, decoding)
-        if asking.samples > 1:
-            raise typer.BadParameter("methods are compared on single samples", param_hint="--samples")
         part = options.shard_of(shard) if shard else None
         named = dict(_checkpoint(text) for text in checkpoint or [decoding.adapter])
         study = Study(

@@ -108,7 +108,6 @@ class Decoding:
 class Asking:
     """Options for how the agent answers a question."""
 
-    samples: options.Samples = 1
     orders: options.Orders = 4
     attempts: options.Attempts = 2
     constrain: options.Constrain = True
@@ -131,7 +130,6 @@ class Asking:
 
         return AgentOptions(
             max_attempts=self.attempts,
-            samples=self.samples,
             orders=self.orders,
             seed=self.seed,
             race=race,

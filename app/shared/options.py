@@ -96,9 +96,6 @@ KvDtype = Annotated[
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.")]
-Samples = Annotated[
-    int, typer.Option("--samples", min=1, max=64, help="Plans drawn; the SQL of the different ones votes.")
-]
 Orders = Annotated[
     int,
     typer.Option(

@@ -1,12 +1,12 @@
 """The rows of an ablation: which configurations are measured, and with which other row each is compared."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.graph.toolbox import AgentOptions
 
-KINDS = ("parts", "mends", "votes", "without")
+KINDS = ("parts", "mends", "without")
 OFF: dict[str, Any] = {
     "max_attempts": 1, "orders": 1, "constrain": False, "values": False, "hints": False,
     "repair": False, "mends": (), "second_look": False,
@@ -23,11 +23,10 @@ class Stage:
     against: str | None = None
 
 
-def stages(adapter: str, default: AgentOptions, kinds: Collection[str], votes: Sequence[int]) -> list[Stage]:
+def stages(adapter: str, default: AgentOptions, kinds: Collection[str]) -> list[Stage]:
     """The rows of these `KINDS`. "parts": the bare base model, then one part more in every row up to the default agent, with
-    all mends in one row; "mends": the same with each mend in a row of its own. "votes": the default agent with so many plans.
-    "without": the default agent without one of its mends. Those two are compared with the default agent, which always has a
-    row.
+    all mends in one row; "mends": the same with each mend in a row of its own. "without": the default agent
+    without one of its mends, compared with the default agent, which always has a row.
     """
     with_parts = "parts" in kinds or "mends" in kinds
     made = (
@@ -35,8 +34,6 @@ def stages(adapter: str, default: AgentOptions, kinds: Collection[str], votes: S
     )
     own = made[-1].name
     changes: list[tuple[str, dict[str, Any]]] = []
-    if "votes" in kinds:
-        changes += [(f"{count} votes", {"samples": count}) for count in votes if count != default.samples]
     if "without" in kinds:
         changes += [(f"without {mend}", {"mends": _without(default.mends, mend)}) for mend in default.mends]
     return made + [Stage(name, adapter, replace(default, **change), own) for name, change in changes]

@@ -10,7 +10,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import Field
 
 from agent.assemble import ModelChoice, OptionRefused
-from agent.conversation.conversation import Conversation
+from agent.conversation.conversation import Again, Conversation
 from agent.graph.toolbox import AgentOptions
 from agent.remote import RemoteModel, any_model
 from app.shared.exit_codes import USAGE, plain_errors
@@ -64,9 +64,14 @@ def test_a_race_is_refused(database: Database) -> None:
         model.toolbox(database, AgentOptions(race=True))
 
 
-def test_samples_are_drawn_at_the_temperature_of_votes_and_the_first_is_greedy(database: Database) -> None:
+def test_further_tries_are_drawn_and_the_first_is_greedy(database: Database) -> None:
     endpoint = Endpoint()
-    options = AgentOptions(samples=3, vote_temperature=0.9, max_attempts=1)
-    Conversation(RemoteModel(ModelChoice(model=NOWHERE), endpoint).toolbox(database, options)).ask("How many singers?")
-    assert [each.get("temperature") for each in endpoint.asked[:3]] == [0.0, 0.9, 0.9]
-    assert len(endpoint.asked) > 3 and not any("temperature" in each for each in endpoint.asked[3:])
+    talk = Conversation(
+        RemoteModel(ModelChoice(model=NOWHERE), endpoint).toolbox(database, AgentOptions(max_attempts=1))
+    )
+    refused = talk.ask("How many singers?").sql
+    assert refused and not any("temperature" in each for each in endpoint.asked)
+    endpoint.asked.clear()
+    talk.ask("How many singers?", again=Again(refused=(refused,)))
+    given = [each.get("temperature") for each in endpoint.asked]
+    assert given[:2] == [None, None] and given[2:6] == [0.0, 0.8, 0.8, 0.8]
