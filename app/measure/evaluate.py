@@ -46,12 +46,6 @@ FirstTurn = Annotated[
         "--first-turn", help="SQL that stands as the first turn of follow_ups: the agent's own, or the gold query."
     ),
 ]
-Shard = Annotated[
-    str | None,
-    typer.Option(
-        "--shard", metavar="I/N", help="Only part I of N. The same command without it joins the parts' records."
-    ),
-]
 
 AtOnce = Annotated[
     int,
@@ -76,7 +70,6 @@ def evaluate(
     db_id: OneDatabase = None,
     questions: Wording = "spider",
     first_turn: FirstTurn = "own",
-    shard: Shard = None,
     at_once: AtOnce = 1,
     ray: options.Ray = None,
     ray_workers: options.RayWorkers = None,
@@ -94,7 +87,6 @@ def evaluate(
     from eval.datasets.registry import dataset_named, load_dataset
     from eval.predict.ray_predict import ray_predict
 
-    part = options.shard_of(shard) if shard else None
     with exit_codes.plain_errors():
         name = dataset if questions == "spider" else f"{dataset}/{questions}"
         examples = load_dataset(name, data, limit=limit, sample=sample, db=db_id)
@@ -120,7 +112,6 @@ def evaluate(
                 decoder=decoding.choice().decoder_name,
                 settings=settings | {"profile": decoding.choice().profile_name},
                 timeout_s=timeout,
-                shard=part,
                 at_once=threads,
             )
         output.print_json(summary)

@@ -173,14 +173,6 @@ def names(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def shard_of(text: str) -> tuple[int, int]:
-    """(number from 1, count) from "1/2"."""
-    number, found, count = text.partition("/")
-    if not (found and number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise typer.BadParameter(f"{text!r} is not of the form 1/2 (i/n with 1 <= i <= n)", param_hint="--shard")
-    return int(number), int(count)
-
-
 def decoder_options(pairs: list[str] | None) -> dict[str, Any]:
     """Options from `name=value` pairs; values are read as int, float, true / false, or text."""
     from decoding.methods.registry import option_value

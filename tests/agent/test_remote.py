@@ -1,12 +1,13 @@
 """A model behind an endpoint: what it is asked with, and options that it could not follow are refused, never ignored."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import typer
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import Field
 
 from agent.assemble import ModelChoice, OptionRefused
@@ -35,6 +36,12 @@ class Endpoint(BaseChatModel):
         plan = f"plan: singer: name | SELECT {len(self.asked)}"
         text = plan if len(messages) == 2 else "```sql\nSELECT COUNT(*) FROM singer\n```"
         return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
+
+    def _stream(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> Iterator[ChatGenerationChunk]:
+        said = self._generate(messages, stop, run_manager, **options).generations[0].message.text
+        yield ChatGenerationChunk(message=AIMessageChunk(said))
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,9 @@ def test_an_unknown_mend_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["spider", "--shard", "3/2"], "is not of the form 1/2"),
-        (["spider", "--shard", "0/2"], "is not of the form 1/2"),
         (["bird", "--questions", "spider_syn"], "choose one of spider, bird, held_back, held_back/spider_syn"),
         (["held_back"], "name the folder that holds spider/"),
         (["conversation"], "Spider's folder holds dev.json"),
-        (["conversation", "--shard", "2"], "is not of the form 1/2"),
     ],
 )
 def test_what_cannot_be_is_told(tmp_path: Path, arguments: list[str], says: str) -> None:
