@@ -21,7 +21,6 @@ COMMANDS = {
     "chat": "app.ask.ask:chat",
     "ui": "app.serve.ui:ui",
     "learn": "app.ask.learn:learn",
-    "load": "app.serve.load.load:load",
     "mcp": "app.serve.mcp:mcp",
     "serve": "app.serve.serve:serve",
     "sql": "app.ask.sql:sql",
