@@ -16,11 +16,9 @@ from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.methods.registry import load_method
 from decoding.serving.chat_model import FastChatModel
-from decoding.serving.load import chosen_dtype, load_text_decoder
+from decoding.serving.load import load_text_decoder
 from decoding.serving.text_decoder import Settings, TextDecoder
-from decoding.timing.machine_key import would_run_as
 from decoding.timing.plain_cost import PlainCost
-from decoding.timing.tuned import load_tuned
 from tools.databases.database import Database
 from tools.databases.reading.annotations import with_annotations
 from tools.result import DEFAULT_LIMITS, Limits
@@ -93,7 +91,6 @@ class LoadedModel:
         )
         profile = profile_of(self.choice, self.decoder.adapter.about if self.decoder.adapter else None)
         options = options or AgentOptions()
-        check_judge(options, profile)
         return Toolbox(
             database=with_annotations(database, options.knowledge.annotations),
             model=FastChatModel(decoder=self.decoder, settings=settings, raw=profile.raw),
@@ -109,16 +106,6 @@ class LoadedModel:
         """What `read` finds in the folder of the adapter."""
         adapter = self.decoder.adapter
         return read(adapter.files[0].parent) if adapter and adapter.files else None
-
-
-def check_judge(options: AgentOptions, profile: Profile) -> None:
-    """Raise OptionRefused for a judge who would have nothing to judge, or no prompt."""
-    if options.judge and options.samples < 2:
-        raise OptionRefused("--judge chooses among candidates: give --samples 2 or more")
-    if options.judge and not profile.judges:
-        raise OptionRefused(
-            f"the {profile.name} profile has no prompt for a judge: leave --judge out, or give --profile chat"
-        )
 
 
 def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedModel:
@@ -143,20 +130,6 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
     cost = PlainCost(decoder)
     decoder.row_costs = cost.row_costs
     return LoadedModel(choice, decoder, cost)
-
-
-def tuned_key(choice: ModelChoice) -> str:
-    """The key under which `sqlagent tune` stores its result. Raises ValueError for an unknown dtype."""
-    return would_run_as(choice.model, choice.dtype, choice.device, choice.adapter)
-
-
-def with_tuned_decoder(choice: ModelChoice) -> ModelChoice:
-    """The choice with the decoder that was tuned for this machine, if none is named. Only in fp32 and int8, where the
-    decoder cannot change the text. Raises ValueError for an unknown dtype.
-    """
-    is_exact = chosen_dtype(choice.dtype, choice.device, choice.model)[0] in ("fp32", "int8")
-    tuned = load_tuned(tuned_key(choice)) if is_exact and not (choice.decoder or choice.decoder_options) else None
-    return replace(choice, decoder=tuned.decoder, decoder_options=tuned.options) if tuned else choice
 
 
 def profile_of(choice: ModelChoice, adapter: About | None) -> Profile:

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.assemble import LoadedModel, ModelChoice, OptionRefused, check_judge, load_model
+from agent.assemble import LoadedModel, ModelChoice, OptionRefused, load_model
 from agent.graph.toolbox import AgentOptions, EndpointForms, Toolbox
 from agent.prompts.profiles import UnknownProfile, load_profile
 from decoding.errors import ModelUnavailable
@@ -43,13 +43,13 @@ class RemoteModel:
         self, database: Database, options: AgentOptions | None = None, limits: Limits = DEFAULT_LIMITS
     ) -> Toolbox:
         """Raises OptionRefused."""
-        profile, options = load_profile(self.choice.profile_name), options or AgentOptions()
+        options = options or AgentOptions()
         if options.race:
             raise OptionRefused(
                 "--race decodes a step again plainly, which an endpoint cannot be told to do: leave it out"
             )
-        check_judge(options, profile)
         annotated = with_annotations(database, options.knowledge.annotations)
+        profile = load_profile(self.choice.profile_name)
         return Toolbox(annotated, self.chat, profile, options, limits, forms=self.forms)
 
 

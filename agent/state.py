@@ -55,7 +55,7 @@ class State(TypedDict):
     plan: str
     first_plans: dict[Reading, str]  # of each reading, as the model wrote it before any change
     log_probs: dict[str, list[float]]  # of tokens that no grammar forced, by the first plan or the SQL
-    plans: list[DrawnPlan]  # the greedy one first; more than one where candidates vote
+    plans: list[DrawnPlan]  # one for each reading, the likelier first
     unclear: dict[str, str]  # what the asker can choose from: label -> the evidence to give for it
     candidate: str  # SQL as the model wrote it, waiting to be checked
     checked: str  # the same, repaired if necessary, waiting to be executed

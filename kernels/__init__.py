@@ -1,4 +1,5 @@
-"""Triton kernels with their plain-torch references; imports torch and triton only. Start at `tree_attention`.
+"""Kernels without models: Triton's for GPUs, each with its torch reference (start at `tree_attention`), and `cpu/`, which
+numba compiles for int8 on processors.
 
 transformers probes an import named ``kernels`` when it loads, so this module imports nothing and carries a version.
 """

@@ -13,7 +13,7 @@ from agent.prompts.predicted_text import predicted_texts
 from agent.prompts.profiles import ModelStep
 from agent.prompts.schema_orders import in_order
 from agent.prompts.slots import Slots
-from decoding.engine.constraint import Begun, Constraint, OneOf
+from decoding.engine.constraint import Begun, Constraint
 from decoding.engine.recall import Recall
 from decoding.engine.sampling.sampler import Sampler
 from decoding.serving.chat_model import FastChatModel
@@ -124,10 +124,8 @@ def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 def _constraint(
     toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, context: QuestionContext | None
 ) -> Constraint[Any] | None:
-    """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows and by what was asked, or only
-    the number of a candidate. None if the dialect has no grammar."""
-    if name == "judge":
-        return _choice(toolbox, model, len(slots.judged))
+    """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows, given the question's `context`. None
+    if the dialect has no grammar."""
     dialect, form = slots.dialect, toolbox.profile.form(name)
     if not (toolbox.options.constrain and dialect in ("sqlite", "duckdb")):
         return None
@@ -136,15 +134,6 @@ def _constraint(
     if name == "plan":
         return plan_constraint(slots.schema, decoder.tokenizer, stop, form=form, size=size, context=context)
     return sql_constraint(slots.schema, dialect, decoder.tokenizer, stop, form=form, size=size, context=context)
-
-
-def _choice(toolbox: Toolbox, model: FastChatModel, count: int) -> Constraint[Any] | None:
-    """The constraint that allows only the number of one of `count` candidates."""
-    if not toolbox.options.constrain:
-        return None
-    tokenizer = model.decoder.tokenizer
-    numbers = [tokenizer.encode(f" {number}", literal=True) for number in range(1, count + 1)]
-    return OneOf(numbers, tokenizer.stop_ids, model.decoder.target.vocab_size)
 
 
 def _context(toolbox: Toolbox, slots: Slots) -> QuestionContext:

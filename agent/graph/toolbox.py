@@ -28,12 +28,10 @@ class AgentOptions:
     """Options of the agent.
 
     max_attempts: SQL statements tried per question, repairs not counted.
-    samples: plans drawn, the greedy one first; the SQL of the different ones, written greedily, votes by its results.
-    judge: where those results differ, let the model choose among them; it needs samples, and a profile that judges.
     orders: of the schema, behind which a doubtful plan is written again; the mean of their predictions decides. 1: never.
     race: decode every step again with plain decoding, so that the plain time is measured, not estimated.
     constrain: let the model write only SQL over the schema, if the profile's answers are only SQL; tell an endpoint the form
-    of plans and choices.
+    of plans.
     foretell: let drafts copy text predicted from the plan and the schema links; this changes speed only.
     schema_budget: most columns that a prompt shows; larger schemas are cut to the linked tables.
     values: show the cell values that the question names. hints: show the links, and cut large schemas to them.
@@ -49,11 +47,7 @@ class AgentOptions:
     """
 
     max_attempts: int = 2
-    samples: int = 1
-    judge: bool = False
     orders: int = 4
-    vote_temperature: float = 0.7
-    refine_empty: bool = False
     schema_budget: int = 200
     preview_rows: int = 5
     seed: int = 0
@@ -138,7 +132,7 @@ class EndpointForms:
             self.taken = first
             raise
         if first:
-            self.tell(f"the endpoint takes no response_format: plans and choices are asked for without it ({error})")
+            self.tell(f"the endpoint takes no response_format: plans are asked for without it ({error})")
 
 
 OTHER_PLANS = 4  # for a doubtful answer: with ten there are hardly more right ones among them

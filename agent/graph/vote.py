@@ -67,15 +67,6 @@ def elect(candidates: Sequence[Candidate], dialect: str) -> list[Candidate]:
     return sorted(voted, key=_rank)
 
 
-def differing(ranked: Sequence[Candidate], dialect: str) -> list[Candidate]:
-    """The best candidate of each result, best first, without those that failed. ranked: best first."""
-    firsts: dict[object, Candidate] = {}
-    for each in ranked:
-        if isinstance(each.outcome, Result):
-            firsts.setdefault(fingerprint(each.outcome, _is_ordered(each.sql, dialect)), each)
-    return list(firsts.values())
-
-
 def _rank(candidate: Candidate) -> tuple[bool, bool, int, float]:
     failed = isinstance(candidate.outcome, QueryError)
     empty = isinstance(candidate.outcome, Result) and not candidate.outcome.rows

@@ -3,9 +3,7 @@
 from agent.observe.node_table import NODES
 
 _WITHIN_NODES = {
-    "vote": "Voting",
     "choose": "Choosing a reading",
-    "judge": "Judging the candidates",
     "verify": "Comparing the readings",
 }
 

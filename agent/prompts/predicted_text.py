@@ -33,12 +33,12 @@ _SETS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 
 def predicted_texts(step: ModelStep, slots: Slots, lead: str, end: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Texts for a step: those that rank below what the conversation remembers, and those that rank above it, each with the
-    likeliest last. A correction copies the SQL in its prompt, and a choice is a number: they need none. lead: the text
-    right before the answer; end: what ends it.
+    likeliest last. A correction copies the SQL in its prompt and needs none. lead: the text right before the
+    answer; end: what ends it.
     """
     if step == "plan":
         return (skeletons(end),), predicted_plans(slots.links[:LINKS])
-    if step in ("refine", "judge"):
+    if step == "refine":
         return (), ()
     try:
         return (), predicted_sql(parse_plan(slots.plan), slots.schema, slots.values, slots.question, lead, end)

@@ -17,16 +17,6 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A candidate that is to be judged, and what it returned: the first rows, each cell as text."""
-
-    sql: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    row_count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Slots:
     schema: Schema  # what the prompt shows: the whole schema while it is small
     dialect: str
@@ -40,7 +30,6 @@ class Slots:
     joins: tuple[str, ...] = ()  # join conditions between the likeliest tables
     plan: str = ""
     tries: tuple[Try, ...] = ()
-    judged: tuple[Judged, ...] = ()  # the candidates among which the model is to choose
     as_json: bool = False  # whether a plan is asked for as JSON, in a form that the endpoint is told
 
 

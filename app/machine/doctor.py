@@ -81,7 +81,6 @@ def _decoding() -> dict[str, Any]:
         "device": device,
         "dtype": auto_dtype(device, "embedded"),
         "default_decoder": DEFAULT_DECODER,
-        "tuned": _tuned(),
         "target": _target(),
         "decoders": {name: method_options(name) for name in METHODS},
         "cache": str(cache_root()),
@@ -133,18 +132,6 @@ def _damaged_models() -> list[str]:
     from decoding.targets.int8.packed_model import damaged_models
 
     return [f"{folder}: remove it, and it is made anew" for folder in damaged_models()]
-
-
-def _tuned() -> list[str]:
-    """What `sqlagent tune` found for models on this machine."""
-    from decoding.timing.tuned import load_tuned, tuned_folder
-
-    kept = {path.stem: load_tuned(path.stem) for path in sorted(tuned_folder().glob("*.json"))}
-    return [
-        f"{key}: {found.decoder} {dict(found.options)} ({found.speedup:.2f} x plain)"
-        for key, found in kept.items()
-        if found
-    ]
 
 
 def _packages() -> dict[str, str | None]:

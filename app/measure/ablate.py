@@ -15,13 +15,8 @@ Rows = Annotated[
     typer.Option(
         "--rows",
         help="Rows to measure, separated by commas. parts: from the bare base model to the default agent, one part more "
-        "in each row, and all rewrite rules in one; rules: the same with a row for each rule; votes: the default agent with "
-        "--votes; without: the default agent without one of its rules. The last two are compared with the default agent.",
+        "in each row, and all rewrite rules in one; rules: the same with a row for each rule; without: the default agent without one of its rules. That is compared with the default agent.",
     ),
-]
-Votes = Annotated[
-    list[int] | None,
-    typer.Option("--votes", min=2, max=64, help="Plans that vote, in a row of its own; repeatable. Default: 4 and 8."),
 ]
 
 
@@ -36,8 +31,7 @@ def ablate(
     limit: QuestionLimit = None,
     sample: Sample = None,
     db_id: OneDatabase = None,
-    rows: Rows = "parts,votes,without",
-    votes: Votes = None,
+    rows: Rows = "parts,without",
     at_once: AtOnce = 1,
     decoding: Decoding = Decoding(),
     timeout: options.Timeout = 30.0,
@@ -59,7 +53,7 @@ def ablate(
                 Questions(examples, dataset, found.rules, found.tables_file(data), engine),
                 decoding.choice(),
                 load_model,
-                stages(decoding.adapter, Asking().agent_options(), kinds, votes or (4, 8)),
+                stages(decoding.adapter, Asking().agent_options(), kinds),
                 out,
                 timeout_s=timeout,
                 at_once=at_once,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.measure.evaluate import FirstTurn, Shard
+from app.measure.evaluate import FirstTurn
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
 
@@ -135,8 +135,6 @@ def trajectory(
 
     if out and out.suffix not in (".svg", ".html"):
         raise typer.BadParameter(f"{out.name} ends neither in .svg nor in .html", param_hint="--out")
-    if asking.samples > 1:
-        raise typer.BadParameter("a trajectory is one sample's", param_hint="--samples")
     with exit_codes.plain_errors(), exit_codes.own_heads_only():
         choice = replace(decoding, decoder=decoding.decoder or "jacobi_forcing").choice()
         database = source.open()
@@ -215,7 +213,6 @@ def methods(
         list[str] | None, typer.Option("--step", help="Decode only these steps again: plan, generate, refine.")
     ] = None,
     first_turn: FirstTurn = "own",
-    shard: Shard = None,
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
     timeout: options.Timeout = 30.0,
@@ -234,9 +231,6 @@ def methods(
         from eval.speed.replay.table import markdown, to_dict
 
         compared = method_specs(method or DEFAULT_METHODS, decoding)
-        if asking.samples > 1:
-            raise typer.BadParameter("methods are compared on single samples", param_hint="--samples")
-        part = options.shard_of(shard) if shard else None
         named = dict(_checkpoint(text) for text in checkpoint or [decoding.adapter])
         study = Study(
             {name: replace(decoding.choice(), adapter=adapter) for name, adapter in named.items()},
@@ -248,14 +242,10 @@ def methods(
             timeout,
         )
         with output.stderr.status("") as status:
-            records = run_methods(study, asked.load(), out, shard=part, say=status.update)
+            records = run_methods(study, asked.load(), out, say=status.update)
         parameters = {each.name: extra_parameters(load_method(each.decoder, **each.options)) for each in study.methods}
-        summary = (
-            to_dict(records, parameters)
-            | {"model": decoding.model, "dataset": asked.dataset, "shard": shard}
-            | machine()
-        )
-        write_summary(out / f"shard-{part[0]}-of-{part[1]}" if part else out, summary, markdown(summary))
+        summary = to_dict(records, parameters) | {"model": decoding.model, "dataset": asked.dataset} | machine()
+        write_summary(out, summary, markdown(summary))
         if not as_json:
             output.stdout.print(markdown(summary), markup=False, highlight=False, soft_wrap=True)
         output.print_json(summary)

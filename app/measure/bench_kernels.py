@@ -1,7 +1,7 @@
 """`sqlagent bench kernels`: times the GPU's kernels and forwards against their references and the machine's limits."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -15,19 +15,12 @@ def kernels(
     models: Annotated[
         str, typer.Option("--models", help="Model sizes to time, separated by commas; 'none' for none.")
     ] = "all",
-    modelled: Annotated[
-        Literal["H200", "H100"] | None,
-        typer.Option("--modelled", help="Measure nothing: what steps would take on this GPU, by bytes and launches."),
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Time every GPU kernel against its reference and its floor, and forwards of 135M, 7B and 8B models with random weights.
 
     Needs a CUDA GPU with 20 GB for the 8B model. The last line on stdout is the results as JSON.
     """
-    if modelled:
-        _show_modelled(modelled, models, as_json)
-        return
     with exit_codes.plain_errors():
         from eval.speed.gpu.kernels import require_gpu
         from eval.speed.gpu.run import chosen_models, run
@@ -43,19 +36,6 @@ def kernels(
 
         out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     output.print_json(results)
-
-
-def _show_modelled(gpu: str, models: str, as_json: bool) -> None:
-    with exit_codes.plain_errors():
-        from eval.speed.gpu.modelled import FORMATS, modelled
-        from eval.speed.gpu.run import chosen_models
-
-        rows = list(modelled(gpu, chosen_models(models), (400, 4096), (0, 16, 64, 256), list(FORMATS)))
-    if as_json:
-        output.print_json(rows)
-    else:
-        output.stderr.print(f"A model of a {gpu} by its data sheet, no measurement.")
-        _print_table(rows)
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:

@@ -53,12 +53,6 @@ FirstTurn = Annotated[
 WithoutRules = Annotated[
     str, typer.Option("--without-rules", hidden=True, help="Rewrite rules to switch off, separated by commas.")
 ]
-Shard = Annotated[
-    str | None,
-    typer.Option(
-        "--shard", metavar="I/N", help="Only part I of N. The same command without it joins the parts' records."
-    ),
-]
 
 AtOnce = Annotated[
     int,
@@ -84,7 +78,6 @@ def evaluate(
     questions: Wording = "spider",
     part: Part = "choosing",
     first_turn: FirstTurn = "own",
-    shard: Shard = None,
     at_once: AtOnce = 1,
     ray: options.Ray = None,
     ray_workers: options.RayWorkers = None,
@@ -103,7 +96,7 @@ def evaluate(
     from eval.datasets.registry import dataset_named, load_dataset
     from eval.predict.ray_predict import ray_predict
 
-    share, without = options.shard_of(shard) if shard else None, _rules(without_rules)
+    without = _rules(without_rules)
     with exit_codes.plain_errors():
         name = _full_name(dataset, questions, part)
         examples = load_dataset(name, data, limit=limit, sample=sample, db=db_id)
@@ -129,7 +122,6 @@ def evaluate(
                 decoder=decoding.choice().decoder_name,
                 settings=settings | {"profile": decoding.choice().profile_name},
                 timeout_s=timeout,
-                shard=share,
                 at_once=threads,
             )
         output.print_json(summary)

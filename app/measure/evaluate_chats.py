@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.measure.evaluate import AnyData, OneDatabase, QuestionLimit, Sample, Shard
+from app.measure.evaluate import AnyData, OneDatabase, QuestionLimit, Sample
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import Asking, Decoding, spread
 
@@ -30,7 +30,6 @@ def conversation(
     limit: QuestionLimit = None,
     sample: Sample = None,
     db_id: OneDatabase = None,
-    shard: Shard = None,
     at_once: Chats = 1,
     decoding: Decoding = Decoding(),
     asking: Asking = Asking(),
@@ -46,7 +45,6 @@ def conversation(
     from eval.predict.chat_predict import ChatPredict
     from tools.result import Limits
 
-    part = options.shard_of(shard) if shard else None
     with exit_codes.plain_errors():
         examples = [e for e in load_dataset("spider", data, limit=limit, sample=sample, db=db_id) if e.executable]
         choice = decoding.choice()
@@ -66,7 +64,6 @@ def conversation(
                 decoder=choice.decoder_name,
                 settings=settings,
                 timeout_s=timeout,
-                shard=part,
                 at_once=at_once,
                 recall=predict.recall,
             )

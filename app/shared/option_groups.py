@@ -83,11 +83,11 @@ class Decoding:
         return not self.model.startswith(options.REMOTE)
 
     def choice(self) -> "ModelChoice":
-        """The checked choice, with the tuned decoder if none is named. Raises UnknownMethod, UnknownProfile."""
+        """The checked choice. Raises UnknownMethod, UnknownProfile."""
         from app.shared.address_space import check_address_space
 
         check_address_space(with_model=self.runs_here)
-        from agent.assemble import ModelChoice, with_tuned_decoder
+        from agent.assemble import ModelChoice
 
         choice = ModelChoice(
             model=self.model,
@@ -101,15 +101,13 @@ class Decoding:
             temperature=self.temperature,
         )
         choice.check()
-        return with_tuned_decoder(choice)
+        return choice
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
     """Options for how the agent answers a question."""
 
-    samples: options.Samples = 1
-    judge: options.Judge = False
     orders: options.Orders = 4
     attempts: options.Attempts = 2
     constrain: options.Constrain = True
@@ -117,7 +115,6 @@ class Asking:
     values: options.Values = True
     hints: options.Hints = True
     repair: options.Repair = True
-    refine_empty: options.RefineEmpty = False
     second_look: options.SecondLook = None
     seed: options.Seed = 0
     knowledge: options.KnowledgeFolder = None
@@ -132,10 +129,7 @@ class Asking:
 
         return AgentOptions(
             max_attempts=self.attempts,
-            samples=self.samples,
-            judge=self.judge,
             orders=self.orders,
-            refine_empty=self.refine_empty,
             seed=self.seed,
             race=race,
             present=present,

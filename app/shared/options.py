@@ -96,16 +96,6 @@ KvDtype = Annotated[
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.")]
-Samples = Annotated[
-    int, typer.Option("--samples", min=1, max=64, help="Plans drawn; the SQL of the different ones votes.")
-]
-Judge = Annotated[
-    bool,
-    typer.Option(
-        "--judge/--no-judge",
-        help="Where the results of --samples differ, let the model choose among them (chat profile).",
-    ),
-]
 Orders = Annotated[
     int,
     typer.Option(
@@ -134,9 +124,6 @@ Hints = Annotated[
 ]
 Repair = Annotated[
     bool, typer.Option("--repair/--no-repair", help="Repair SQL by rules before the model is asked again.")
-]
-RefineEmpty = Annotated[
-    bool, typer.Option("--refine-empty/--no-refine-empty", help="Let the model correct SQL that returns no rows.")
 ]
 SecondLook = Annotated[
     bool | None,
@@ -172,14 +159,6 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for the results; an int
 def names(text: str | None) -> tuple[str, ...]:
     """The comma-separated parts of a text."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
-
-
-def shard_of(text: str) -> tuple[int, int]:
-    """(number from 1, count) from "1/2"."""
-    number, found, count = text.partition("/")
-    if not (found and number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise typer.BadParameter(f"{text!r} is not of the form 1/2 (i/n with 1 <= i <= n)", param_hint="--shard")
-    return int(number), int(count)
 
 
 def decoder_options(pairs: list[str] | None) -> dict[str, Any]:

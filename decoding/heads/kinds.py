@@ -1,6 +1,6 @@
 """The kinds of draft heads: the network of each, how it is trained, and the sizes at which tests make it.
 
-`decoding.methods.registry.register_method` adds a kind together with the method that drafts with it.
+`decoding.methods.table.register_method` adds a kind together with the method that drafts with it.
 """
 
 from collections.abc import Mapping

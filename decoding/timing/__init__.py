@@ -1,4 +1,4 @@
-"""Measures how long forwards take on this machine, and remembers which method is fastest on it.
+"""Measures how long forwards take on this machine.
 
 Start at `forward_timing`.
 """

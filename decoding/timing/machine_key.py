@@ -3,7 +3,6 @@
 import os
 import platform
 
-from decoding.serving.load import chosen_dtype, runtime_of
 from decoding.serving.processes import processes_here
 from decoding.serving.text_decoder import TextDecoder
 
@@ -11,19 +10,10 @@ from decoding.serving.text_decoder import TextDecoder
 def running_as(decoder: TextDecoder) -> str:
     """A loaded model's key, usable as a file name."""
     target = decoder.target
-    return _key(decoder.name, target.weight_dtype, target.runtime)
-
-
-def would_run_as(model: str, dtype: str = "auto", device: str = "auto", adapter: str = "") -> str:
-    """The same key before anything is loaded, from the names that `load_text_decoder` takes. Raises ValueError."""
-    weights, where = chosen_dtype(dtype, device, model)
-    return _key(f"{model} {adapter}".rstrip(), weights, runtime_of(weights, where))
-
-
-def _key(model: str, dtype: str, runtime: str) -> str:
+    name, dtype, runtime = decoder.name.replace(os.sep, "_"), target.weight_dtype, target.runtime
     count = processes_here()
     parts = [f"{count}_processes"] if count > 1 else []
-    return "-".join((model.replace(os.sep, "_"), dtype, runtime, str(_threads(runtime)), *parts, platform.node()))
+    return "-".join((name, dtype, runtime, str(_threads(runtime)), *parts, platform.node()))
 
 
 def _threads(runtime: str) -> int:

@@ -1,15 +1,15 @@
 """The rows of an ablation: which configurations are measured, and with which other row each is compared."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.graph.toolbox import AgentOptions
 from tools.repair.rules import RULE_NAMES
 
-KINDS = ("parts", "rules", "votes", "without")
+KINDS = ("parts", "rules", "without")
 OFF: dict[str, Any] = {
-    "max_attempts": 1, "orders": 1, "refine_empty": False, "constrain": False, "values": False, "hints": False,
+    "max_attempts": 1, "orders": 1, "constrain": False, "values": False, "hints": False,
     "repair": False, "without_rules": RULE_NAMES, "second_look": False,
 }  # fmt: skip
 
@@ -24,12 +24,10 @@ class Stage:
     against: str | None = None
 
 
-def stages(adapter: str, default: AgentOptions, kinds: Collection[str], votes: Sequence[int]) -> list[Stage]:
+def stages(adapter: str, default: AgentOptions, kinds: Collection[str]) -> list[Stage]:
     """The rows of these `KINDS`. "parts": the bare base model, then one part more in every row up to the default agent, with
-    all rewrite rules in one row; "rules": the same with each rule in a row of its own. "votes": the default agent with so many
-    plans.
-    "without": the default agent without one of its rules. Those two are compared with the default agent, which always has a
-    row.
+    all rewrite rules in one row; "rules": the same with each rule in a row of its own. "without": the default agent without
+    one of its rules, compared with the default agent, which always has a row.
     """
     with_parts = "parts" in kinds or "rules" in kinds
     made = (
@@ -37,8 +35,6 @@ def stages(adapter: str, default: AgentOptions, kinds: Collection[str], votes: S
     )
     own = made[-1].name
     changes: list[tuple[str, dict[str, Any]]] = []
-    if "votes" in kinds:
-        changes += [(f"{count} votes", {"samples": count}) for count in votes if count != default.samples]
     if "without" in kinds:
         changes += [(f"without {name}", {"without_rules": (name,)}) for name in RULE_NAMES]
     return made + [Stage(name, adapter, replace(default, **change), own) for name, change in changes]
@@ -56,7 +52,7 @@ def _parts(adapter: str, default: AgentOptions, each_rule: bool) -> Iterator[Sta
         ("+ schema orders", {"orders": default.orders}),
         ("+ repair", {"repair": default.repair}),
         *_rule_parts(each_rule),
-        ("+ refine", {"max_attempts": default.max_attempts, "refine_empty": default.refine_empty}),
+        ("+ refine", {"max_attempts": default.max_attempts}),
         ("+ second look", {"second_look": default.second_look}),
     ]
     for name, change in changes:

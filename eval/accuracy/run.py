@@ -14,7 +14,6 @@ from eval.accuracy.accuracy_bar import AccuracyBar
 from eval.accuracy.summary import summarise
 from eval.datasets.official import Example
 from eval.datasets.registry import by_database
-from eval.datasets.registry import shard as part
 from eval.predict.asking import answered
 from eval.predict.record import Predict, Prediction, Record, RecordLog
 from eval.scoring.referee import Engine, Task, Verdict
@@ -40,7 +39,6 @@ def evaluate(
     settings: Mapping[str, Any] | None = None,
     timeout_s: float = 30.0,
     timed_runs: int = 100,
-    shard: tuple[int, int] | None = None,
     at_once: int = 1,
     recall: Callable[[Sequence[Record]], None] | None = None,
     progress: bool = True,
@@ -51,13 +49,9 @@ def evaluate(
     Called again on the same `out`, it continues with the examples that have no record yet. `settings` (JSON values) are
     whatever else the predictions depend on. `tables` is Spider's tables.json; without it there is no exact match.
     `timed_runs` > 0 measures R-VES on SQLite, if the rules have it. An example without a database is not asked, and is
-    recorded as not executed.
-
-    `shard` (number from 1, count): ask only that part of the examples (`eval.datasets.registry.shard`), in its own folder
-    inside `out`, so that processes can share the work; a call without it takes over the records of all parts. `at_once` > 1:
-    the number of threads that call `predict`. Pass `recall` if an answer depends on earlier ones on the same database: one
-    thread then asks the questions of a database strictly in order, and `recall` is called with the records so far before the
-    first question.
+    recorded as not executed. `at_once` > 1: the number of threads that call `predict`. Pass `recall` if an answer depends on
+    earlier ones on the same database: one thread then asks the questions of a database strictly in order, and `recall` is
+    called with the records so far before the first question.
 
     Raises `ResumeError` if `out` holds another run, `WorkerError` if scoring cannot start, and whatever `predict` raises.
     """
@@ -65,20 +59,17 @@ def evaluate(
     names = {"dataset": dataset, "engine": engine, "model": model, "decoder": decoder}
     figures = {"timeout_s": timeout_s, "timed_runs": timed_runs, "questions": fingerprint(examples)}
     every_setting = {**(settings or {}), **names, **figures}
-    asked = part(examples, *shard) if shard else examples
-    folder = out / f"shard-{shard[0]}-of-{shard[1]}" if shard else out
-    log = RecordLog(folder, every_setting, Record)
+    log = RecordLog(out, every_setting, Record)
     try:
-        shards = log.take_over(sorted(folder.glob("shard-*")))
         scorer = Scorer(rules, engine, tables, timeout_s, timed_runs)
         if recall:
             recall(log.records)
-        _ask(asked, predict, log, scorer, at_once, progress, in_order=recall is not None)
+        _ask(examples, predict, log, scorer, at_once, progress, in_order=recall is not None)
     finally:
         log.close()
-    records = log.in_order([example.id for example in asked])
-    summary = summarise(records, levels=rules.levels, **names) | {"shards": shards, "settings": every_setting}
-    _write(summary, records, rules, folder)
+    records = log.in_order([example.id for example in examples])
+    summary = summarise(records, levels=rules.levels, **names) | {"settings": every_setting}
+    _write(summary, records, rules, out)
     return summary
 
 

@@ -91,17 +91,6 @@ def sampled(examples: Sequence[Example], count: int) -> list[Example]:
     return [example for example in examples if example.id in chosen]
 
 
-def shard(examples: Sequence[Example], number: int, count: int) -> list[Example]:
-    """Part `number`, from 1, of `count`: whole databases, largest first, each assigned to the smallest part so far."""
-    parts: list[set[str]] = [set() for _ in range(count)]
-    sizes = [0] * count
-    for db_id, own in sorted(by_database(examples).items(), key=lambda entry: -len(entry[1])):
-        least = sizes.index(min(sizes))
-        parts[least].add(db_id)
-        sizes[least] += len(own)
-    return [example for example in examples if example.db_id in parts[number - 1]]
-
-
 def in_order(examples: Sequence[Example], order: Order, seed: int) -> list[Example]:
     """The questions of each database in the given order, or shuffled by the seed, independently for each database."""
     if order == "given":

@@ -120,16 +120,6 @@ class RecordLog(Generic[R]):
         self._log.write(asdict(record))
         self.records.append(record)
 
-    def take_over(self, folders: Sequence[Path]) -> int:
-        """Append the records of the same run from other logs; returns their number. Raises `ResumeError` for another run."""
-        for folder in folders:
-            _check_settings(folder / "settings.json", self._settings)
-            known = {record.id for record in self.records}
-            for record in read_records(folder / "records.jsonl", self._kind):
-                if record.id not in known:
-                    self.append(record)
-        return len(folders)
-
     def in_order(self, ids: Sequence[str]) -> list[R]:
         """The records of these questions, in this order."""
         by_id = {record.id: record for record in self.records}

@@ -1,16 +1,17 @@
 """A model behind an endpoint: what it is asked with, and options that it could not follow are refused, never ignored."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import typer
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import Field
 
 from agent.assemble import ModelChoice, OptionRefused
-from agent.conversation.conversation import Conversation
+from agent.conversation.conversation import Again, Conversation
 from agent.graph.toolbox import AgentOptions
 from agent.remote import RemoteModel, any_model
 from app.shared.exit_codes import USAGE, plain_errors
@@ -35,6 +36,12 @@ class Endpoint(BaseChatModel):
         plan = f"plan: singer: name | SELECT {len(self.asked)}"
         text = plan if len(messages) == 2 else "```sql\nSELECT COUNT(*) FROM singer\n```"
         return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
+
+    def _stream(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> Iterator[ChatGenerationChunk]:
+        said = self._generate(messages, stop, run_manager, **options).generations[0].message.text
+        yield ChatGenerationChunk(message=AIMessageChunk(said))
 
 
 @pytest.mark.parametrize(
@@ -64,9 +71,14 @@ def test_a_race_is_refused(database: Database) -> None:
         model.toolbox(database, AgentOptions(race=True))
 
 
-def test_samples_are_drawn_at_the_temperature_of_votes_and_the_first_is_greedy(database: Database) -> None:
+def test_further_tries_are_drawn_and_the_first_is_greedy(database: Database) -> None:
     endpoint = Endpoint()
-    options = AgentOptions(samples=3, vote_temperature=0.9, max_attempts=1)
-    Conversation(RemoteModel(ModelChoice(model=NOWHERE), endpoint).toolbox(database, options)).ask("How many singers?")
-    assert [each.get("temperature") for each in endpoint.asked[:3]] == [0.0, 0.9, 0.9]
-    assert len(endpoint.asked) > 3 and not any("temperature" in each for each in endpoint.asked[3:])
+    talk = Conversation(
+        RemoteModel(ModelChoice(model=NOWHERE), endpoint).toolbox(database, AgentOptions(max_attempts=1))
+    )
+    refused = talk.ask("How many singers?").sql
+    assert refused and not any("temperature" in each for each in endpoint.asked)
+    endpoint.asked.clear()
+    talk.ask("How many singers?", again=Again(refused=(refused,)))
+    given = [each.get("temperature") for each in endpoint.asked]
+    assert given[:2] == [None, None] and given[2:6] == [0.0, 0.8, 0.8, 0.8]

@@ -17,6 +17,6 @@ def test_tests_have_a_cache_folder_of_their_own() -> None:
 
 def test_what_is_measured_stays_there_and_models_are_not_fetched_again() -> None:
     user = user_cache_path("sqlagent", appauthor=False)
-    for name in ("costs", "tuned", "values", "log.sqlite", "chats.sqlite"):
+    for name in ("costs", "values", "log.sqlite", "chats.sqlite"):
         assert not (cache_root() / name).resolve().is_relative_to(user.resolve()), name
     assert models_folder().is_symlink() and Path(models_folder()).is_dir()

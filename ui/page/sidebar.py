@@ -115,7 +115,6 @@ def _build_settings(workspace: Workspace) -> tuple[Any, ...]:
         decoder,
         options,
         gr.Slider(0, 2, now.temperature, step=0.05, label="Temperature", info="0 is greedy"),
-        gr.Slider(1, 16, now.samples, step=1, label="Votes", info="SQL candidates that vote by their results"),
         gr.Slider(1, 10, now.attempts, step=1, label="Attempts", info="SQL statements tried per question"),
         gr.Number(now.max_rows, label="Row limit", minimum=1, maximum=workspace.rules.most_rows, precision=0),
         gr.Number(now.deadline_s, label="Seconds per query", minimum=0.1, maximum=workspace.rules.most_deadline_s),

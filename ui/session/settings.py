@@ -20,7 +20,6 @@ class Settings:
     decoder: str = DEFAULT_DECODER
     options: str = ""
     temperature: float = 0.0
-    samples: int = 1
     attempts: int = 3
     max_rows: int = 1000
     deadline_s: float = 30.0
@@ -62,7 +61,6 @@ class Settings:
     def agent_options(self) -> AgentOptions:
         return AgentOptions(
             max_attempts=self.attempts,
-            samples=self.samples,
             race=self.measure,
             constrain=self.constrain,
             clarify=self.clarify,

@@ -93,11 +93,11 @@ def _columns_left(scope: Scope) -> tuple[str, ...]:
     table, facts = scope.sources[-1].relation, scope.catalog.facts
     shadowed = facts.constraints.shadowed if facts else frozenset()
     named = scope.bare.union(column for place, column in shadowed if place == table.key)
-    own = tuple(name for name in table.spelled if name.lower() not in named)
+    left = tuple(name for name in table.spelled if name.lower() not in named)
     missing = _missing(scope)
     if not missing or len(scope.bare) < MOST_COLUMNS:
-        return own
-    return tuple(name for name in own if any((table.key, name.lower()) in places for places in missing))
+        return left
+    return tuple(name for name in left if any((table.key, name.lower()) in places for places in missing))
 
 
 def _take_table(scope: Scope, key: str) -> Step | None:

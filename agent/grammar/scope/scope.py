@@ -226,11 +226,6 @@ class Catalog:
         return any(relation is table for table in self.tables)
 
     @cached_property
-    def columns(self) -> dict[str, frozenset[str]]:
-        """Maps each table's key to its columns' keys."""
-        return {table.key: table.columns for table in self.tables}
-
-    @cached_property
     def spelling(self) -> dict[str, str]:
         """Maps each key to its spelling in the schema."""
         names = [name for table in self.tables for name in (table.name, *table.spelled)]

@@ -16,11 +16,11 @@ MOST_TABLES = 9  # of a schema: behind ten tables the mean named tables that no 
 
 
 def is_doubtful(toolbox: Toolbox, slots: Slots, reply: Reply) -> bool:
-    """Whether a token that no grammar forced has a probability below 0.4. Only a local model's probabilities are known; votes
-    are their own remedy, and for a large schema there is none.
+    """Whether a token that no grammar forced has a probability below 0.4. Only a local model's probabilities are known,
+    and for a large schema there is no remedy.
     """
     options = toolbox.options
-    may = options.orders > 1 and options.samples == 1 and len(slots.schema.tables) <= MOST_TABLES
+    may = options.orders > 1 and len(slots.schema.tables) <= MOST_TABLES
     return may and isinstance(toolbox.model, FastChatModel) and min(reply.log_probs[0], default=0.0) < LEAST
 
 

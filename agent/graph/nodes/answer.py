@@ -71,8 +71,7 @@ def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]
     if isinstance(result, Result) and (result.rows or state["preview"] is None):
         toolbox.keep(result)
         update |= {"sql": sql, "preview": preview_of(result, toolbox.options.preview_rows)}
-    first_empty = toolbox.options.refine_empty and attempt["row_count"] == 0 and state["preview"] is None
-    again = (failed or first_empty) and may_try_again(toolbox, update["attempts"])
+    again = failed and may_try_again(toolbox, update["attempts"])
     return Command(update=update, goto="refine" if again else "doubt")
 
 

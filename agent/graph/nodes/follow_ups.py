@@ -53,8 +53,6 @@ def relate(state: State, runtime: Tools) -> Command[Literal["link", "__end__"]]:
     named = mentions(schema, question)
     relation = relation_of(question, named, turns, schema.dialect)
     readings = [state["requested"]] if state["requested"] and turns else list(relation.readings)
-    if runtime.context.options.samples > 1:
-        readings = readings[:1]  # candidates that vote must share one prompt
     update = {"question": question, "turns": turns, "readings": readings, "reading": readings[0]}
     update |= {"leans_on": relation.turn if turns else None}
     if readings == ["follow_up"] and turns and runtime.context.options.adapt:

@@ -84,7 +84,7 @@ def without_unmeant(state: State, toolbox: Toolbox, sql: str) -> dict[str, Any]:
     """The update of the state without values that the question hardly means, if the SQL after the model's plan compares with
     one of them; nothing otherwise."""
     values, schema, question = values_of(state), toolbox.database.schema(), asked(state)
-    if not state["plan"] or toolbox.options.samples > 1:
+    if not state["plan"]:
         return {}
     context = QuestionContext(question, values, without=toolbox.options.without_rules)
     kept = applied(rules_of("values", context), values, schema, context)

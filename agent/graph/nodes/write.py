@@ -1,45 +1,42 @@
 """The nodes in which the model writes: a plan, then SQL, then SQL again after an error."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Literal
 
 from langgraph.types import Command
 
 from agent.graph.ask_model import Reply, ask_model
 from agent.graph.doubt.doubtful_plan import is_doubtful, rewritten
-from agent.graph.nodes.candidates import candidates_of, check_sql, may_try_again, written
-from agent.graph.nodes.judge_candidates import choose
+from agent.graph.nodes.candidates import check_sql, may_try_again, written
 from agent.graph.nodes.model_dialect import translated
 from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots, values_of
 from agent.graph.presentation.answer_text import REPEATED
 from agent.graph.readings import asked, choose_reading
 from agent.graph.toolbox import Toolbox
-from agent.graph.vote import drawn_plans, elect, same_sql
+from agent.graph.vote import same_sql
 from agent.observe.events import Wrote
 from agent.observe.step_record import tool_step
 from agent.state import Attempt, DrawnPlan, State
 from tools.result import QueryError
 
+REPEATED_TEMPERATURE = 0.7  # of the third attempt and later ones
 _REPEATED = asdict(QueryError("other", REPEATED))
 
 
 def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
-    """Let the model name what it will use and sketch the SQL: once, once for each reading, or once for each vote. A doubtful
-    plan is written again, behind several orders of the schema.
+    """Let the model name what it will use and sketch the SQL, once for each reading. A doubtful plan is written again, behind
+    several orders of the schema.
     """
     toolbox, readings = runtime.context, state["readings"]
     first, *others = (slots(state | {"reading": reading}, toolbox) for reading in readings)
-    reply = ask_model(toolbox, "plan", first, beside=others, **({} if others else _voting(toolbox)))
+    reply = ask_model(toolbox, "plan", first, beside=others)
     update = recorded(state, runtime, reply.step) | _first(state, toolbox, reply)
     if not others and is_doubtful(toolbox, first, reply):
         reply = rewritten(toolbox, first)
         update |= recorded(state | update, runtime, reply.step)
     texts = map(toolbox.profile.read_plan, reply.texts)
-    if others:
-        drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
-        plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
-    else:
-        plans = drawn_plans(texts, reply.log_likelihoods, readings[0])
+    drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
+    plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
     return Command(update={"plan": plans[0]["text"], "plans": plans} | update, goto="generate")
 
 
@@ -52,33 +49,15 @@ def _first(state: State, toolbox: Toolbox, reply: Reply) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _voting(toolbox: Toolbox) -> dict[str, Any]:
-    """The arguments of `ask_model` if candidates vote; none otherwise."""
-    count = toolbox.options.samples
-    return {"samples": count, "temperature": toolbox.options.vote_temperature} if count > 1 else {}
-
-
 def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
-    """Let the model write SQL, greedily: once, or once for each different plan. Several candidates then vote,
-    and the model may judge those that differ."""
+    """Let the model write SQL: once for each plan. Of the SQL of several readings that is taken which covers the question."""
     toolbox, plans = runtime.context, state["plans"]
     first, *others = (slots(state | {"plan": each["text"], "reading": each["reading"]}, toolbox) for each in plans)
     reply = ask_model(toolbox, "generate", first, beside=others)
-    if not others:
-        sql = toolbox.profile.read_sql(reply.texts[0])
-        update = {"candidate": sql} | written(state, toolbox, reply) | recorded(state, runtime, reply.step)
-        return Command(update=update, goto="check")
-    if len(state["readings"]) > 1:
+    if others:
         return _read(state, runtime, reply)
-    start = begin(runtime, "vote")
-    candidates = candidates_of(state, toolbox, reply, plans)
-    ranked = elect(candidates, toolbox.database.dialect)
-    elected = candidates.index(replace(ranked[0], votes=0))
-    runtime.stream_writer(Wrote("vote", reply.texts[elected], reply.rounds[elected]))  # how the elected one was decoded
-    voting = tool_step("vote", since(start), f"{ranked[0].votes} of {toolbox.options.samples} agree")
-    update = recorded(state, runtime, reply.step, voting) | written(state, toolbox, reply)
-    chosen, judging = choose(state, toolbox, ranked)
-    update |= {"candidate": chosen.sql, "plan": chosen.plan} | recorded(state | update, runtime, *judging)
+    sql = toolbox.profile.read_sql(reply.texts[0])
+    update = {"candidate": sql} | written(state, toolbox, reply) | recorded(state, runtime, reply.step)
     return Command(update=update, goto="check")
 
 
@@ -99,7 +78,7 @@ def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"
 def refine(state: State, runtime: Tools) -> Command[Literal["check", "refine", "doubt"]]:
     """Show the model what went wrong and let it correct the SQL. SQL that was tried before is not tried again."""
     toolbox, attempts = runtime.context, state["attempts"]
-    temperature = toolbox.options.vote_temperature if len(attempts) > 1 else None  # greedy decoding would repeat itself
+    temperature = REPEATED_TEMPERATURE if len(attempts) > 1 else None  # greedy decoding would repeat itself
     lost = (attempts[-1]["error"] or {}).get("kind") == "syntax"  # facts may have kept the SQL from ending
     now = slots(state, toolbox)
     reply = ask_model(toolbox, "refine", now, attempt=len(attempts), temperature=temperature, bound=not lost)

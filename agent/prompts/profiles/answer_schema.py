@@ -18,12 +18,7 @@ Form = dict[str, Any]
 
 def response_format(step: ModelStep, slots: Slots) -> Form | None:
     """OpenAI's `response_format` for a step; None for one that is answered freely, as SQL is."""
-    if step == "plan":
-        return _named("plan", _plan(slots.schema))
-    if step == "judge":
-        numbers = [number for number, _ in enumerate(slots.judged, 1)]
-        return _named("choice", _object({"candidate": {"type": "integer", "enum": numbers}}))
-    return None
+    return _named("plan", _plan(slots.schema)) if step == "plan" else None
 
 
 def plan_as_json(text: str) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
-from agent.prompts.profiles import judge_prompt
 from agent.prompts.profiles.answer_schema import plan_from_json, plan_in_its_form, response_format
 from agent.prompts.profiles.profile import Form, ModelStep
 from agent.prompts.slots import Slots, example_text, one_line, unmarked
@@ -46,13 +45,10 @@ class Chat:
 
     name = "chat"
     raw = False
-    judges = True
     shows_choices = False
 
     def messages(self, step: ModelStep, slots: Slots) -> list[BaseMessage]:
         schema, question = schema_text(slots.schema), _question(slots)
-        if step == "judge":
-            return judge_prompt.judge_messages(slots, schema, question)
         asked = (_PLAN_AS_JSON if slots.as_json else _PLAN).format(question=question)
         dialogue: list[BaseMessage] = [
             SystemMessage(_SYSTEM.format(dialect=slots.dialect, schema=schema)), HumanMessage(asked)
@@ -70,18 +66,16 @@ class Chat:
         return database
 
     def lead(self, step: ModelStep) -> str:
-        if step == "judge":
-            return judge_prompt.LEAD
         return "plan: " if step == "plan" else "```sql\n"
 
     def form(self, step: ModelStep) -> Form:
         return Form("line", 80) if step == "plan" else Form("fence", LONG_SQL)
 
     def max_new_tokens(self, step: ModelStep) -> int:
-        return {"plan": 192, "judge": 8}.get(step, 1024)
+        return 192 if step == "plan" else 1024
 
     def stop(self, step: ModelStep) -> tuple[str, ...]:
-        return {"plan": ("\n",), "judge": ("}",)}.get(step, ("```",))
+        return ("\n",) if step == "plan" else ("```",)
 
     def response_format(self, step: ModelStep, slots: Slots) -> dict[str, Any] | None:
         return response_format(step, slots)
@@ -101,9 +95,6 @@ class Chat:
         found = _STATEMENT.search(fenced.group(1) if fenced else said)
         sql = found.group(0).strip().rstrip("`; \n") if found else ""
         return sql + "`" * (sql.count("`") % 2)  # a name's last backtick stood right before the fence
-
-    def read_choice(self, text: str, count: int) -> int | None:
-        return judge_prompt.read_choice(_THOUGHT.sub("", text), count)
 
 
 def schema_text(schema: Schema, budget: int = SCHEMA_CHARACTERS) -> str:

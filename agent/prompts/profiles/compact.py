@@ -44,7 +44,6 @@ class Compact:
 
     name = "compact"
     raw = True
-    judges = False
 
     def __init__(self, version: int = PROMPT_VERSION) -> None:
         """Raises UnknownPromptVersion."""
@@ -98,6 +97,3 @@ class Compact:
 
     def read_sql(self, text: str) -> str:
         return text.strip().rstrip(";").strip()
-
-    def read_choice(self, text: str, count: int) -> int | None:
-        return None

@@ -7,7 +7,7 @@ from langchain_core.messages import BaseMessage
 
 from agent.prompts.slots import Slots
 
-ModelStep = Literal["plan", "generate", "refine", "judge"]
+ModelStep = Literal["plan", "generate", "refine"]
 Ending = Literal["line", "fence"]
 
 
@@ -26,7 +26,6 @@ class Profile(Protocol):
 
     name: str
     raw: bool  # the messages' texts are the prompt as they stand; no chat template
-    judges: bool  # it has a prompt for the step "judge"
     shows_choices: bool  # the values of columns that have few (`Column.choices`) are looked up and shown
 
     def messages(self, step: ModelStep, slots: Slots) -> list[BaseMessage]:
@@ -57,10 +56,6 @@ class Profile(Protocol):
 
     def read_sql(self, text: str) -> str:
         """The SQL in the model's answer; empty if there is none."""
-        ...
-
-    def read_choice(self, text: str, count: int) -> int | None:
-        """The index of the one of `count` candidates that the model chose; None if it chose none."""
         ...
 
 

@@ -27,14 +27,11 @@ class Collection:
     out: Annotated[Path, typer.Option("--out", help="Folder for the results; a collection there goes on.")]
     model: options.Model = "embedded"
     adapter: options.Adapter = "auto"
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most prompts, in all or of the shard.")] = None
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most prompts in all.")] = None
     batch: Annotated[int, typer.Option("--batch", min=1, help="Prompts decoded together.")] = 8
     max_new_tokens: Annotated[
         int | None, typer.Option("--max-new-tokens", min=1, help="Default: what the agent allows each step.")
     ] = None
-    shard: Annotated[
-        str, typer.Option("--shard", help="i/n: the i-th of n parts, each for a process and a folder of its own.")
-    ] = "1/1"
     free_text: Annotated[
         bool,
         typer.Option(
@@ -53,13 +50,12 @@ class Collection:
             "batch": self.batch,
             "limit": self.limit,
             "seed": self.seed,
-            "shard": options.shard_of(self.shard),
             "free_text": self.free_text,
         }
 
     def origin(self) -> dict[str, Any]:
         """The options on which the answers depend."""
-        names = ("max_new_tokens", "seed", "shard", "free_text")
+        names = ("max_new_tokens", "seed", "free_text")
         return {name: getattr(self, name) for name in names}
 
     def load(self) -> "Callable[[], TextDecoder]":

@@ -1,4 +1,4 @@
-"""Collects the target's own decodings as training data, in shards or on a cluster.
+"""Collects the target's own decodings as training data, here or on a cluster.
 
 Start at `collect`.
 """

@@ -1,4 +1,4 @@
-"""Collects a model's answers to the prompts of training data with the real decode loop: in batches, in shards, resumable.
+"""Collects a model's answers to the prompts of training data with the real decode loop: in batches, resumable.
 
 The caller decides what to decode for each prompt and what to keep of it: Jacobi trajectories, or texts for draft heads.
 """
@@ -51,11 +51,6 @@ class Share(Protocol):
     @property
     def seed(self) -> int:
         """The seed of the groups' order."""
-        ...
-
-    @property
-    def shard(self) -> tuple[int, int]:
-        """(i, n), i from 1: every n-th group from the i-th on, so that n processes share the work."""
         ...
 
 
@@ -155,10 +150,10 @@ class Batches(Generic[Record]):
 
 
 def _prompts(tokenizer: Tokenizer, groups: Iterable[Group], share: Share) -> list[Asked]:
-    """All prompts of the shard, up to the limit, each once; the order of the groups is shuffled by the seed."""
-    listed, (number, shards) = list(groups), share.shard
+    """All prompts, up to the limit, each once; the order of the groups is shuffled by the seed."""
+    listed = list(groups)
     asked: dict[str, Asked] = {}
-    for index in np.random.default_rng(share.seed).permutation(len(listed))[number - 1 :: shards]:
+    for index in np.random.default_rng(share.seed).permutation(len(listed)):
         group = listed[index]
         prefix = tokenizer.encode(group.prefix)
         for pair in group.pairs:

@@ -40,7 +40,6 @@ class Collecting:
     batch: int = 8  # prompts decoded together
     limit: int | None = None  # the most prompts to try, those of earlier runs included
     seed: int = 0
-    shard: tuple[int, int] = (1, 1)
     free_text: bool = False  # see `decoding.training.collect.collect.Kind`
 
 

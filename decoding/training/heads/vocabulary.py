@@ -1,4 +1,4 @@
-"""The draft vocabulary in training: frequent tokens and the batch's, as in `decoding.methods.drafting.draft_vocabulary`."""
+"""The draft vocabulary in training: frequent tokens and the batch's, as in `decoding.heads.draft_tokens.draft_ids`."""
 
 import torch
 from torch import Tensor

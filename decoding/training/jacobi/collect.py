@@ -32,10 +32,6 @@ class Collecting:
     batch: int = 8  # prompts decoded together
     limit: int | None = None  # the most prompts to try, those of earlier runs included
     seed: int = 0  # order of the groups
-    shard: tuple[int, int] = (
-        1,
-        1,
-    )  # (i, n), i from 1: every n-th group from the i-th on, so that n processes share the work
     free_text: bool = False  # see `decoding.training.collect.collect.Kind`
     only_right: bool = False  # leave out answers that differ from the gold answer
     first_guess: FirstGuess = "prompt"

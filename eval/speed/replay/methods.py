@@ -25,7 +25,6 @@ from decoding.serving.text_decoder import TextDecoder
 from eval.accuracy.run import Scorer, fingerprint
 from eval.datasets.official import Example
 from eval.datasets.registry import dataset_named
-from eval.datasets.registry import shard as part
 from eval.predict.agent_predict import FirstTurn
 from eval.predict.record import RecordLog
 from eval.scoring.rules import Rules
@@ -144,29 +143,25 @@ def run_methods(
     examples: Sequence[Example],
     out: Path,
     *,
-    shard: tuple[int, int] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Asked]:
     """The records of every checkpoint and question. Writes records.jsonl and settings.json to `out`.
 
-    Called again on the same `out`, it continues with what has no record yet. `shard` (number from 1, count) as in
-    `eval.accuracy.run.evaluate`. Raises ResumeError if `out` holds another run, and what loading and asking raise.
+    Called again on the same `out`, it continues with what has no record yet. Raises ResumeError if `out` holds another
+    run, and what loading and asking raise.
     """
-    asked = part(examples, *shard) if shard else examples
-    folder = out / f"shard-{shard[0]}-of-{shard[1]}" if shard else out
-    log = RecordLog(folder, study.settings(examples), Asked)
+    log = RecordLog(out, study.settings(examples), Asked)
     scorer = Scorer(study.rules, "sqlite", None, study.timeout_s, 0)
     try:
-        log.take_over(sorted(folder.glob("shard-*")))
         for name, choice in study.checkpoints.items():
             done = {record.id for record in log.records}
-            todo = [example for example in asked if example.executable and _key(name, example) not in done]
+            todo = [example for example in examples if example.executable and _key(name, example) not in done]
             if todo:
                 _ask_all(study, name, choice, todo, log, scorer, say)
     finally:
         scorer.close()
         log.close()
-    keys = [_key(name, example) for name in study.checkpoints for example in asked if example.executable]
+    keys = [_key(name, example) for name in study.checkpoints for example in examples if example.executable]
     return log.in_order(keys)
 
 

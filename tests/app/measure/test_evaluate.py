@@ -12,7 +12,7 @@ from app.shared.option_groups import Asking
 from eval.datasets.table import DATASETS
 
 
-@pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair", "refine_empty"])
+@pytest.mark.parametrize("name", ["constrain", "values", "hints", "repair"])
 def test_every_switch_reaches_the_agent(name: str) -> None:
     """Guards ablations against a row that measures the default once more."""
     default = AgentOptions(present=False, second_look=True)  # what people see of a result is not measured
@@ -27,12 +27,9 @@ def test_every_switch_reaches_the_agent(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["spider", "--shard", "3/2"], "is not of the form 1/2"),
-        (["spider", "--shard", "0/2"], "is not of the form 1/2"),
         (["bird", "--questions", "spider_syn"], "choose one of spider, bird, held_back, held_back/spider_syn"),
         (["held_back"], "name the folder that holds spider/"),
         (["conversation"], "Spider's folder holds dev.json"),
-        (["conversation", "--shard", "2"], "is not of the form 1/2"),
         (["spider", "--without-rules", "keys,walls"], "--without-rules: walls is none of meant, named, counted,"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_possessed_model_does_no_harm_by_what_is_translated(place: Place) -> N
 
 def possessed(place: Place, profile: Compact) -> list[str]:
     """What goes wrong where a model says every hostile statement, and innocent ones like it."""
-    options = AgentOptions(max_attempts=1, refine_empty=False, values=False, hints=False)
+    options = AgentOptions(max_attempts=1, values=False, hints=False)
     with closing(place.opened()) as database:
         model = Possessed(sql="")
         conversation = Conversation(Toolbox(database, model, profile, options, place.limits))

@@ -70,7 +70,6 @@ def test_what_cannot_be_is_one_line(tiny: str, groups: str, tmp_path: Path) -> N
         (("--data", groups, "--out", out, "--model", tiny, *SMALL), "holds no trajectories"),
         (("--data", groups, "--out", out, "--model", tiny), "a run needs an end"),
         (("collect", "--data", groups, "--out", out, "--model", "/nowhere"), "nowhere"),
-        (("collect", "--data", groups, "--out", out, "--model", tiny, "--shard", "3/2"), "i/n"),
     ]
     for arguments, message in cases:
         result = run(*arguments)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from decoding.engine.constraint import Begun, Constraint, OneOf
+from decoding.engine.constraint import Begun, Constraint
 from decoding.engine.loop import Request, decode
 from decoding.engine.sampling.sampler import Sampler
 from decoding.methods.registry import load_method
+from tests.decoding.models.one_of import OneOf
 from tests.decoding.models.toy import ToyTarget
 
 STOP = frozenset({7, 9})
@@ -42,12 +43,6 @@ def test_a_model_writes_one_of_them_in_a_forward_for_each_choice() -> None:
         assert len(rounds) == {2: 2, 3: 3, 4: 3}[len(text)]
         written.add(tuple(text))
     assert len(written) == len(TEXTS)
-
-
-@pytest.mark.parametrize(("texts", "stop"), [((), STOP), (TEXTS, frozenset[int]())])
-def test_nothing_to_choose_or_to_end_with_is_an_error(texts: tuple[list[int], ...], stop: frozenset[int]) -> None:
-    with pytest.raises(ValueError, match="stop token"):
-        OneOf(texts, stop, 10)
 
 
 def test_what_is_begun_goes_on_under_the_inner_constraint() -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from decoding.engine.constraint import OneOf
 from decoding.engine.target import AnyTarget, Array
 from decoding.serving.given_text import other_beginnings, text_states, token_scores
 from decoding.serving.text_decoder import TextDecoder
@@ -18,6 +17,7 @@ from decoding.targets.int8.cpu_target import CpuTarget
 from decoding.tokenizer.tokenizer import Tokenizer
 from kernels.cpu.processor import variant
 from tests.decoding.engine.reading import read, rows_fed
+from tests.decoding.models.one_of import OneOf
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
 PROMPT = "How many singers do we have?"

@@ -29,7 +29,7 @@ def _changed(before: Stage, after: Stage) -> set[str]:
 
 @pytest.mark.parametrize(("kinds", "rules"), [(["parts"], 1), (["rules"], RULES), (["parts", "rules"], RULES)])
 def test_each_row_has_one_part_more_up_to_the_default_agent(kinds: list[str], rules: int) -> None:
-    rows = stages("auto", DEFAULT, kinds, [4])
+    rows = stages("auto", DEFAULT, kinds)
     assert [row.adapter for row in rows] == ["none", *["auto"] * (len(rows) - 1)]
     assert [row.against for row in rows] == [None, *(row.name for row in rows[:-1])]
     assert rows[0].options == rows[1].options and rows[-1].options == DEFAULT
@@ -40,17 +40,16 @@ def test_each_row_has_one_part_more_up_to_the_default_agent(kinds: list[str], ru
 
 
 def test_a_part_that_is_off_by_default_has_no_row() -> None:
-    names = [row.name for row in stages("auto", replace(DEFAULT, hints=False), ["parts"], [])]
+    names = [row.name for row in stages("auto", replace(DEFAULT, hints=False), ["parts"])]
     assert "+ linking" not in names and "+ refine" in names
 
 
-@pytest.mark.parametrize("kinds", [["votes", "without"], ["parts", "votes", "without"]])
-def test_votes_and_rules_left_out_are_compared_with_the_default_agent(kinds: list[str]) -> None:
-    rows = stages("auto", DEFAULT, kinds, [1, 4, 8])
-    default, *others = rows[-3 - RULES :]
+@pytest.mark.parametrize("kinds", [["without"], ["parts", "without"]])
+def test_rules_left_out_are_compared_with_the_default_agent(kinds: list[str]) -> None:
+    rows = stages("auto", DEFAULT, kinds)
+    default, *others = rows[-1 - RULES :]
     assert default.options == DEFAULT and {row.against for row in others} == {default.name}
-    assert [row.options.samples for row in others[:2]] == [4, 8]
-    assert [row.options.without_rules for row in others[2:]] == [(name,) for name in RULE_NAMES]
+    assert [row.options.without_rules for row in others] == [(name,) for name in RULE_NAMES]
     assert all(len(_changed(default, row)) == 1 for row in others)
 
 
@@ -76,7 +75,7 @@ def _measured(root: Path, model: str, out: Path) -> tuple[list[Row], list[dict[s
         for question in questions
     ]
     default = AgentOptions(max_attempts=1)
-    rows = stages("auto", default, ["votes", "without"], [2, 3])
+    rows = stages("auto", default, ["parts", "without"])
     questions = Questions(examples, "spider", SPIDER, None, "sqlite")
     measured = list(ablate(questions, ModelChoice(model, dtype="fp32", profile="compact"), load_model, rows, out))
     counted = dict.fromkeys(("new_tokens", "target_forwards", "steps"))
@@ -98,7 +97,7 @@ def test_rows_share_replies_and_get_the_same_records(
     monkeypatch.setattr(ablation, "ReusingDecoder", lambda decoder: decoder)
     _, fresh = _measured(invented, model, tmp_path / "fresh")
     assert shared == fresh and len(fresh) == 3 * len(rows) and len({record["sql"] for record in fresh}) > 3
-    assert fewer < sum(texts) / 2
+    assert fewer < sum(texts)
     assert all(record["wall_ms"] == 0 for record in shared)
 
 

@@ -83,7 +83,7 @@ def test_the_first_turn_is_answered_or_given(invented: Path, first_turn, script:
     """Guards the count of questions put to the model, and that only the second one is measured."""
     _Scripted.model = ScriptedModel(responses=script)
     loaded = _Scripted(ModelChoice(), None, None)  # type: ignore[arg-type]
-    options = AgentOptions(max_attempts=1, refine_empty=False, adapt=False)
+    options = AgentOptions(max_attempts=1, adapt=False)
     predict = AgentPredict(lambda: loaded, "sqlite", options, Limits(), first_turn)
     file = database_file(invented / "database", "library")
     example = Example("0/count", "library", "How many?", SECOND, database=file, history=(("The names", FIRST),))

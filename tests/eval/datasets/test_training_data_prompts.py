@@ -49,7 +49,7 @@ def _setting(database: TrainingDatabase) -> Setting:
 def _asked(setting: Setting, item: Item, lines: Sequence[str]) -> list[str]:
     """What a conversation asks its model, which says `lines`, about the item's last question."""
     model = Listener(responses=list(lines))
-    options = AgentOptions(constrain=False, refine_empty=True, max_attempts=3)
+    options = AgentOptions(constrain=False, max_attempts=3)
     talk = Conversation(Toolbox(setting.bare, model, OwnDialect(), options))
     talk.ask(item.text, item.evidence)
     return model.asked
@@ -95,7 +95,7 @@ def test_a_follow_up_is_asked_as_the_second_turn(spider: Path, tmp_path: Path) -
         first = next(i for i in found if i.id == item.id.rsplit("/", 1)[0])
         one, two = (list(pairs(i, setting, Manner(refine=0.0), Random(0))) for i in (first, item))
         model = Listener(responses=[placed.pair.answer.strip() for placed in [*one, *two]])
-        options = AgentOptions(constrain=False, refine_empty=False, adapt=False)  # as the model alone has to answer it
+        options = AgentOptions(constrain=False, adapt=False)  # as the model alone has to answer it
         talk = Conversation(Toolbox(setting.bare, model, OwnDialect(), options))
         for text in (question, item.text):
             talk.ask(text)

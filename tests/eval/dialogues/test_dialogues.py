@@ -23,7 +23,7 @@ from tools.databases.open_database import open_database
 from tools.example.build import example_database
 from tools.result import Result
 
-OPTIONS = AgentOptions(max_attempts=1, refine_empty=False, present=False)
+OPTIONS = AgentOptions(max_attempts=1, present=False)
 NAMES = {"dataset": "dialogues", "model": "none", "decoder": "plain"}
 ONE = {
     "id": "d01",

@@ -22,7 +22,7 @@ from eval.scoring.spider.spider_rules import SPIDER
 from tests.eval.answering import AnsweringModel, Answers
 from tools.result import Limits
 
-OPTIONS = AgentOptions(max_attempts=1, refine_empty=False)
+OPTIONS = AgentOptions(max_attempts=1)
 GOLDS = {
     "library": [
         "SELECT name FROM author",
@@ -153,14 +153,6 @@ def test_what_has_no_answer_ends_neither_run_nor_chat(invented: Path, tmp_path: 
     assert (failed.sql, failed.prediction_error) == ("", "9000 tokens, and the model takes 8192")
     place, shown = _asked(model, "gauge")[2]
     assert place == 2 and 0 in shown and 1 not in shown
-
-
-def test_shards_are_whole_chats_and_are_joined(invented: Path, tmp_path: Path) -> None:
-    for part in (1, 2):
-        summary, model = _run(_right, _examples(invented), tmp_path, shard=(part, 2))
-        assert summary["n"] == (4, 3)[part - 1]
-    summary, model = _run(_right, _examples(invented), tmp_path)
-    assert (summary["n"], summary["shards"], model.prompts) == (7, 2, [])
 
 
 def test_the_order_is_given_or_shuffled_inside_each_database(invented: Path) -> None:

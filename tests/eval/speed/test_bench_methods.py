@@ -54,14 +54,13 @@ def run(tiny: str, questions: Path, out: Path, *more: str) -> Result:
     return CliRunner().invoke(app, ["bench", "methods", *arguments, *more])
 
 
-def test_a_run_that_was_killed_goes_on_and_parts_are_joined(tiny: str, questions: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_killed_goes_on(tiny: str, questions: Path, tmp_path: Path) -> None:
     two = ("--checkpoint", "first=none", "--checkpoint", "none", "--step", "generate", "--limit", "3")
-    result = run(tiny, questions, tmp_path, *two, "--shard", "2/2")
+    result = run(tiny, questions, tmp_path, *two)
     assert result.exit_code == exit_codes.OK, result.output
-    log = tmp_path / "shard-2-of-2" / "records.jsonl"
+    log = tmp_path / "records.jsonl"
     held = log.read_bytes()
     log.write_bytes(held[:-9])  # as a kill would leave it
-    assert run(tiny, questions, tmp_path, *two, "--shard", "2/2").exit_code == exit_codes.OK
     result = run(tiny, questions, tmp_path, *two)
     summary = json.loads(result.stdout.splitlines()[-1])
     records = [Asked.from_json(json.loads(line)) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
@@ -105,8 +104,6 @@ def test_what_cannot_be_is_one_line(tiny: str, questions: Path, tmp_path: Path) 
     for arguments, says in (
         (("--method", "jacobi:wings=2"), "has no option wings"),
         (("--method", "magic"), "unknown decoder"),
-        (("--samples", "3"), "single samples"),
-        (("--shard", "2"), "not of the form 1/2"),
         (("--decoder", "jacobi"), "with --method"),
     ):
         result = run(tiny, questions, tmp_path / "out", *arguments)

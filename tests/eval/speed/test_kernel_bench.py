@@ -1,21 +1,11 @@
 """The GPU's benchmark on a CPU: tiny sizes, so that its tables and what they count are held, not the times."""
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from decoding.engine.draft import Draft
-from decoding.engine.sampling.sampler import Sampler
-from decoding.engine.target import Work
-from decoding.targets.cuda import cuda_model
-from decoding.targets.fast_target import FastTarget
 from eval.speed.gpu.kernels import Machine, NoGpu, Run, Shape, measure, measured_machine, require_gpu
-from eval.speed.gpu.modelled import FORMATS, LAYER_KERNELS, launches_of, modelled
 from eval.speed.gpu.run import UnknownShape, chosen_models
 from eval.speed.gpu.targets import SHAPES, Sizes, config_of, measure_target, random_weights, step_bytes
 from kernels import tree_attention
@@ -72,44 +62,6 @@ def test_a_step_reads_all_but_the_embedding() -> None:
     assert step_bytes(TINY_MODEL, 10) == read + 2 * 2 * 8 * 10 * 2
     billions = {name: step_bytes(config, 0) / 2e9 for name, config in SHAPES.items()}
     assert billions == pytest.approx({"SmolLM2-135M": 0.1345, "Qwen2.5-Coder-7B": 7.07, "Qwen3-8B": 7.57}, rel=1e-2)
-
-
-@pytest.mark.usefixtures("references")
-def test_the_model_of_a_gpu_counts_the_kernels_that_a_forward_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    called = Counter[str]()
-
-    def counted(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            called[name] += 1
-            return run(*given)
-
-        return call
-
-    for name in set(LAYER_KERNELS) - {"product"}:
-        monkeypatch.setattr(cuda_model, name, counted(name, getattr(cuda_model, name)))
-    config = replace(TINY_MODEL, layers=3)
-    model = cuda_model.CudaModel(config, random_weights(config, torch.float32, "cpu"), torch.float32, "cpu")
-    model.graphs = False
-    target = FastTarget(model, cache_bytes=0)
-    target.score([Work(target.open([1, 2], Sampler()), [1, 2], Draft())])
-    assert called == {name: 3 * count for name, count in LAYER_KERNELS.items() if name != "product"}
-    assert launches_of(config, 100) == 3 * 9 + 6 and launches_of(config, 200) == 3 * 10 + 6
-
-
-def test_a_modelled_step_takes_the_longer_of_reading_and_multiplying() -> None:
-    plain, draft = modelled("H200", ["Qwen2.5-Coder-7B"], [400], [0, 4000])
-    assert plain["bytes_ms"] == pytest.approx(14.17 / 4.8, rel=0.01) and plain["operations_ms"] < 0.1  # type: ignore[operator]
-    assert draft["captured_ms"] == pytest.approx(draft["operations_ms"] + 0.286)  # type: ignore[operator]
-    assert plain["eager_ms"] == pytest.approx(plain["bytes_ms"] + 0.286)  # type: ignore[operator]
-
-
-def test_packed_formats_read_fewer_bytes() -> None:
-    steps = modelled("H200", ["Qwen2.5-Coder-7B"], [4096], [0], list(FORMATS))
-    gb = {str(step["weights"]): step["gb"] for step in steps}
-    layers, cached = SHAPES["Qwen2.5-Coder-7B"].layer_parameters / 1e9, 2 * 28 * 4 * 128 * 4096 / 1e9
-    assert gb["bf16"] - gb["fp8, blocks of 128"] == pytest.approx(layers * (2 - 132 / 128))  # type: ignore[operator]
-    assert gb["bf16"] - gb["int4, groups of 128"] == pytest.approx(layers * (2 - 67 / 128))  # type: ignore[operator]
-    assert gb["int4, groups of 128"] - gb["int4, cache in fp8"] == pytest.approx(cached * (2 - 132 / 128))  # type: ignore[operator]
 
 
 def test_models_by_name() -> None:

@@ -140,7 +140,6 @@ def test_the_command_shows_the_agents_steps(tiny: str, tmp_path: Path) -> None:
 def test_what_cannot_be_is_one_line(tiny: str, tmp_path: Path) -> None:
     for arguments, says in (
         (("--out", "figure.gif"), "neither in .svg nor in .html"),
-        (("--samples", "2"), "one sample"),
         (("-o", "wings=2"), "has no option wings"),
     ):
         result = run(tiny, tmp_path, *arguments)

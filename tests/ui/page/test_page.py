@@ -151,12 +151,10 @@ def test_a_browser_finds_its_conversation_again_and_another_does_not(site: Site)
 
 def test_settings_are_taken_when_they_are_sound(site: Site) -> None:
     visitor, side = site.visitor("a"), site.page.side
-    values = dict(
-        zip(side.settings, ["embedded", "lookahead", "", 0.5, 3, 2, 50, 5.0, False, True, False], strict=True)
-    )
+    values = dict(zip(side.settings, ["embedded", "lookahead", "", 0.5, 2, 50, 5.0, False, True, False], strict=True))
     site.controller.opening.settings(values, visitor)
     session = site.controller.session(visitor)
-    assert (session.settings.decoder, session.settings.max_rows, session.settings.samples) == ("lookahead", 50, 3)
+    assert (session.settings.decoder, session.settings.max_rows, session.settings.attempts) == ("lookahead", 50, 2)
     told = site.controller.opening.settings(values | {side.settings[2]: "nonsense=1"}, visitor)
     assert told.startswith("⚠ lookahead has no option nonsense")
     assert session.settings.options == ""

@@ -171,19 +171,6 @@ def test_what_was_estimated_can_be_measured(tmp_path: Path) -> None:
     workspace.close()
 
 
-def test_a_vote_shows_how_the_elected_candidate_was_decoded(tmp_path: Path) -> None:
-    workspace = tiny_workspace(tmp_path)
-    session = workspace.session("one", "ada")
-    session.settings = replace(session.settings, samples=2)
-    ask(session, COUNT)
-    vote = next(step for step in session.view.turns[-1].steps if step.name == "vote")
-    assert vote.rounds and vote.text
-    spelled = "".join(vote.spelling[token] for r in vote.rounds for token in r.text_tokens)
-    unread = "\N{REPLACEMENT CHARACTER}"  # of bytes that are no text, of which tokens and texts have different numbers
-    assert spelled.replace(unread, "").startswith(vote.text.replace(unread, ""))
-    workspace.close()
-
-
 def test_an_unclear_question_can_be_settled_or_answered_as_it_stands(workspace: Workspace, ada: Session) -> None:
     unclear, artist = "How many are called Home?", "Home refers to artists.name = 'Home'"
     ask(ada, unclear)

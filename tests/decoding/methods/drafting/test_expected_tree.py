@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from decoding.engine.constraint import ConstraintCursor, OneOf
+from decoding.engine.constraint import ConstraintCursor
 from decoding.engine.draft import ROOT
 from decoding.engine.records.row_costs import RowCosts
 from decoding.methods.drafting.expected_tree import ExpectedTree, Reached, expected_tree
 from decoding.methods.drafting.planned import LEAST, Prices, planned
 from decoding.methods.drafting.pooled import pooled
 from tests.decoding.methods.test_jacobi_forcing import OneOfTwo
+from tests.decoding.models.one_of import OneOf
 
 SHARES = {(): {1: 0.6, 2: 0.3}, (1,): {3: 0.5, 4: 0.1}, (1, 3): {5: 0.9}, (2,): {3: 0.9}}
 

@@ -127,7 +127,7 @@ def test_a_killed_collection_goes_on(decoder: TextDecoder, trajectories: list[Tr
         TrajectoryLog(tmp_path, ORIGIN | {"block_size": 5})
 
 
-def test_batch_limit_and_shards_change_nothing_else(
+def test_batch_and_limit_change_nothing_else(
     decoder: TextDecoder, trajectories: list[Trajectory], tmp_path: Path
 ) -> None:
     some = collected(decoder, GROUPS, tmp_path, batch=1, limit=9)
@@ -135,9 +135,6 @@ def test_batch_limit_and_shards_change_nothing_else(
     assert collected(decoder, GROUPS, tmp_path, limit=1000) == trajectories, "a greater limit goes on"
     other = collected(decoder, GROUPS, tmp_path / "other", seed=1)
     assert other != trajectories and {one.prompt for one in other} == {one.prompt for one in trajectories}
-    parts = [collected(decoder, GROUPS, tmp_path / str(i), shard=(i, 3)) for i in (1, 2, 3)]
-    assert sorted(one.prompt for part in parts for one in part) == sorted(one.prompt for one in trajectories)
-    assert len({one.group for part in parts for one in part}) == sum(len({one.group for one in part}) for part in parts)
 
 
 def test_prompts_of_a_group_compute_the_schema_once(decoder: TextDecoder, trajectories: list[Trajectory]) -> None:
