@@ -8,10 +8,10 @@ like one that never existed. What is computed from something hidden is hidden wi
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from sqlglot import exp
 
+from tools.guard.allowed_tables import unknown_table
 from tools.guard.guard import Judged
 from tools.guard.respell import Respelt, edited
 from tools.result import OpenError, QueryError
@@ -76,7 +76,7 @@ def narrowed(statement: Judged, whole: Schema, seen: Schema) -> Respelt | QueryE
     for found in _reads(statement.tree, withs, seen.dialect):
         table = _table_of(found, seen) if isinstance(found, exp.Table) else None
         if not isinstance(found, exp.Table) or table is None:
-            return _unknown(found, seen)
+            return unknown_table(found, seen)
         original = whole.table(table.name)
         if original is None or len(original.columns) > len(table.columns):
             start, end = _span(found)
@@ -108,14 +108,6 @@ def _subquery(name: str, found: exp.Table, table: Table, dialect: str) -> str:
     columns = ", ".join(exp.to_identifier(each.name, quoted=True).sql(dialect) for each in table.columns)
     alias = "" if found.alias else " AS " + exp.to_identifier(found.name, quoted=True).sql(dialect)
     return f"(SELECT {columns} FROM {name}){alias}"
-
-
-def _unknown(found: exp.Expr, seen: Schema) -> QueryError:
-    by_key = {table.name.casefold(): table.name for table in seen.tables}
-    close = get_close_matches(found.name.casefold(), by_key, n=3)
-    return QueryError(
-        "unknown_table", f"no such table: {found.name}", found.name, None, tuple(by_key[key] for key in close)
-    )
 
 
 def _tables_of(schema: Schema, name: str) -> list[str]:
