@@ -86,8 +86,11 @@ class _Names:
             self._look_at_parts(query, scope.within(level), {"with_", "from_", "joins", "laterals"})
             return self._outputs(query, level)
         if isinstance(query, exp.Values):
-            self._look_at_parts(query, scope, {"with_", "alias"})
+            self._look_at_parts(query, scope, {"with_", "alias", "joins"})
             return tuple(f"column{place + 1}" for place in range(len(query.expressions[0].expressions)))
+        if not isinstance(query, exp.SetOperation | exp.Subquery):
+            self.found.append(refused("tables stand where a query should"))
+            return ()
         # what stands behind a parenthesis or a UNION, ORDER BY above all, may be part of the query before it
         self._look_at_parts(query, _Scope((), scope.named), {"with_", "this", "expression", "alias"})
         sides = [self.query(side, scope) for side in (query.this, query.args.get("expression")) if side]

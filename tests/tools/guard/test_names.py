@@ -85,6 +85,7 @@ SELECT j.owner FROM (people p JOIN pets q ON q.owner = p.id) AS j
 SELECT s.name FROM ((SELECT name FROM people) UNION ALL (SELECT name FROM pets)) s
 SELECT s.id FROM (SELECT id::text FROM people) s
 SELECT 1 FROM people a JOIN pets b JOIN pets c ON b.owner = c.owner ON a.id = b.owner
+SELECT 1 FROM people x JOIN (VALUES (1)) AS y(a) JOIN (people p JOIN pets q ON true) AS z ON z.owner = y.a ON x.id = y.a
 SELECT sum(p.id) OVER w FROM people p WINDOW w AS (PARTITION BY p.name)
 SELECT p FROM people p
 SELECT pg_catalog.lower('A')
