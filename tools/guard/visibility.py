@@ -2,7 +2,8 @@
 
 A table with hidden columns is read through a subquery that names the others, put in its place in the SQL. What is hidden is
 therefore not there, whatever a query says: `*`, a join by common columns, a row taken as one value. A hidden name is answered
-like one that never existed. What is computed from something hidden is hidden with it: a generated column, and a view, unless
+like one that never existed. What is hidden of a table is hidden of its partitions, and of the tables that it is a part of, for
+they have the same rows. What is computed from something hidden is hidden with it: a generated column, and a view, unless
 `tables` names that view. A view that is named shows what its author selected.
 """
 
@@ -33,6 +34,9 @@ class Visibility:
         for name in self.hidden:
             if not _is_in(schema, name):
                 raise OpenError(f"there is nothing called {name} to hide; write table or table.column")
+        return replace(self, hidden=_with_relatives(self.hidden, schema))._seen(schema)
+
+    def _seen(self, schema: Schema) -> Schema:
         touched = self._touched(schema)
         tables = [
             self._table(table) for table in schema.tables if self._shows(table.name) and table.name not in touched
@@ -110,6 +114,26 @@ def _subquery(name: str, found: exp.Table, table: Table, dialect: str) -> str:
     return f"(SELECT {columns} FROM {name}){alias}"
 
 
+def _with_relatives(hidden: tuple[str, ...], schema: Schema) -> tuple[str, ...]:
+    """The hidden names, and what they name in tables that share rows with theirs, in either direction."""
+    found = list(hidden)
+    for name in found:  # which grows meanwhile
+        table = schema.table(name) or schema.table(name.rpartition(".")[0])
+        column = "" if schema.table(name) else "." + name.rpartition(".")[2]
+        parents = _folded(table.parents) if table else set()
+        for other in schema.tables:
+            is_relative = other.name.casefold() in parents or (
+                table and table.name.casefold() in _folded(other.parents)
+            )
+            if is_relative and _is_in(schema, other.name + column) and not _among(other.name + column, tuple(found)):
+                found.append(other.name + column)
+    return tuple(found)
+
+
+def _folded(names: tuple[str, ...]) -> set[str]:
+    return {name.casefold() for name in names}
+
+
 def _tables_of(schema: Schema, name: str) -> list[str]:
     """The table that `name` is, or is a column of."""
     found = schema.table(name) or schema.table(name.rpartition(".")[0])
@@ -122,7 +146,7 @@ def _mentions(made_of: frozenset[str], names: set[str]) -> bool:
 
 
 def _among(name: str, names: tuple[str, ...]) -> bool:
-    return name.casefold() in {each.casefold() for each in names}
+    return name.casefold() in _folded(names)
 
 
 def _is_in(schema: Schema, name: str) -> bool:

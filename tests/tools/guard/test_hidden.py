@@ -288,3 +288,33 @@ def test_an_account_that_may_read_less_is_a_lock(kind: str, table: str, request:
                 assert isinstance(outcome, Result) and outcome.rows == ((1, "ann", "x"),), outcome
         finally:
             _run(superuser, *UNDONE[kind])
+
+
+FAMILIES = (
+    "CREATE TABLE part (k INTEGER, val INTEGER) PARTITION BY RANGE (k)",
+    "CREATE TABLE part1 PARTITION OF part FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (k)",
+    "CREATE TABLE part11 PARTITION OF part1 FOR VALUES FROM (0) TO (5)",
+    "INSERT INTO part VALUES (1, 777001)",
+    "CREATE TABLE parent (id INTEGER, tax INTEGER)",
+    "CREATE TABLE child (more INTEGER) INHERITS (parent)",
+    "INSERT INTO child VALUES (1, 777002, 3)",
+    "CREATE VIEW over_child AS SELECT tax FROM child",
+)
+
+
+def test_partitions_and_heirs_are_hidden_with_their_parents(postgresql: Server) -> None:
+    """`SELECT val FROM part1` showed what was hidden of its parent."""
+    with at(postgresql, "families", FAMILIES) as database:
+        for hidden in (("part.val", "parent.tax"), ("part11.val", "child.tax")):
+            seen = restricted(database, (), hidden)
+            shown = {table.name: [column.name for column in table.columns] for table in seen.schema().tables}
+            assert shown == {
+                "part": ["k"], "part1": ["k"], "part11": ["k"], "parent": ["id"], "child": ["id", "more"],
+            }  # fmt: skip
+            for sql in ("SELECT val FROM part11", "SELECT tax FROM child", "SELECT tax FROM over_child"):
+                assert isinstance(seen.execute(sql), QueryError), sql
+            for sql in ("SELECT * FROM part", "SELECT * FROM part1", "SELECT * FROM parent", "SELECT * FROM child"):
+                assert isinstance(seen.execute(sql), Result), (sql, seen.execute(sql))
+        assert [table.name for table in Visibility((), ("part1",)).seen(database.schema()).tables] == [
+            "child", "parent", "over_child",
+        ]  # fmt: skip
