@@ -39,6 +39,7 @@ class Table:
     """A table or a view; `row_count` is None where counting would cost too much.
 
     `made_of`: the words of a view's SQL; none for a table, and where the server does not tell them.
+    `parents`: the tables that show its rows as their own: those that it is a partition of, or inherits from.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Table:
     comment: str = ""
     row_count: int | None = None
     made_of: frozenset[str] = frozenset()
+    parents: tuple[str, ...] = ()
 
     def column(self, name: str) -> Column | None:
         """The column of that name, ignoring case."""

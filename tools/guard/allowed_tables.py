@@ -5,12 +5,13 @@ function that does more than make rows, or what lies outside the database is ref
 """
 
 import re
+from difflib import get_close_matches
 
 from sqlglot import exp
 
 from tools.guard.allowed_functions import TABLE_FUNCTIONS
 from tools.result import QueryError
-from tools.schema import Schema
+from tools.schema import Schema, Table
 
 _SYSTEM_SCHEMAS = {
     "information_schema", "mysql", "performance_schema", "pg_catalog", "pg_toast", "sys", "system", "temp"
@@ -30,6 +31,12 @@ def function_name(function: exp.Func) -> str:
     if isinstance(function, exp.Anonymous | exp.AnonymousAggFunc):
         return function.name.lower()
     return function.sql_name().lower()
+
+
+def written_name(function: exp.Func, text: str) -> str:
+    """The name as the engine reads it, which sqlglot may call otherwise: `sqlite_version` has its class CurrentVersion."""
+    start, end = function.meta.get("start"), function.meta.get("end")
+    return "" if start is None or end is None else text[start : end + 1].strip('"`[]').lower()
 
 
 def type_objection(type_: exp.DataType, schema: Schema | None) -> QueryError | None:
@@ -55,15 +62,24 @@ def table_objection(table: exp.Table, dialect: str, schema: Schema | None) -> Qu
     if not isinstance(source, exp.Identifier):
         return refused("FROM may only name tables")
     qualifier, name = ".".join(part for part in (table.catalog, table.db) if part), source.name
-    if schema is not None and _in_schema(schema, qualifier, name, dialect):
+    if schema is not None and in_schema(schema, qualifier, name, dialect):
         return None
     return _foreign(qualifier, name, dialect, schema)
 
 
-def _in_schema(schema: Schema, qualifier: str, name: str, dialect: str) -> bool:
+def in_schema(schema: Schema, qualifier: str, name: str, dialect: str) -> Table | None:
+    """The table that a statement means by this name; `qualifier`: the schema that stands before it, or ""."""
     if not qualifier or qualifier.lower() in _OWN_SCHEMAS.get(dialect, set()):
-        return schema.table(name) is not None
-    return schema.table(f"{qualifier}.{name}") is not None
+        return schema.table(name)
+    return schema.table(f"{qualifier}.{name}")
+
+
+def unknown_table(found: exp.Expr, schema: Schema | None) -> QueryError:
+    """The error of a name that is no table."""
+    by_key = {table.name.casefold(): table.name for table in schema.tables} if schema else {}
+    close = get_close_matches(found.name.casefold(), by_key, n=3)
+    candidates = tuple(by_key[key] for key in close)
+    return QueryError("unknown_table", f"no such table: {found.name}", found.name, None, candidates)
 
 
 def _foreign(qualifier: str, name: str, dialect: str, schema: Schema | None) -> QueryError | None:

@@ -26,8 +26,9 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token
 
 from tools.guard.allowed_functions import TABLE_FUNCTIONS, never, ordinary
-from tools.guard.allowed_tables import function_name, refused, table_objection, type_objection
+from tools.guard.allowed_tables import function_name, refused, table_objection, type_objection, written_name
 from tools.guard.growth import growth
+from tools.guard.names import unresolved
 from tools.guard.respell import Respelt, dropped_name, respelt, with_aliases_marked, without_long_lists
 from tools.result import QueryError
 from tools.schema import Schema
@@ -58,7 +59,7 @@ _NEVER_CLASSES = (
     exp.NextValueFor, exp.Secret, exp.DynamicIdentifier, exp.AIAgg, exp.AIClassify, exp.AIEmbed, exp.AIForecast,
     exp.AIGenerate, exp.AISimilarity, exp.AISummarizeAgg, exp.FeaturesAtTime, exp.GenerateBool, exp.GenerateDouble,
     exp.GenerateEmbedding, exp.GenerateInt, exp.GenerateTable, exp.GenerateText, exp.MLForecast, exp.MLTranslate,
-    exp.Predict, exp.VectorSearch, exp.NetFunc,
+    exp.Predict, exp.VectorSearch, exp.NetFunc, exp.Operator,
 )  # fmt: skip
 
 _EXECUTABLE_COMMENT = re.compile(r"/\*M?!")
@@ -108,7 +109,7 @@ def _judged(spelling: Respelt, dialect: str, schema: Schema | None) -> Judged | 
         return _syntax_error(error, spelling)
     objection = _judge(statements, spelling.text, dialect, schema)
     if objection is not None:
-        return objection
+        return replace(objection, position=spelling.origin(objection.position))
     tables = {table.name.rpartition(".")[2].casefold() for table in schema.tables} if schema else set[str]()
     if (dropped := dropped_name(spelling, statements[0], tables)) is not None:
         return _not_understood(dropped, spelling)
@@ -182,8 +183,9 @@ def _objections(root: exp.Expr, text: str, dialect: str, schema: Schema | None) 
         objection = _objection(node, dialect, schema)
         if objection is not None:
             yield objection
-        if isinstance(node, exp.Func) and never(written := _written_name(node, text)):
+        if isinstance(node, exp.Func) and never(written := written_name(node, text)):
             yield refused(f"the function {written} is not allowed", written)
+    yield from unresolved(root, text, dialect, schema)
     too_long = growth(root)
     if too_long is not None:
         yield refused(too_long)
@@ -211,12 +213,6 @@ def _makes_a_type(pivot: exp.Pivot) -> bool:
     """DuckDB runs `PIVOT t ON column` as two statements, of which the first creates a type from the column's values."""
     on = pivot.expressions if pivot.this and not pivot.args.get("unpivot") else []
     return not all(isinstance(column, exp.In) for column in on)
-
-
-def _written_name(function: exp.Func, text: str) -> str:
-    """The name as the engine reads it, which sqlglot may call otherwise: `sqlite_version` has its class CurrentVersion."""
-    start, end = function.meta.get("start"), function.meta.get("end")
-    return "" if start is None or end is None else text[start : end + 1].strip('"`[]').lower()
 
 
 def _function_objection(function: exp.Func, dialect: str) -> QueryError | None:

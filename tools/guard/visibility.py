@@ -2,16 +2,17 @@
 
 A table with hidden columns is read through a subquery that names the others, put in its place in the SQL. What is hidden is
 therefore not there, whatever a query says: `*`, a join by common columns, a row taken as one value. A hidden name is answered
-like one that never existed. What is computed from something hidden is hidden with it: a generated column, and a view, unless
+like one that never existed. What is hidden of a table is hidden of its partitions, and of the tables that it is a part of, for
+they have the same rows. What is computed from something hidden is hidden with it: a generated column, and a view, unless
 `tables` names that view. A view that is named shows what its author selected.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from sqlglot import exp
 
+from tools.guard.allowed_tables import unknown_table
 from tools.guard.guard import Judged
 from tools.guard.respell import Respelt, edited
 from tools.result import OpenError, QueryError
@@ -33,6 +34,9 @@ class Visibility:
         for name in self.hidden:
             if not _is_in(schema, name):
                 raise OpenError(f"there is nothing called {name} to hide; write table or table.column")
+        return replace(self, hidden=_with_relatives(self.hidden, schema))._seen(schema)
+
+    def _seen(self, schema: Schema) -> Schema:
         touched = self._touched(schema)
         tables = [
             self._table(table) for table in schema.tables if self._shows(table.name) and table.name not in touched
@@ -76,7 +80,7 @@ def narrowed(statement: Judged, whole: Schema, seen: Schema) -> Respelt | QueryE
     for found in _reads(statement.tree, withs, seen.dialect):
         table = _table_of(found, seen) if isinstance(found, exp.Table) else None
         if not isinstance(found, exp.Table) or table is None:
-            return _unknown(found, seen)
+            return unknown_table(found, seen)
         original = whole.table(table.name)
         if original is None or len(original.columns) > len(table.columns):
             start, end = _span(found)
@@ -110,12 +114,24 @@ def _subquery(name: str, found: exp.Table, table: Table, dialect: str) -> str:
     return f"(SELECT {columns} FROM {name}){alias}"
 
 
-def _unknown(found: exp.Expr, seen: Schema) -> QueryError:
-    by_key = {table.name.casefold(): table.name for table in seen.tables}
-    close = get_close_matches(found.name.casefold(), by_key, n=3)
-    return QueryError(
-        "unknown_table", f"no such table: {found.name}", found.name, None, tuple(by_key[key] for key in close)
-    )
+def _with_relatives(hidden: tuple[str, ...], schema: Schema) -> tuple[str, ...]:
+    """The hidden names, and what they name in tables that share rows with theirs, in either direction."""
+    found = list(hidden)
+    for name in found:  # which grows meanwhile
+        table = schema.table(name) or schema.table(name.rpartition(".")[0])
+        column = "" if schema.table(name) else "." + name.rpartition(".")[2]
+        parents = _folded(table.parents) if table else set()
+        for other in schema.tables:
+            is_relative = other.name.casefold() in parents or (
+                table and table.name.casefold() in _folded(other.parents)
+            )
+            if is_relative and _is_in(schema, other.name + column) and not _among(other.name + column, tuple(found)):
+                found.append(other.name + column)
+    return tuple(found)
+
+
+def _folded(names: tuple[str, ...]) -> set[str]:
+    return {name.casefold() for name in names}
 
 
 def _tables_of(schema: Schema, name: str) -> list[str]:
@@ -130,7 +146,7 @@ def _mentions(made_of: frozenset[str], names: set[str]) -> bool:
 
 
 def _among(name: str, names: tuple[str, ...]) -> bool:
-    return name.casefold() in {each.casefold() for each in names}
+    return name.casefold() in _folded(names)
 
 
 def _is_in(schema: Schema, name: str) -> bool:

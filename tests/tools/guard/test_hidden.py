@@ -15,7 +15,7 @@ from tools.databases.database import Database
 from tools.databases.open_database import open_database
 from tools.databases.restricted_database import RestrictedDatabase, restricted
 from tools.guard.visibility import Visibility
-from tools.result import Limits, QueryError, Result
+from tools.result import Limits, OpenError, QueryError, Result
 
 HIDDEN = Visibility(("people", "pets"), ("people.wage",))
 NESTED = (
@@ -288,3 +288,58 @@ def test_an_account_that_may_read_less_is_a_lock(kind: str, table: str, request:
                 assert isinstance(outcome, Result) and outcome.rows == ((1, "ann", "x"),), outcome
         finally:
             _run(superuser, *UNDONE[kind])
+
+
+FAMILIES = (
+    "CREATE TABLE part (k INTEGER, val INTEGER) PARTITION BY RANGE (k)",
+    "CREATE TABLE part1 PARTITION OF part FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (k)",
+    "CREATE TABLE part11 PARTITION OF part1 FOR VALUES FROM (0) TO (5)",
+    "INSERT INTO part VALUES (1, 777001)",
+    "CREATE TABLE parent (id INTEGER, tax INTEGER)",
+    "CREATE TABLE child (more INTEGER) INHERITS (parent)",
+    "INSERT INTO child VALUES (1, 777002, 3)",
+    "CREATE VIEW over_child AS SELECT tax FROM child",
+)
+
+
+def test_partitions_and_heirs_are_hidden_with_their_parents(postgresql: Server) -> None:
+    """`SELECT val FROM part1` showed what was hidden of its parent."""
+    with at(postgresql, "families", FAMILIES) as database:
+        for hidden in (("part.val", "parent.tax"), ("part11.val", "child.tax")):
+            seen = restricted(database, (), hidden)
+            shown = {table.name: [column.name for column in table.columns] for table in seen.schema().tables}
+            assert shown == {
+                "part": ["k"], "part1": ["k"], "part11": ["k"], "parent": ["id"], "child": ["id", "more"],
+            }  # fmt: skip
+            for sql in ("SELECT val FROM part11", "SELECT tax FROM child", "SELECT tax FROM over_child"):
+                assert isinstance(seen.execute(sql), QueryError), sql
+            for sql in ("SELECT * FROM part", "SELECT * FROM part1", "SELECT * FROM parent", "SELECT * FROM child"):
+                assert isinstance(seen.execute(sql), Result), (sql, seen.execute(sql))
+        assert [table.name for table in Visibility((), ("part1",)).seen(database.schema()).tables] == [
+            "child", "parent", "over_child",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["lower(x)", '"+"(a, b)', "list_value(a, b)", "range(a)"])
+def test_nothing_is_hidden_where_macros_stand_in_for_functions(name: str, tmp_path: Path) -> None:
+    """`SELECT lower('A')`, `1 + 2` and `FROM range(3)` showed a hidden column."""
+    body = "TABLE SELECT max(wage) AS w FROM people" if name.startswith("range") else "(SELECT max(wage) FROM people)"
+    with made("duckdb", tmp_path, (*WHOLE, f"CREATE MACRO {name} AS {body}")) as database:
+        assert isinstance(database.execute("SELECT 1"), Result)
+        with pytest.raises(OpenError, match="drop them"):
+            RestrictedDatabase(database, HIDDEN)
+
+
+def test_macros_and_types_of_the_file_are_not_named(tmp_path: Path) -> None:
+    """Macros with names that the guard lets pass and DuckDB does not have, and the values of a hidden column's type."""
+    own = (
+        "CREATE MACRO to_char(a, b) AS (SELECT max(wage) FROM people)",
+        "CREATE TYPE mood AS ENUM ('sesame', 'glad')",
+        "CREATE TABLE moods (secret mood)",
+    )
+    with made("duckdb", tmp_path, (*WHOLE, *own)) as database:
+        seen = RestrictedDatabase(database, HIDDEN)
+        for sql in ("SELECT to_char(1, 'a')", "SELECT enum_range(NULL::mood)", "SELECT CAST([] AS mood[])"):
+            outcome = seen.execute(sql)
+            assert isinstance(outcome, QueryError) and "made by this database" in outcome.message, (sql, outcome)
+        held(database, ("SELECT 1 + 1", "SELECT [lower(name)] FROM people"))

@@ -18,7 +18,7 @@ from typing import Self
 
 import duckdb
 
-from tools.databases.duckdb.duckdb_reads import DuckDBReads
+from tools.databases.duckdb.duckdb_reads import DuckDBReads, own_names
 from tools.databases.duckdb.duckdb_schema import read_schema
 from tools.databases.duckdb.settle_ties import Settled, settle_ties
 from tools.databases.guarded_database import GuardedDatabase, stop_error
@@ -71,13 +71,22 @@ class DuckDBDatabase(GuardedDatabase):
         self.path = path
         self._copy = copy
         self._seen: Schema | None = None
+        self._own: frozenset[str] = frozenset()  # the macros and types that the file brings
         self._remove_copy = weakref.finalize(self, remove_folder, copy.folder) if copy else None
         self._memory_limit_mb = DEFAULT_LIMITS.memory_limit_mb
         self._connection: duckdb.DuckDBPyConnection | None = _connect(path, self._memory_limit_mb)
 
     def hold_to(self, seen: Schema) -> None:
         """DuckDB's own parse of a statement may name nothing else; see `Database.hold_to`."""
-        self._seen = seen
+        limits = Limits(deadline_s=SCHEMA_DEADLINE_S, memory_limit_mb=self._memory_limit_mb)
+        with self._cursor(limits) as (cursor, _):
+            own, taken = own_names(cursor)
+        if taken:
+            shown = ", ".join(sorted(taken)[:5])
+            raise OpenError(
+                f"{self.path} has macros called like DuckDB's own functions ({shown}): drop them to hide something"
+            )
+        self._seen, self._own = seen, own
 
     @property
     def location(self) -> str:
@@ -126,7 +135,7 @@ class DuckDBDatabase(GuardedDatabase):
         return settle_ties(statement, self.schema()) if isinstance(statement, Judged) else None
 
     def _reads(self) -> DuckDBReads:
-        return DuckDBReads(self.schema(), self._seen)
+        return DuckDBReads(self.schema(), self._seen, self._own)
 
     def _as_data(self, error: Exception, watchdog: Watchdog, sql: str, limits: Limits, sql_offset: int) -> QueryError:
         stopped = stop_error(watchdog.reason, error, limits)

@@ -2,7 +2,8 @@
 
 DuckDB hands out its parse tree as JSON. Nothing of it comes from sqlglot, so what that parser missed is seen here: tables
 that may not be read, table functions and file readers, functions that are never called. A table of which a column is hidden
-may only stand in `SELECT column, ... FROM table` with visible columns, as `tools/guard/visibility.py` writes it.
+may only stand in `SELECT column, ... FROM table` with visible columns, as `tools/guard/visibility.py` writes it. Where
+something is hidden, no macro and no type of the file itself may be named: a macro reads what it likes, and a type lists values.
 """
 
 import json
@@ -33,10 +34,10 @@ _CLAUSES = ("where_clause", "having", "qualify", "sample", "group_expressions", 
 
 
 class DuckDBReads:
-    """What may be read: `seen` of `whole`, all of it where `seen` is None."""
+    """What may be read: `seen` of `whole`, all of it where `seen` is None. `own`: the macros and types of the file."""
 
-    def __init__(self, whole: Schema, seen: Schema | None) -> None:
-        self._whole, self._seen = whole, seen or whole
+    def __init__(self, whole: Schema, seen: Schema | None, own: frozenset[str] = frozenset()) -> None:
+        self._whole, self._seen, self._own = whole, seen or whole, own
         self._is_bounded = seen is not None
 
     def objection(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> QueryError | None:
@@ -48,10 +49,20 @@ class DuckDBReads:
         names = {entry["key"].casefold() for node in nodes for entry in _entries(node)}
         narrow = {id(node["from_table"]) for node in nodes if self._is_narrowed(node)}
         for node in nodes:
-            problem = _call_objection(node) or self._read_objection(node, names, id(node) in narrow)
+            problem = (
+                _call_objection(node)
+                or self._own_objection(node)
+                or self._read_objection(node, names, id(node) in narrow)
+            )
             if problem is not None:
                 return problem
         return None
+
+    def _own_objection(self, node: _Node) -> QueryError | None:
+        """Operators, lists and the like have the names of functions in DuckDB's tree."""
+        names = (str(node.get(key, "")) for key in ("function_name", "type_name"))
+        found = next((name for name in names if name.casefold() in self._own), None)
+        return _refused(f"{found} is made by this database and may read what is hidden") if found else None
 
     def _read_objection(self, node: _Node, names: set[str], is_narrowed: bool) -> QueryError | None:
         if node.get("type") != "BASE_TABLE" or "table_name" not in node:
@@ -80,8 +91,19 @@ class DuckDBReads:
         return are_visible and is_bare and not source.get("sample") and not source.get("column_name_alias")
 
 
+def own_names(cursor: duckdb.DuckDBPyConnection) -> tuple[frozenset[str], frozenset[str]]:
+    """The macros and types that the file brings, in lower case; and which of the macros take the place of DuckDB's own."""
+    rows = cursor.execute(_OWN).fetchall()  # by no function, for a macro may stand in its place
+    own = frozenset(name.casefold() for name, is_internal in rows if not is_internal)
+    return own, own & {name.casefold() for name, is_internal in rows if is_internal}
+
+
+_OWN = """SELECT function_name, internal FROM system.main.duckdb_functions()
+UNION ALL SELECT type_name, false FROM system.main.duckdb_types() WHERE NOT internal"""
+
+
 def _tree(cursor: duckdb.DuckDBPyConnection, sql: str) -> _Node | None:
-    row = cursor.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchone()
+    row = cursor.execute("SELECT system.main.json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchone()
     tree = json.loads(row[0]) if row else {"error": True}
     return None if tree.get("error") else tree
 

@@ -22,8 +22,10 @@ from sqlglot.dialects.dialect import Dialect
 from tools.databases.guarded_database import GuardedDatabase, stop_error
 from tools.databases.reading.fetch_rows import fetch_rows
 from tools.databases.reading.query_errors import query_error
+from tools.databases.server.given_back import give_back, kept_after
 from tools.databases.server.mysql_modes import hold_modes
 from tools.databases.server.postgresql_reads import OWN_SCHEMA_ALONE, PostgreSQLReads
+from tools.databases.server.postgresql_superuser import WITHOUT_POWERS, function_made, run_inside
 from tools.databases.server.sqlalchemy_schema import read_schema
 from tools.databases.server.stop_query import StopQuery
 from tools.processes.watchdog import Watchdog
@@ -32,14 +34,9 @@ from tools.schema import Schema
 
 CONNECT_TIMEOUT_S = 10
 SPILL_PER_MEMORY = 4
+_IS_INSIDE = "sqlagent_is_inside"  # the option of a connection whose queries run inside a function
 _NO_PARAMETERS = {"no_parameters": True}  # a percent sign means itself
 SCHEMA_LIMITS = Limits(deadline_s=120.0, max_rows=2**31)
-
-# A superuser reads files and ends others' queries even where nothing may be written: while we read, it is a role that reads
-# tables. Names keep their meaning ("$user" is another now), and rows that the role would not be shown are an error.
-_WITHOUT_POWERS = """SELECT set_config('search_path', (SELECT string_agg(quote_ident(name), ',') FROM
-unnest(current_schemas(false)) name), true), set_config('row_security', 'off', true), set_config('role', reader.rolname, true)
-FROM pg_roles reader, pg_roles own WHERE reader.rolname = 'pg_read_all_data' AND own.rolname = current_user AND own.rolsuper"""
 
 # What a server's own administrator allows is lowered and never raised. Disk only a superuser may bound. A server on Linux looks
 # every half second whether we are still there: a query whose process was killed ends with it.
@@ -57,7 +54,7 @@ _SESSION = {
         "SET LOCAL statement_timeout = {ms}",
         _BOUNDED,
         "SET LOCAL standard_conforming_strings = on",
-        _WITHOUT_POWERS,
+        WITHOUT_POWERS,
     ),
     "mysql": (
         "SET SESSION TRANSACTION READ ONLY",
@@ -145,14 +142,32 @@ class SQLAlchemyDatabase(GuardedDatabase):
                 objection = self._reads.objection(connection, sql) if self._reads else None
                 if objection is not None:
                     return objection
-                options = _NO_PARAMETERS | {"stream_results": not prefix}
-                result = connection.exec_driver_sql(prefix + sql, execution_options=options)
+                result, columns = self._started(connection, sql, limits, prefix)
                 rows, truncated = fetch_rows(result.fetchmany, limits)
-                columns = tuple(result.keys())
+                objection = self._objection_afterwards(connection)
+                if objection is not None:
+                    return objection
             wall_ms = (time.perf_counter() - started) * 1000
             return Result(columns, _types(rows, len(columns)), rows, truncated, wall_ms)
         except (sa.exc.SQLAlchemyError, OSError, MemoryError, ValueError) as error:
             return self._as_data(error, watchdog, prefix + sql, limits)
+
+    def _started(
+        self, connection: sa.Connection, sql: str, limits: Limits, prefix: str
+    ) -> tuple[sa.CursorResult[Any], tuple[str, ...]]:
+        """The rows to come of `prefix + sql`, and the headings of its columns. Raises SQLAlchemyError."""
+        if not prefix and connection.get_execution_options().get(_IS_INSIDE):
+            return run_inside(connection, sql, limits.max_rows + 1)
+        options = _NO_PARAMETERS | {"stream_results": not prefix}
+        result = connection.exec_driver_sql(prefix + sql, execution_options=options)
+        return result, tuple(result.keys())
+
+    def _objection_afterwards(self, connection: sa.Connection) -> QueryError | None:
+        """Why the rows of the query that has just run may not be shown, by what the server says that it touched."""
+        objection = kept_after(connection) or (self._reads.objection_afterwards(connection) if self._reads else None)
+        if objection is not None:
+            connection.invalidate()
+        return objection
 
     @contextmanager
     def _watched(self, connection: sa.Connection, limits: Limits) -> Iterator[Watchdog]:
@@ -193,6 +208,8 @@ class SQLAlchemyDatabase(GuardedDatabase):
         units |= {"memory": memory, "sort_memory": memory // 8, "disk": SPILL_PER_MEMORY * memory}
         with self._engine.connect() as connection:
             try:
+                is_inside = _backend(self._engine) == "postgresql" and function_made(connection)
+                connection = connection.execution_options(**{_IS_INSIDE: is_inside})
                 for statement in _SESSION.get(_backend(self._engine), ()):
                     connection.exec_driver_sql(statement.format(**units), execution_options=_NO_PARAMETERS)
                 if self._is_held:
@@ -253,7 +270,11 @@ def _engine(url: sa.URL) -> sa.Engine:
         timeout = _CONNECT_TIMEOUT_NAMES.get(candidate)
         arguments: dict[str, Any] = {timeout: CONNECT_TIMEOUT_S} if timeout and timeout not in url.query else {}
         try:
-            return hold_modes(sa.create_engine(url.set(drivername=name), connect_args=arguments, pool_pre_ping=True))
+            if candidate == "psycopg":
+                arguments["prepare_threshold"] = None  # what the driver prepares does not outlive DISCARD ALL
+            return give_back(
+                hold_modes(sa.create_engine(url.set(drivername=name), connect_args=arguments, pool_pre_ping=True))
+            )
         except ModuleNotFoundError:
             continue
         except sa.exc.NoSuchModuleError as error:

@@ -18,6 +18,9 @@ _VIEWS = {
     "mysql": "SELECT table_schema, table_name, view_definition FROM information_schema.views",
     "mariadb": "SELECT table_schema, table_name, view_definition FROM information_schema.views",
 }
+_PARENTS = """SELECT cn.nspname, c.relname, pn.nspname, p.relname FROM pg_inherits
+JOIN pg_class c ON c.oid = inhrelid JOIN pg_namespace cn ON cn.oid = c.relnamespace
+JOIN pg_class p ON p.oid = inhparent JOIN pg_namespace pn ON pn.oid = p.relnamespace"""
 _Key = tuple[str | None, str]
 
 
@@ -46,7 +49,7 @@ def _tables(connection: sa.Connection, inspector: Inspector, schema: str | None)
     foreign = inspector.get_multi_foreign_keys(schema=schema)
     comments = _comments(inspector, schema, told)
     stored = set(inspector.get_table_names(schema=schema))
-    views = _views(connection)
+    views, parents = _views(connection), _parents(connection, inspector.default_schema_name)
     contents = read_contents(connection, {key: columns[key] for key in columns if key[1] in stored}, stored=True)
     contents |= read_contents(connection, {key: columns[key] for key in columns if key not in contents}, stored=False)
     for key in sorted(columns, key=lambda key: (key[1] not in stored, key[1])):
@@ -58,6 +61,7 @@ def _tables(connection: sa.Connection, inspector: Inspector, schema: str | None)
             comments.get(key) or "",
             contents[key].row_count,
             frozenset() if key[1] in stored else words_of(views.get((key[0] or inspector.default_schema_name, key[1]))),
+            tuple(map(_shown_name, parents.get(key, ()))),
         )
 
 
@@ -79,6 +83,16 @@ def _views(connection: sa.Connection) -> dict[_Key, str]:
     query = _VIEWS.get(connection.dialect.name)
     rows = connection.exec_driver_sql(query).all() if query else []
     return {(schema, name): definition or "" for schema, name, definition in rows}
+
+
+def _parents(connection: sa.Connection, default: str | None) -> dict[_Key, list[_Key]]:
+    """The tables that each partition or inheriting table belongs to; empty for other kinds of servers."""
+    found: dict[_Key, list[_Key]] = {}
+    rows = connection.exec_driver_sql(_PARENTS).all() if connection.dialect.name == "postgresql" else []
+    for schema, name, *parent in rows:
+        key, of = ((None if each == default else each, table) for each, table in ((schema, name), parent))
+        found.setdefault(key, []).append(of)
+    return found
 
 
 def _comments(inspector: Inspector, schema: str | None, kind: ObjectKind) -> dict[Any, str | None]:

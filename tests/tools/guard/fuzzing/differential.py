@@ -1,14 +1,18 @@
-"""Differential fuzzing of the guard: the engines themselves say what a statement that passed it reads. `make fuzz` runs it.
+"""Differential fuzzing of the guard: the engines themselves say what a statement that passed it reads and calls.
+
+`make fuzz` runs it:
 
     python -m tests.tools.guard.fuzzing.differential MINUTES [SEED] [--go-on]
 
 Each engine has two databases: one with hidden rows, and one that differs in the hidden things alone, which are not there. A
 statement is given to the first, held to what is visible. The text that reaches the engine is caught, and run on both without
 our locks: where they answer differently, the text read something hidden. SQLite's authorizer and DuckDB's `get_table_names`
-say so too. Our own parser has no say in it. Ends with 1 at the first harm; `--go-on` looks for one of every kind.
+say so too, and PostgreSQL prints its parse tree, in which no function may be that the text does not call by parentheses. Our
+own parser has no say in it. Ends with 1 at the first harm; `--go-on` looks for one of every kind.
 """
 
 import random
+import re
 import shutil
 import sqlite3
 import sys
@@ -111,6 +115,8 @@ def sqlite_target(folder: Path) -> Target:
         with closing(sqlite3.connect(folder / f"{name}.sqlite")) as connection:
             connection.executescript(";".join(statements))
     whole, reduced = (sqlite3.connect(folder / f"{name}.sqlite", isolation_level=None) for name in ("whole", "reduced"))
+    for function in ("json_each", "json_tree"):  # what SQLite does to know these as tables, it does once
+        whole.execute(f"SELECT 1 FROM {function}('[]')")
 
     def inspected(text: str) -> str:
         found: list[str] = []
@@ -181,7 +187,53 @@ def server_target(server: Server, name: str, settings: str) -> Target:
     opened, reduced = (open_database(server.url_of(server.superuser, each)) for each in (name, f"{name}_less"))
     dialect = "postgres" if server.kind == "postgresql" else "mysql"
     title = f"{server.kind} with {settings.rpartition('SET ')[2]}" if settings else server.kind
-    return Target(title, dialect, opened, partial(_server, opened), partial(_server, reduced), folder / "secret")
+    inspected = _PostgreSQLCalls(server.url_of(server.superuser, name)) if dialect == "postgres" else lambda text: ""
+    answers = partial(_server, opened), partial(_server, reduced)
+    return Target(title, dialect, opened, *answers, folder / "secret", inspected)
+
+
+class _PostgreSQLCalls:
+    """What PostgreSQL calls for a statement, by the parse tree that it prints on request. Nothing of the statement runs."""
+
+    def __init__(self, url: str) -> None:
+        self._connection: Any = sa.create_engine(url, isolation_level="AUTOCOMMIT").connect()
+        settings = ("client_min_messages = log", "debug_print_parse = on", "debug_pretty_print = off")
+        for setting in (*settings, "standard_conforming_strings = on"):
+            self._connection.exec_driver_sql(f"SET {setting}")
+        self._names = {
+            str(oid): (name, schema)
+            for oid, name, schema in self._connection.exec_driver_sql(
+                "SELECT p.oid, proname, nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace"
+            )
+        }
+        self._said: list[str] = []
+        driver = self._connection.connection.driver_connection
+        driver.add_notice_handler(lambda notice: self._said.append(notice.message_detail or ""))
+
+    def __call__(self, text: str) -> str:
+        self._said.clear()
+        try:
+            self._connection.exec_driver_sql(f"PREPARE fuzzed AS {text}", execution_options={"no_parameters": True})
+        except (sa.exc.SQLAlchemyError, ValueError):
+            return ""
+        tree = "".join(self._said)
+        self._connection.exec_driver_sql("DEALLOCATE fuzzed")
+        return next(filter(None, (self._harm(found, text) for found in _CALL.finditer(tree))), "")
+
+    def _harm(self, call: re.Match[str], text: str) -> str:
+        name, schema = self._names[call["called"] or call["operates"]]
+        is_written = re.search(rf'\b{re.escape(name)}"?\s*\(', text, re.IGNORECASE)
+        if schema != "pg_catalog" or never(name):
+            return f"PostgreSQL calls {schema}.{name}"
+        if call["form"] == "0" and not is_written and name not in _BY_SYNTAX:
+            return f"PostgreSQL calls {name} without parentheses"
+        return ""
+
+
+_CALL = re.compile(
+    r":funcid (?P<called>\d+) [^{}]*?:funcformat (?P<form>\d)|:(?:opfuncid|aggfnoid|winfnoid) (?P<operates>[1-9]\d*)"
+)
+_BY_SYNTAX = {"like_escape", "similar_to_escape", "overlaps", "timezone", "date_part", "json_array_elements"}
 
 
 def _prepared(server: Server, name: str, settings: str) -> None:

@@ -2,11 +2,14 @@
 
 Each puts a read of something hidden where one reader sees a comment, a text or a name, and another sees SQL: comments that
 are nested, unclosed, conditional or hints; every space and line end of Unicode; quotes of each kind, dollars, escapes,
-introducers; braces; words of one grammar that are names in another; very long words.
+introducers; braces; words of one grammar that are names in another; very long words. Calls without parentheses have a file
+of their own, attributes.py.
 """
 
 import random
 from collections.abc import Callable
+
+from tests.tools.guard.fuzzing.attributes import Attributes
 
 SPACES = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\xad\u1680\u180e\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
 SPACES += "\u200a\u200b\u200c\u200d\u2028\u2029\u202f\u205f\u2060\u3000\u3164\ufeff"
@@ -91,6 +94,7 @@ class Oddities:
             "words of the grammar": self._words,
             "long words": self._long_words,
             "anything": self._anything,
+            "attributes": Attributes(dialect, chance).statement,
         }
 
     def statement(self) -> tuple[str, str]:

@@ -1,10 +1,12 @@
-"""A bounded run of differential fuzzing on files; `make fuzz` runs it on servers too, for as long as one likes."""
+"""A bounded run of differential fuzzing; `make fuzz` runs it on all engines, for as long as one likes."""
 
 import random
 
 import pytest
 
-from tests.tools.guard.fuzzing.differential import Target, targets
+from tests.tools.databases.server.servers import Server
+from tests.tools.guard.fuzzing.attributes import Attributes
+from tests.tools.guard.fuzzing.differential import Target, server_target, targets
 from tests.tools.guard.fuzzing.oddities import READS, Oddities
 from tools.guard.respell import Respelt
 from tools.result import QueryError
@@ -44,3 +46,36 @@ def test_every_kind_of_harm_is_told() -> None:
                 sql = f"SELECT {hidden}".replace("{secret}", str(target.secret))
                 assert target._misread(sql), (target.name, hidden)
             assert target._misread("SELECT id, name FROM people") == ""
+
+
+def called(target: Target, tried: int) -> list[str]:
+    attributes = Attributes(target.dialect, random.Random(target.name))
+    return [harm for _ in range(tried) if (harm := target.harm(attributes.statement()))]
+
+
+def test_postgresql_calls_nothing_that_is_not_written_as_a_call(
+    postgresql: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is found where every name is resolved, and much by a guard that resolves none, as it once was."""
+    target = server_target(postgresql, "called", "")
+    assert called(target, TRIED) == []
+    assert target.ran > TRIED / 20
+    monkeypatch.setattr("tools.guard.guard.unresolved", lambda *_: iter(()))
+    harms = called(target, TRIED)
+    assert any("without parentheses" in harm for harm in harms), harms
+
+
+def test_postgresql_tells_what_it_calls(postgresql: Server) -> None:
+    target = server_target(postgresql, "told", "")
+    for sql in (
+        "SELECT x.ts_stat FROM unnest(ARRAY['a']) x",
+        "SELECT (1).pg_sleep",
+        "SELECT TREAT('a' AS to_regclass)",
+        "SELECT pg_read_file('a')",
+    ):
+        assert "PostgreSQL calls" in target.inspected(sql), sql
+    for sql in (
+        "SELECT lower(name), count(*), sum(1) OVER (), name || 'a', name::text FROM people GROUP BY name",
+        "SELECT name LIKE 'a' ESCAPE 'b', extract(year FROM now()), now() AT TIME ZONE 'utc' FROM people",
+    ):
+        assert target.inspected(sql) == "", sql

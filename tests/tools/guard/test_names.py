@@ -1,0 +1,179 @@
+"""Qualified names against the engines: what PostgreSQL reads as a call of a function is refused, what names a column runs."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import duckdb
+import pytest
+import sqlalchemy as sa
+
+from tests.tools.databases.server.servers import Server
+from tests.tools.guard.fuzzing.differential import WHOLE
+from tests.tools.guard.test_hidden import HIDDEN, at
+from tools.databases.restricted_database import RestrictedDatabase
+from tools.guard.guard import guard
+from tools.result import QueryError, Result
+from tools.schema import Column, Schema, Table
+
+NAMED = (Column("id", "INTEGER"), Column("name", "VARCHAR"))
+SCHEMA = Schema((Table("people", NAMED), Table("pets", (Column("owner", "INTEGER"), NAMED[1]))), "postgres")
+
+ATTRIBUTES = (
+    """
+SELECT x.ts_stat FROM unnest(ARRAY[{q}]) x
+SELECT x."ts_stat" FROM unnest(ARRAY[{q}]) AS x(y)
+SELECT (x).ts_stat FROM unnest(ARRAY[{q}]) x
+SELECT ((x)).ts_stat FROM unnest(ARRAY[{q}]) x
+SELECT ({q}::text).ts_stat
+SELECT (SELECT {q}::text).ts_stat
+SELECT (ARRAY[{q}])[1].ts_stat
+SELECT (CASE WHEN true THEN {q} END).ts_stat
+SELECT (x.ts_stat).word FROM unnest(ARRAY[{q}]) x
+SELECT TREAT({q} AS ts_stat)
+SELECT * FROM ROWS FROM (ts_stat({q}))
+SELECT DISTINCT ON (x.ts_stat) x FROM unnest(ARRAY[{q}]) x
+SELECT 1 FROM unnest(ARRAY[{q}]) x ORDER BY x.ts_stat
+SELECT * FROM unnest(ARRAY[{q}]) x, LATERAL (SELECT x.ts_stat) l
+VALUES ((SELECT x.ts_stat FROM unnest(ARRAY[{q}]) x))
+(SELECT 1 FROM unnest(ARRAY[{q}]) x) ORDER BY x.ts_stat
+SELECT (SELECT 1 FROM (SELECT x.ts_stat AS z) s, (SELECT 1 AS ts_stat) AS x) FROM unnest(ARRAY[{q}]) x
+SELECT (WITH c AS (SELECT x.ts_stat) SELECT 1 FROM (SELECT 1 AS ts_stat) x, c) FROM unnest(ARRAY[{q}]) x
+SELECT (SELECT 1 FROM people p JOIN pets q ON x.pg_sleep IS NULL, (SELECT 1 AS pg_sleep) x LIMIT 1) FROM unnest(ARRAY[0]) x
+SELECT (SELECT 1 FROM ((SELECT 1 AS pg_sleep) x JOIN pets ON true) AS j WHERE x.pg_sleep IS NULL) FROM unnest(ARRAY[0]) x
+SELECT x.pg_sleep FROM unnest(ARRAY[0]) x
+SELECT x.pg_get_viewdef FROM unnest(ARRAY['v']) x
+SELECT x.current_setting FROM unnest(ARRAY['data_directory']) x
+SELECT (x).pg_advisory_lock FROM unnest(ARRAY[1]) x
+SELECT p.row_to_json FROM people p
+SELECT public.people.row_to_json FROM people
+SELECT (p).* FROM people p
+SELECT sequ.last_value FROM sequ
+SELECT p.tableoid FROM people p
+SELECT public.lower('A')
+SELECT 'a' OPERATOR(pg_catalog.||) 'b'
+SELECT regclass 'people'
+""".strip()
+    .replace("{q}", "'select to_tsvector(v) from secret'")
+    .splitlines()
+)
+
+COLUMNS = """
+SELECT p.name, Q.Name FROM people p JOIN pets AS q ON q.owner = p.id ORDER BY p.name
+SELECT public.people.name FROM public.people
+SELECT e.key, e.value FROM people, json_each('{}') e
+SELECT g.g FROM generate_series(1, 3) g
+SELECT g.i FROM generate_series(1, 3) AS g(i)
+SELECT generate_series.generate_series FROM generate_series(1, 3)
+SELECT u.n, u.ordinality FROM unnest(ARRAY[1]) WITH ORDINALITY AS u(n)
+SELECT s.count, s.n FROM (SELECT count(*), name AS n FROM people GROUP BY name) s
+SELECT s.coalesce, s.max, s.row_number FROM (SELECT coalesce(1, 2), max(id), row_number() OVER () FROM people) s
+SELECT x.* FROM (SELECT * FROM people) x JOIN pets y ON x.id = y.owner
+SELECT a.b, a.name FROM (SELECT p.*, 1 AS b FROM people p) a WHERE a.name > ''
+SELECT x.a, x.name FROM people AS x(a)
+WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT r.i + 1 FROM r WHERE r.i < 5) SELECT r.i FROM r
+WITH RECURSIVE r AS (SELECT id AS i FROM people UNION ALL SELECT r.i + 1 FROM r WHERE r.i < 5) SELECT r.i FROM r
+WITH c AS (SELECT id FROM people) SELECT c.id, d.id FROM c JOIN c d ON d.id = c.id
+SELECT v.column1, w.b FROM (VALUES (1)) v, (VALUES (1, 2)) AS w(a, b)
+SELECT l.b FROM people p, LATERAL (SELECT p.id + 1) AS l(b)
+SELECT l.k FROM people p LEFT JOIN LATERAL (SELECT q.name AS k FROM pets q WHERE q.owner = p.id) l ON true
+SELECT p.name FROM people p WHERE EXISTS (SELECT 1 FROM pets p WHERE p.owner = 1) AND p.id IN (SELECT q.owner FROM pets q)
+SELECT count(p.*), (SELECT q.name FROM pets q WHERE q.owner = max(p.id) LIMIT 1) FROM people p
+SELECT t.pet FROM (SELECT (SELECT q.name FROM pets q WHERE q.owner = p.id LIMIT 1) AS pet FROM people p) t
+SELECT people.name FROM (people JOIN pets ON pets.owner = people.id)
+SELECT j.owner FROM (people p JOIN pets q ON q.owner = p.id) AS j
+SELECT s.name FROM ((SELECT name FROM people) UNION ALL (SELECT name FROM pets)) s
+SELECT s.id FROM (SELECT id::text FROM people) s
+SELECT 1 FROM people a JOIN pets b JOIN pets c ON b.owner = c.owner ON a.id = b.owner
+SELECT 1 FROM people x JOIN (VALUES (1)) AS y(a) JOIN (people p JOIN pets q ON true) AS z ON z.owner = y.a ON x.id = y.a
+SELECT sum(p.id) OVER w FROM people p WINDOW w AS (PARTITION BY p.name)
+SELECT p FROM people p
+SELECT pg_catalog.lower('A')
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("sql", ATTRIBUTES)
+def test_what_postgresql_may_read_as_a_call_is_refused(sql: str) -> None:
+    """Each of these passed the guard, or is the kin of one that did; most of them run at a server."""
+    verdict = guard(sql, "postgres", SCHEMA)
+    assert verdict is not None and "\n" not in verdict.message, verdict
+
+
+@pytest.mark.parametrize("sql", COLUMNS)
+def test_columns_of_every_kind_of_source_pass(sql: str) -> None:
+    assert guard(sql, "postgres", SCHEMA) is None
+
+
+def test_a_name_that_is_no_column_has_its_place_and_candidates() -> None:
+    sql = "SELECT /* all */ p.nam FROM people p"
+    verdict = guard(sql, "postgres", SCHEMA)
+    assert verdict == QueryError("unknown_column", "p.nam is no known column", "nam", sql.index("nam"), ("name",))
+    absent = guard("SELECT p.name FROM peple p", "postgres", SCHEMA)
+    assert absent is not None and (absent.kind, absent.candidates) == ("unknown_table", ("people",))
+
+
+def test_fields_of_columns_pass_where_nothing_is_called_by_attribute() -> None:
+    events = Schema((Table("events", (Column("user_", "STRUCT<id INT>"),)),), "bigquery")
+    assert guard("SELECT e.user_.id, user_.id FROM events e", "bigquery", events) is None
+    assert guard("SELECT s.nextval FROM events e", "snowflake", events) is not None
+
+
+def test_columns_run_and_attributes_do_not(postgresql: Server) -> None:
+    """At the server: no hidden word comes out, and what names columns is understood there."""
+    more = ("CREATE VIEW v AS SELECT * FROM secret", "CREATE SEQUENCE sequ")
+    with at(postgresql, "attributes", (*WHOLE, *more)) as database:
+        seen = RestrictedDatabase(database, HIDDEN)
+        for sql in ATTRIBUTES:
+            outcome = seen.execute(sql)
+            assert isinstance(outcome, QueryError) and "sesame" not in str(outcome), (sql, outcome)
+        for sql in COLUMNS:
+            assert isinstance(database.execute(sql), Result), (sql, database.execute(sql))
+
+
+@contextmanager
+def _sqlite() -> Iterator[tuple[Callable[[str], list[tuple[str]]], type[Exception]]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        yield lambda sql: connection.execute(sql).fetchall(), sqlite3.Error
+
+
+@contextmanager
+def _duckdb() -> Iterator[tuple[Callable[[str], list[tuple[str]]], type[Exception]]]:
+    with duckdb.connect(":memory:") as connection:
+        yield lambda sql: connection.execute(sql).fetchall(), duckdb.Error
+
+
+@contextmanager
+def _mariadb(server: Server) -> Iterator[tuple[Callable[[str], list[tuple[str]]], type[Exception]]]:
+    engine = sa.create_engine(server.url)
+    with engine.connect() as connection:
+        yield lambda sql: list(connection.exec_driver_sql(sql).all()), sa.exc.SQLAlchemyError  # type: ignore[arg-type]
+    engine.dispose()
+
+
+def _called_by_attribute(
+    run: Callable[[str], list[tuple[str]]], failed: type[Exception], names: list[str]
+) -> list[str]:
+    found = []
+    for name in names:
+        for attribute in (f"x.{name}", f"(x.a).{name}", f"(x).{name}"):
+            try:
+                run(f"SELECT {attribute} FROM (SELECT 'a' AS a) AS x")
+                found.append(attribute)
+            except failed:
+                continue
+    return found
+
+
+def test_other_engines_call_nothing_by_attribute(mariadb: Server) -> None:
+    """The reason why qualified names are left to these three."""
+    with _sqlite() as (run, failed):
+        names = [name for (name,) in run("SELECT DISTINCT name FROM pragma_function_list") if name.isidentifier()]
+        assert len(names) > 100 and _called_by_attribute(run, failed, names) == []
+    with _duckdb() as (run, failed):
+        names = [
+            name for (name,) in run("SELECT DISTINCT function_name FROM duckdb_functions()") if name.isidentifier()
+        ]
+        assert len(names) > 500 and _called_by_attribute(run, failed, names) == []
+    with _mariadb(mariadb) as (run, failed):
+        names = ["lower", "sleep", "version", "nextval", "lastval", "load_file", "user", "database", "length", "hex"]
+        assert _called_by_attribute(run, failed, names) == []
