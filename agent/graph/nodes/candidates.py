@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agent.graph.ask_model import Reply
@@ -45,7 +46,9 @@ def check_sql(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch], question
         return sql, QueryError("syntax", "the model wrote no SQL")
     if not toolbox.options.repair:
         return sql, toolbox.database.explain(sql, toolbox.limits)
-    return repair_query(sql, toolbox.database, values, toolbox.limits, question, toolbox.options.mends)
+    mends = toolbox.options.mends
+    repairing = partial(repair_query, sql, toolbox.database, values, toolbox.limits, question, mends)
+    return toolbox.optional("repair", repairing, None) or (sql, toolbox.database.explain(sql, toolbox.limits))
 
 
 def may_try_again(toolbox: Toolbox, attempts: list[Attempt]) -> bool:

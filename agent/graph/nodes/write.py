@@ -1,6 +1,7 @@
 """The nodes in which the model writes: a plan, then SQL, then SQL again after an error."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Literal
 
 from langgraph.types import Command
@@ -14,9 +15,9 @@ from agent.graph.nodes.node_state import Tools, begin, recorded, since, slots, v
 from agent.graph.presentation.answer_text import REPEATED
 from agent.graph.readings import asked, choose_reading
 from agent.graph.toolbox import Toolbox
-from agent.graph.vote import drawn_plans, elect, same_sql
+from agent.graph.vote import Candidate, drawn_plans, elect, same_sql
 from agent.observe.events import Wrote
-from agent.observe.step_record import tool_step
+from agent.observe.step_record import Step, tool_step
 from agent.prompts.mend_plan import mended_plan
 from agent.state import Attempt, DrawnPlan, State
 from tools.result import QueryError
@@ -33,10 +34,14 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     reply = ask_model(toolbox, "plan", first, beside=others, **({} if others else _voting(toolbox)))
     update = recorded(state, runtime, reply.step) | _first(state, toolbox, reply)
     if not others and is_doubtful(toolbox, first, reply):
-        reply = rewritten(toolbox, first)
-        update |= recorded(state | update, runtime, reply.step)
-    mends = toolbox.options.mends
-    texts = (mended_plan(toolbox.profile.read_plan(text), first.schema, mends) for text in reply.texts)
+        again = toolbox.optional("rewrite", partial(rewritten, toolbox, first), None)
+        update |= recorded(state | update, runtime, again.step) if again else {}
+        reply = again or reply
+    written_plans = map(toolbox.profile.read_plan, reply.texts)
+    texts = [
+        toolbox.optional("mend", partial(mended_plan, text, first.schema, toolbox.options.mends), text)
+        for text in written_plans
+    ]
     if others:
         drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
         plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
@@ -73,23 +78,37 @@ def generate(state: State, runtime: Tools) -> Command[Literal["check"]]:
     if len(state["readings"]) > 1:
         return _read(state, runtime, reply)
     start = begin(runtime, "vote")
-    candidates = candidates_of(state, toolbox, reply, plans)
-    ranked = elect(candidates, toolbox.database.dialect)
-    elected = candidates.index(replace(ranked[0], votes=0))
+    ranked, elected = toolbox.optional("vote", partial(_voted, state, toolbox, reply), ([], 0))
     runtime.stream_writer(Wrote("vote", reply.texts[elected], reply.rounds[elected]))  # how the elected one was decoded
-    voting = tool_step("vote", since(start), f"{ranked[0].votes} of {toolbox.options.samples} agree")
+    detail = f"{ranked[0].votes} of {toolbox.options.samples} agree" if ranked else "left out"
+    voting = tool_step("vote", since(start), detail)
     update = recorded(state, runtime, reply.step, voting) | written(state, toolbox, reply)
-    chosen, judging = choose(state, toolbox, ranked)
+    if not ranked:
+        alone = {"candidate": toolbox.profile.read_sql(reply.texts[0]), "plan": plans[0]["text"]}
+        return Command(update=update | alone, goto="check")
+    nobody: tuple[Candidate, tuple[Step, ...]] = (ranked[0], ())
+    chosen, judging = toolbox.optional("judge", partial(choose, state, toolbox, ranked), nobody)
     update |= {"candidate": chosen.sql, "plan": chosen.plan} | recorded(state | update, runtime, *judging)
     return Command(update=update, goto="check")
+
+
+def _voted(state: State, toolbox: Toolbox, reply: Reply) -> tuple[list[Candidate], int]:
+    """The candidates, best first, and the place of the best among the reply's texts."""
+    candidates = candidates_of(state, toolbox, reply, state["plans"])
+    ranked = elect(candidates, toolbox.database.dialect)
+    return ranked, candidates.index(replace(ranked[0], votes=0))
 
 
 def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"]]:
     """Choose the reading whose SQL covers the question better."""
     start, toolbox, plans = begin(runtime, "choose"), runtime.context, state["plans"]
     candidates = [toolbox.profile.read_sql(text) for text in reply.texts]
-    checked = [check_sql(toolbox, translated(toolbox, sql), values_of(state), asked(state)) for sql in candidates]
-    chosen = choose_reading(state, toolbox.database.schema(), checked)
+
+    def better() -> int:
+        checked = [check_sql(toolbox, translated(toolbox, sql), values_of(state), asked(state)) for sql in candidates]
+        return choose_reading(state, toolbox.database.schema(), checked)
+
+    chosen = toolbox.optional("choose", better, 0)
     runtime.stream_writer(Wrote("choose", reply.texts[chosen], reply.rounds[chosen]))
     reading = plans[chosen]["reading"]
     choice = tool_step("choose", since(start), "by itself" if reading == "standalone" else "as a follow-up")
