@@ -69,6 +69,12 @@ class Answer:
         columns, rows = (seen["headings"], seen["rows"]) if seen else (self.columns, self.rows)
         return pandas.DataFrame(rows, columns=columns)
 
+    def checked(self) -> "Answer":
+        """This answer, for measurements, in which a program that failed is no answer. Raises AnswerFailed."""
+        if self.error and self.error["kind"] in (FAILURE, "model", "usage"):
+            raise AnswerFailed(self.error["message"])
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -88,6 +94,10 @@ class Again:
     reading: Reading | None = None
     refused: tuple[str, ...] = ()
     chosen: str = ""
+
+
+class AnswerFailed(RuntimeError):
+    """The program failed to answer; the message is what its asker is told."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ from typing import Any
 from agent.observe.node_table import NODES
 
 
-
 @contextmanager
 def planted_node(name: str, error: BaseException) -> Iterator[None]:
     """In graphs that are built within, the node raises when it is first run, and then does what it should."""

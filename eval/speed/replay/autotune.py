@@ -71,7 +71,7 @@ def _times(target: AnyTarget) -> dict[tuple[int, int], float]:
 def _asked(loaded: LoadedModel, recorder: CallRecorder, database: Database, question: str) -> list[Call]:
     toolbox = loaded.toolbox(database)
     toolbox.estimate_plain = None
-    return recorder.take(Conversation(toolbox).ask(question).steps)
+    return recorder.take(Conversation(toolbox).ask(question).checked().steps)
 
 
 def _fastest(decoder: str, recorder: CallRecorder, calls: Sequence[Call], cost: ForwardCost, say: Say) -> Tried:
