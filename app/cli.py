@@ -3,6 +3,7 @@
 import gc
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -13,6 +14,8 @@ from typer.core import TyperGroup
 
 from app.shared import exit_codes
 from app.shared.extensions import load_extensions
+from app.shared.terminal import streams
+from decoding.checkpoints.fetch.cache_folder import made_cache_root
 from decoding.serving.processes import join, processes_wanted
 
 # Where each command is: a function, or a group, whose further commands GROUPS names.
@@ -90,6 +93,14 @@ class _Group(TyperGroup):
         super().__init__(**settings)
         self.commands: Any = _Commands()
 
+    def main(self, *arguments: Any, **settings: Any) -> Any:
+        """Run a command. Whatever it does not expect ends in one line, too."""
+        try:
+            with exit_codes.plain_errors():
+                return super().main(*arguments, **settings)
+        except typer.Exit as ended:
+            sys.exit(ended.exit_code)
+
 
 app = typer.Typer(
     name="sqlagent",
@@ -128,6 +139,8 @@ def _root(
 ) -> None:
     """Options that come before every command."""
     with exit_codes.plain_errors():
+        with suppress(OSError):  # whoever needs it says what is wrong with it
+            made_cache_root()
         load_extensions(extension or ())
         if (
             processes_wanted() > 1
@@ -139,13 +152,12 @@ def _root(
 
 def main() -> None:
     """Entry point of the `sqlagent` script."""
+    streams.ready()
     try:
         app()
     finally:
         if "duckdb" not in sys.modules:  # which reports as leaked what is not collected
             gc.disable()
             gc.freeze()  # the process ends, so nothing need be looked through for cycles
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:
-            exit_codes.drop_output()
+        if told := streams.finish():
+            sys.exit(exit_codes.fail(told, exit_codes.INCOMPLETE).exit_code)

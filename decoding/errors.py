@@ -11,3 +11,11 @@ class ModelUnavailable(ModelError):
 
 class UnsupportedModel(ModelError):
     """A model's files are there, but its architecture, format or tokenizer is not one that this code reads."""
+
+
+def is_want_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, for which torch and threads raise RuntimeError."""
+    told = ("Cannot allocate memory", "can't allocate memory", "can't start new thread")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in told)
+    )

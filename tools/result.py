@@ -1,5 +1,6 @@
 """What a query gives back: rows, or an error as data. Data only: nothing here runs SQL."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -60,4 +61,19 @@ DEFAULT_LIMITS = Limits()
 
 
 class OpenError(Exception):
-    """A source cannot be opened; the message is one line that says what to do."""
+    """A source cannot be opened; the message is one line that says what to do, without the password of a URL."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_passwords(message))
+
+
+_PASSWORD = re.compile(r"([A-Za-z][\w+.-]*:/{1,2}(?!user:password@)[^\s/:@]*):\S*@")  # the exception: how to write one
+
+
+def without_passwords(text: str) -> str:
+    """The text with the password of every URL left out, up to the last @ of its word: passwords may hold one, too.
+
+    >>> without_passwords("cannot connect to postgresql://ada:p@ss:word@127.0.0.1:5432/shop: refused")
+    'cannot connect to postgresql://ada:***@127.0.0.1:5432/shop: refused'
+    """
+    return _PASSWORD.sub(r"\1:***@", text)

@@ -5,8 +5,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -15,11 +16,15 @@ from langgraph.checkpoint.memory import InMemorySaver
 from agent.conversation.json_values import exact_value
 from agent.follow_ups.follow_up import without_reset
 from agent.graph.graph import RECURSION_LIMIT, build_graph
-from agent.graph.presentation.answer_text import REPEATED
-from agent.graph.readings import continued_number
+from agent.graph.nodes.answer import in_words
+from agent.graph.presentation.answer_text import REPEATED, kind_of_error
+from agent.graph.presentation.present import plainly
+from agent.graph.readings import continued_number, turn_of
 from agent.graph.toolbox import Toolbox
 from agent.observe.events import Answered, Asked, Event, Noted
+from agent.observe.failures import FAILURE, NodeFailed, in_one_line, kind_of
 from agent.observe.node_table import notes_of
+from agent.observe.step_titles import step_title
 from agent.observe.telemetry import traced
 from agent.state import Reading, State, Turn, opening
 from decoding.serving.model_queue import Stopped
@@ -64,11 +69,20 @@ class Answer:
         columns, rows = (seen["headings"], seen["rows"]) if seen else (self.columns, self.rows)
         return pandas.DataFrame(rows, columns=columns)
 
+    def checked(self) -> "Answer":
+        """This answer, for measurements, in which a program that failed is no answer. Raises AnswerFailed."""
+        if self.error and self.error["kind"] in (FAILURE, "model", "usage"):
+            raise AnswerFailed(self.error["message"])
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def to_json(self) -> str:
         return json.dumps(exact_value(self.to_dict()), ensure_ascii=False)
+
+
+_OF_AN_ERROR = ("kind", "message", "name", "position", "candidates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,24 @@ class Again:
     reading: Reading | None = None
     refused: tuple[str, ...] = ()
     chosen: str = ""
+
+
+class AnswerFailed(RuntimeError):
+    """The program failed to answer; the message is what its asker is told."""
+
+
+@dataclass(slots=True)
+class _End:
+    """How the graph ended: early, before its last node, or with `error`, and where that came from, in words."""
+
+    early: bool = False
+    error: Exception | None = None
+    where: str = ""
+
+    def failed(self, error: BaseException, where: str) -> None:
+        if not isinstance(error, Exception):
+            raise error
+        self.early, self.error, self.where = True, error, where
 
 
 class EmptyQuestion(ValueError):
@@ -101,8 +133,9 @@ class Conversation:
         self._config = {"configurable": {"thread_id": self.thread}, "recursion_limit": RECURSION_LIMIT}
 
     def events(self, question: str, evidence: str = "", again: Again | None = None) -> Iterator[Event]:
-        """Events as they happen, from `Asked` to `Answered`. Raises EmptyQuestion, and Stopped once the toolbox's stop signal
-        is set.
+        """Events as they happen, from `Asked` to `Answered`, whatever fails in between: rows that are there stay the answer,
+        which then says what it lacks; otherwise its error says what failed. Raises EmptyQuestion, and Stopped once the
+        toolbox's stop signal is set.
         """
         if not question.strip():
             raise EmptyQuestion("no question: ask something in words")
@@ -110,31 +143,80 @@ class Conversation:
         return traced(question, self.toolbox.database, self.thread, happening)
 
     def _events(self, question: str, evidence: str, again: Again) -> Iterator[Event]:
-        yield Asked(question, evidence, self.toolbox.database.name)
-        self.toolbox.keep(None)
-        if self.toolbox.trail:
-            self.toolbox.trail.asked(question, self.toolbox.database.name)
-        start = perf_counter()
-        first = opening(question, evidence, self._asked() + 1, again.reading, again.refused, again.chosen)
+        toolbox = self.toolbox
+        yield Asked(question, evidence, toolbox.database.name)
+        toolbox.begin()
+        if toolbox.trail:
+            toolbox.trail.asked(question, toolbox.database.name)
+        start, end = perf_counter(), _End()
+        first = opening(question, evidence, 1, again.reading, again.refused, again.chosen)
         with self._deadline() as late:
             try:
-                stream = self._graph.stream(
-                    first, config=self._config, context=self.toolbox, stream_mode=["custom", "updates"]
-                )
-                for mode, item in stream:
-                    if mode == "custom":
-                        yield item
-                    else:
-                        yield from _noted(item)
+                first["number"] = self._asked() + 1
+                yield from self._happening(first)
             except Stopped:
                 if not late.is_set():
                     raise
-                self.toolbox.keep(None)
-        state = self._graph.get_state(self._config).values
+                end.early = True
+            except NodeFailed as failed:
+                end.failed(failed.__cause__ or failed, f"“{step_title(failed.node)}”")
+            except Exception as error:  # such as a disk that is too full for the conversation
+                end.failed(error, "keeping the conversation")
+        state = self._state(first)
+        if end.early:
+            state = self._cut_short(state, end)
         answer = self._answer(question, state, 1e3 * (perf_counter() - start))
-        if late.is_set() and answer.sql is None:
+        if answer.sql is None and end.error:
+            answer = self._failed(answer, end)
+        elif answer.sql is None and late.is_set():
             answer = self._too_late(answer)
         yield Answered(answer.to_dict(), len(answer.rows))
+
+    def _happening(self, first: dict[str, Any]) -> Iterator[Event]:
+        """The events of the graph's nodes."""
+        modes = ["custom", "updates"]
+        for mode, item in self._graph.stream(first, config=self._config, context=self.toolbox, stream_mode=modes):
+            if mode == "custom":
+                yield item
+            else:
+                yield from _noted(item)
+
+    def _state(self, first: dict[str, Any]) -> State:
+        """What the graph knows of the question that begins with `first`; no more than that where it cannot be read."""
+        try:
+            known: State = self._graph.get_state(self._config).values
+        except Exception as error:
+            self.toolbox.leave_out("What was found cannot be read", error)
+            return cast("State", first)
+        return known if known.get("number") == first["number"] else cast("State", first)
+
+    def _cut_short(self, state: State, end: "_End") -> State:
+        """The state of a question that ended before its last node: with an answer if there are rows, otherwise without SQL."""
+        toolbox = self.toolbox
+        if state["preview"] is None or toolbox.result is None:
+            toolbox.keep(None)
+            return cast("State", state | {"sql": ""})
+        if end.error:
+            toolbox.leave_out(f"{end.where} failed and was left out", end.error)
+        else:
+            toolbox.left_out.append(
+                f"The time was over after {toolbox.options.deadline_s:g} s, before all was looked at."
+            )
+        if toolbox.shown is None:
+            toolbox.shown = toolbox.optional("present", partial(plainly, toolbox.result), None)
+        known = partial(self.remember, state["question"], state["sql"], state["number"], turn_of(state)["entity"])
+        toolbox.optional("remember", known, None)
+        return cast("State", state | {"answer": in_words(state, toolbox)})
+
+    def _failed(self, answer: Answer, end: "_End") -> Answer:
+        """An answer that says what failed and what to do. What has a message for people is told by that alone."""
+        error = end.error or Exception()
+        kind, said = kind_of(error), in_one_line(error)
+        if kind == FAILURE:
+            do = self.toolbox.write_down(error, "ask in other words")
+            said = f"There is no answer, for {end.where} failed ({said}): {do}."
+        told = {"kind": kind, "message": said, "name": None, "position": None, "candidates": ()}
+        return replace(answer, answer=said, error=told)
 
     @contextmanager
     def _deadline(self) -> Iterator[threading.Event]:
@@ -204,7 +286,7 @@ class Conversation:
             columns=list(result.columns) if result else [],
             rows=[list(row) for row in result.rows] if result else [],
             truncated=result.truncated if result else False,
-            answer=state["answer"],
+            answer=" ".join(filter(None, [state["answer"], *self.toolbox.left_out])),
             attempts=[dict(attempt) for attempt in state["attempts"]],
             steps=state["steps"],
             total_ms=total_ms,
@@ -234,8 +316,10 @@ def _unclear(state: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _last_error(state: Mapping[str, Any]) -> dict[str, Any]:
-    failed = [attempt["error"] for attempt in state["attempts"] if attempt["error"]]
-    errors = [error for error in failed if error["message"] != REPEATED] or failed
-    last: dict[str, Any] = errors[-1] if errors else {"kind": "other", "message": "no SQL was written"}
-    return {key: last.get(key) for key in ("kind", "message", "name", "position", "candidates")}
+def _last_error(state: State) -> dict[str, Any]:
+    failed = [attempt for attempt in state["attempts"] if attempt["error"]]
+    failed = [each for each in failed if (each["error"] or {}).get("message") != REPEATED] or failed
+    if not failed:
+        return dict.fromkeys(_OF_AN_ERROR) | {"kind": "other", "message": "no SQL was written"}
+    last = failed[-1]["error"] or {}
+    return {key: last.get(key) for key in _OF_AN_ERROR} | {"kind": kind_of_error(state, failed[-1])}

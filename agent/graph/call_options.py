@@ -124,8 +124,8 @@ def _encoded(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 def _constraint(
     toolbox: Toolbox, model: FastChatModel, name: ModelStep, slots: Slots, context: QuestionContext | None
 ) -> Constraint[Any] | None:
-    """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows, given the question's `context`. None
-    if the dialect has no grammar."""
+    """The constraint that allows only a plan, or only SQL, over the schema that the prompt shows, given the question's
+    `context`. None if the dialect has no grammar."""
     dialect, form = slots.dialect, toolbox.profile.form(name)
     if not (toolbox.options.constrain and dialect in ("sqlite", "duckdb")):
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
 from pkgutil import resolve_name
 from typing import Any
 
@@ -12,9 +12,11 @@ from langgraph.types import Command
 
 from agent.graph.nodes.node_state import Tools, begin, recorded, since
 from agent.graph.toolbox import Toolbox
+from agent.observe.failures import NodeFailed
 from agent.observe.node_table import NODES, UnknownNode
 from agent.observe.step_record import tool_step
 from agent.state import State
+from decoding.serving.model_queue import Stopped
 
 RECURSION_LIMIT = 50  # far above what bounded attempts can reach; a loop is a bug and must fail
 
@@ -43,7 +45,7 @@ def _compiled(nodes: tuple[tuple[str, str, str], ...]) -> Any:
     graph = StateGraph(State, context_schema=Toolbox)
     ways = _ways()
     for name, place, before in nodes:
-        run = _imported(name, place)
+        run = _told_apart(name, _imported(name, place))
         graph.add_node(name, _added(name, run, ways) if before else _led(run, ways) if ways else run)
     graph.add_edge(START, ways.get("relate", "relate"))
     graph.add_edge("answer", END)
@@ -66,6 +68,21 @@ def _imported(name: str, place: str) -> Any:
         return resolve_name(place)
     except (ImportError, AttributeError, ValueError) as error:
         raise UnknownNode(f"the node {name} cannot be imported from {place}: {error}") from error
+
+
+def _told_apart(name: str, run: Run) -> Run:
+    """`run`, whose exceptions come as a NodeFailed with the node's name. Stopped passes: it is no failure."""
+
+    @wraps(run)
+    def told_apart(state: State, runtime: Tools) -> Any:
+        try:
+            return run(state, runtime)
+        except Stopped:
+            raise
+        except Exception as error:
+            raise NodeFailed(name) from error
+
+    return told_apart
 
 
 def _led(run: Run, ways: Mapping[str, str]) -> Any:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
@@ -13,6 +13,7 @@ from agent.graph.doubt.calibration import Calibration
 from agent.graph.doubt.verifier import Verifier
 from agent.graph.presentation.shown import Shown
 from agent.observe.audit import Trail
+from agent.observe.failures import FAILURE, OPTIONAL_STEPS, in_one_line, kind_of, logger
 from agent.observe.node_table import NODES
 from agent.observe.step_record import PlainTime
 from agent.prompts.knowledge import Knowledge
@@ -89,6 +90,9 @@ class StopSignal:
         """Raise Stopped if the question was stopped."""
         if self.is_set():
             raise Stopped
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,7 @@ class Toolbox:
     shown: Shown | None = None  # what people see of the result; written by the answer node
     trail: Trail | None = None  # writes to the audit log
     forms: EndpointForms | None = None  # of an endpoint that may be told them
+    left_out: list[str] = field(default_factory=list)  # what an answer lacks because it failed, in sentences
 
     def node_options(self, name: str) -> dict[str, Any]:
         """The options of an extension's node, with defaults for those not given."""
@@ -176,6 +181,40 @@ class Toolbox:
     def keep(self, result: Result | None) -> None:
         """Keep the newest result with all its rows."""
         self.result, self.shown = result, None
+
+    def begin(self) -> None:
+        """A question begins: nothing of the one before is left."""
+        self.keep(None)
+        self.left_out.clear()
+
+    def optional(self, step: str, run: Callable[[], T], otherwise: T) -> T:
+        """What `run` gives; `otherwise` where it fails, which the answer then says. step: one of OPTIONAL_STEPS.
+
+        Stopped passes: it is no failure.
+        """
+        try:
+            return run()
+        except Stopped:
+            raise
+        except Exception as error:
+            self.leave_out(f"{OPTIONAL_STEPS[step]} failed and was left out", error)
+            return otherwise
+
+    def leave_out(self, what: str, error: Exception) -> None:
+        """Note that an answer lacks something because of an error, and write that to the log."""
+        said = f"{what[:1].upper()}{what[1:]} ({in_one_line(error)}): {self.write_down(error, 'ask again')}."
+        if said not in self.left_out:
+            self.left_out.append(said)
+
+    def write_down(self, error: Exception, do: str) -> str:
+        """Write to the log what nobody expected, and return what the asker can do: `do`, and then see the log."""
+        if kind_of(error) != FAILURE:
+            return do
+        logger.error("a question met a failure", exc_info=error)
+        if self.trail:
+            self.trail.failed(self.database.name, error)
+        where = "see `sqlagent logs --outcome failure`" if self.trail else "report it"
+        return f"{do}, and {where} if it fails again"
 
     def remember(self, tokens: Sequence[int]) -> None:
         """Add a decoded text to those that later drafts can copy from."""

@@ -14,7 +14,9 @@ from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from time import time
 
+from agent.observe.failures import FAILURE, with_traceback
 from agent.observe.telemetry import statement
+from decoding.checkpoints.fetch.cache_folder import private_file
 from tools.databases.database import Database
 from tools.result import Limits, QueryError, Result
 
@@ -33,7 +35,8 @@ CREATE INDEX IF NOT EXISTS by_time ON entries (at_s);
 class Entry:
     """One entry of the log. `way`: ask, chat, sql, ui, ...; `source`: the database's name; `at_s`: seconds since 1970.
 
-    `outcome`: asked, running, ok, or the kind of a `tools.result.QueryError`. `sql` is None for the question itself.
+    `outcome`: asked, running, ok, the kind of a `tools.result.QueryError`, or failure, whose message is a line and the
+    traceback of what failed unexpectedly. `sql` is None for a question itself and for a failure.
     """
 
     id: int
@@ -64,10 +67,10 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         """Open or create the log. Raises sqlite3.Error, OSError."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
-        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
-        path.chmod(0o600)
+        self._connection = sqlite3.connect(
+            private_file(path), check_same_thread=False, isolation_level=None, timeout=10
+        )
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.executescript(_TABLE)
@@ -104,7 +107,7 @@ class AuditLog:
         try:
             with self._lock:
                 return self._connection.execute(statement, values).lastrowid or 0
-        except sqlite3.Error as error:
+        except Exception as error:
             if not self._has_warned:
                 print(f"sqlagent: the log cannot be written ({error}); answering goes on without it", file=sys.stderr)
             self._has_warned = True
@@ -141,6 +144,10 @@ class Trail:
     def turned_down(self, database: Database, sql: str, error: QueryError) -> None:
         """Write a statement that was not run."""
         self.log.write(replace(self._entry(database.name, sql, error.kind), message=error.message))
+
+    def failed(self, source: str, error: BaseException) -> None:
+        """Write what failed unexpectedly, with its traceback."""
+        self.log.write(replace(self._entry(source, None, FAILURE), message=with_traceback(error)))
 
     def _entry(self, source: str, sql: str | None, outcome: str) -> Entry:
         return Entry(0, time(), self.who, self.way, source, self.question, sql, outcome, "", None, None)

@@ -74,11 +74,16 @@ def _tracer() -> "Tracer | None":
     except ImportError:
         print("sqlagent: no traces are sent: pip install 'sqlagent[telemetry]'", file=sys.stderr)
         return None
-    provider = trace.get_tracer_provider()  # the host program's, if it has set one up
-    if not isinstance(provider, TracerProvider):
-        provider = TracerProvider(resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", NAME)}))
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return provider.get_tracer(NAME)
+    try:
+        provider = trace.get_tracer_provider()  # the host program's, if it has set one up
+        if not isinstance(provider, TracerProvider):
+            named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", NAME)}
+            provider = TracerProvider(resource=Resource.create(named))
+            provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        return provider.get_tracer(NAME)
+    except Exception as error:  # such as a variable of OpenTelemetry's that is no number
+        print(f"sqlagent: no traces are sent: {error}", file=sys.stderr)
+        return None
 
 
 def _wanted() -> bool:

@@ -20,6 +20,7 @@ from app.ask.spare_tracing import spare_tracing
 from app.shared import audit_trail, exit_codes, options, output
 from app.shared.machine_turn import MachineTurn
 from app.shared.option_groups import EXPORTED_ROWS, SHOWN_ROWS, Asking, DatabaseOptions, Decoding, Query, spread
+from app.shared.terminal import streams
 
 if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
@@ -64,17 +65,20 @@ def ask(
         turn = MachineTurn(decoding.runs_here)
         with _talking(turn, source, decoding, agent_options, query.limits(most)) as conversation:
             answer = follow(turn, conversation, text, evidence)
-            written = export_answer(conversation.toolbox, out) if out and not answer["error"] else ""
+            written, unwritten = _exported(conversation, out) if out and not answer["error"] else ("", None)
     if as_json:
         output.print_json(answer)
     elif sql_only and answer["sql"]:
         from tools.sql.pretty_sql import pretty_sql
 
+        streams.exact()
         print(output.for_stdout(pretty_sql(answer["sql"], answer["dialect"], over_lines=sys.stdout.isatty())))
     elif answer["error"]:
         output.report(f"sqlagent: {answer['answer']}")
     else:
         output.print_answer(answer, steps)
+    if unwritten:  # the answer is there all the same
+        raise exit_codes.fail(*unwritten)
     if written:
         output.report(written)
     if written and answer["truncated"] and not query.limit:
@@ -82,6 +86,14 @@ def ask(
             f"{out} lacks the rows after the first {most:,}; --limit sets how many", exit_codes.INCOMPLETE
         )
     raise typer.Exit(exit_codes.code_of(answer["error"]["kind"] if answer["error"] else None))
+
+
+def _exported(conversation: "Conversation", path: Path) -> tuple[str, tuple[str, int] | None]:
+    """Write the answer to a file; returns what to tell, or what went wrong with its exit code."""
+    try:
+        return export_answer(conversation.toolbox, path), None
+    except Exception as error:
+        return "", exit_codes.told_of(error)
 
 
 @spread
@@ -120,10 +132,19 @@ def chat(
             try:
                 if commands.take(line):
                     continue
+                answer = _stoppable(turn, conversation, line)
             except Leave:
                 break
-            answer = _stoppable(turn, conversation, line)
-            turn.leave()
+            except (BrokenPipeError, typer.Exit):
+                raise
+            except Exception as error:
+                told, code = exit_codes.told_of(error)
+                if code == exit_codes.INCOMPLETE:  # nobody reads what is written
+                    raise exit_codes.fail(told, code) from error
+                output.report(told)
+                continue
+            finally:
+                turn.leave()
             commands.answer = answer
             if answer is None:
                 output.report("stopped")

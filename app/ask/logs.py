@@ -22,7 +22,11 @@ POLL_S = 0.5
 def logs(
     who: Annotated[str, typer.Option("--who", help="Only what this person asked.")] = "",
     outcome: Annotated[
-        str, typer.Option("--outcome", help="Only these: asked, running, ok, refused, timeout, syntax, ...")
+        str,
+        typer.Option(
+            "--outcome",
+            help="Only these: asked, running, ok, refused, failure (whose traceback --json has), timeout, syntax, ...",
+        ),
     ] = "",
     text: Annotated[str, typer.Option("--text", help="Only with this text in question, SQL or message.")] = "",
     since: Annotated[datetime | None, typer.Option("--since", help="Only from this time on.")] = None,
@@ -80,6 +84,7 @@ def _line(entry: "Entry") -> str:
     said = entry.question if entry.sql is None else entry.sql
     rows = "" if entry.row_count is None else f" {entry.row_count} rows"
     time = "" if entry.wall_ms is None else f" {entry.wall_ms:.0f} ms"
-    note = f" ({entry.message})" if entry.message else ""
+    said_of_it = entry.message.partition("\n")[0] if entry.outcome == "failure" else entry.message  # no traceback
+    note = f" ({said_of_it})" if said_of_it else ""
     line = f"{at} {entry.who} {entry.way} {entry.source}: {entry.outcome}{rows}{time}: {said}{note}"
     return " ".join("".join(letter if letter.isprintable() else " " for letter in line).split())

@@ -149,7 +149,7 @@ def trajectory(
             loaded, recorder = recording(load_model(choice))
             toolbox = loaded.toolbox(database, asking.agent_options(second_look=False), Query().limits())
             toolbox.estimate_plain = None
-            answer = Conversation(toolbox).ask(question)
+            answer = Conversation(toolbox).ask(question).checked()
             steps = of_calls(recorder.take(answer.steps), loaded.decoder.tokenizer)
         finally:
             database.close()

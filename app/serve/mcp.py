@@ -3,8 +3,9 @@
 On stdio nothing but the protocol may be written to stdout: progress goes to stderr, as everywhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import wraps
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,7 +74,6 @@ def server_of(assistant: "Assistant") -> "MCPServer":
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations
 
-    from agent.conversation.conversation import EmptyQuestion
     from agent.conversation.json_values import plain_rows
     from tools.result import QueryError
     from tools.sql.create_table import create_table
@@ -82,13 +82,29 @@ def server_of(assistant: "Assistant") -> "MCPServer":
     server: MCPServer = MCPServer("sqlagent", version=version("sqlagent"), instructions=_INSTRUCTIONS)
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 
+    def plainly(tool: Callable[..., Any]) -> Callable[..., Any]:
+        """The tool; whatever fails in it is an error that says what to do, and not "Error executing tool" alone."""
+
+        @wraps(tool)
+        def told(*arguments: Any, **named: Any) -> Any:
+            try:
+                return tool(*arguments, **named)
+            except ToolError:
+                raise
+            except Exception as error:
+                raise ToolError(exit_codes.told_of(error)[0]) from error
+
+        return told
+
     @server.tool(annotations=reads)
+    @plainly
     def list_tables() -> list[dict[str, Any]]:
         """The tables and views, with their numbers of columns and rows (null: not counted)."""
         tables = assistant.schema().tables
         return [{"table": each.name, "columns": len(each.columns), "rows": each.row_count} for each in tables]
 
     @server.tool(annotations=reads)
+    @plainly
     def describe_table(table: str) -> str:
         """A table's columns, types, keys, comments and sample values, as a CREATE TABLE statement in the database's dialect."""
         schema = assistant.schema()
@@ -99,6 +115,7 @@ def server_of(assistant: "Assistant") -> "MCPServer":
         return create_table(found, schema.dialect)
 
     @server.tool(annotations=reads)
+    @plainly
     def run_sql(sql: str) -> dict[str, Any]:
         """Run one SELECT in the database's dialect. Rows beyond the limit are cut off, and `truncated` says so."""
         outcome = assistant.sql(sql)
@@ -107,6 +124,7 @@ def server_of(assistant: "Assistant") -> "MCPServer":
         return {"columns": outcome.columns, "rows": plain_rows(outcome.rows), "truncated": outcome.truncated}
 
     @server.tool(annotations=reads)
+    @plainly
     def ask(question: str, evidence: str = "", conversation: str = "") -> dict[str, Any]:
         """Answer a question in plain words. `evidence`: what its words mean in this data. `conversation`: the one that an
         earlier answer named, so that this question may go on from it; `continues` says which question it was taken to continue.
@@ -116,10 +134,7 @@ def server_of(assistant: "Assistant") -> "MCPServer":
         talk = conversations.find(conversation) if conversation else conversations.begin()
         if talk is None:
             raise ToolError("that conversation is not known or too old: ask without one to begin another")
-        try:
-            answer = talk.ask(question, evidence)
-        except EmptyQuestion as error:
-            raise ToolError(str(error)) from error
+        answer = talk.ask(question, evidence)
         if answer.error:
             raise ToolError(answer.answer)
         shown = {

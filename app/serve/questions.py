@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.serve.chat_request import BadRequest
 from app.serve.conversations import Conversations
+from app.shared import exit_codes
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -50,6 +51,8 @@ def question_route(assistant: "Assistant") -> "Route":
             talk = await run_in_threadpool(_talk, conversations, asked.conversation)
         except BadRequest as error:
             return JSONResponse(openai_error(str(error), "invalid_request_error"), error.status)
+        except Exception as error:
+            return JSONResponse(openai_error(exit_codes.told_of(error)[0], "server_error"), 500)
         running = _Running(talk, asked.question, asked.evidence)
         if asked.stream:
             return StreamingResponse(
@@ -124,8 +127,7 @@ class _Running:
     def _run(self) -> None:
         from agent.conversation.records import records
         from agent.observe.events import Failed
-        from decoding.errors import ModelError
-        from decoding.serving.model_queue import QueueFull, Stopped
+        from decoding.serving.model_queue import Stopped
 
         try:
             with self._talk.turn:
@@ -134,7 +136,7 @@ class _Running:
                     self._events.put(event)
         except Stopped:
             self._events.put(Failed("stopped", stopped=True))
-        except (ModelError, QueueFull, ValueError) as error:
-            self._events.put(Failed(str(error)))
+        except Exception as error:
+            self._events.put(Failed(exit_codes.told_of(error)[0]))
         finally:
             self._events.put(None)

@@ -54,7 +54,8 @@ def serve(
     deadline: options.Deadline = 300.0,
 ) -> None:
     """Serve the model over HTTP as OpenAI's chat completions (/v1), decoded fast; with --db also questions about it (/ask)."""
-    exit_codes.needs("mcp", "serve")  # it brings the web framework
+    for package in ("mcp", "prometheus_client"):  # the first brings the web framework
+        exit_codes.needs(package, "serve")
     with exit_codes.plain_errors():
         from agent.assemble import load_model
         from agent.assistant import Assistant

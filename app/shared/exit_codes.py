@@ -1,14 +1,14 @@
 """Exit codes. Only here does an exception become one line on stderr and an exit code."""
 
-import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 import typer
 
+from app.shared.terminal import streams
 from app.shared.terminal.terminal_text import shown
 
 OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE = 0, 1, 2, 3, 4, 5, 6, 7
@@ -24,21 +24,21 @@ MEANING = {
     MODEL: "the model cannot be had or loaded",
     INCOMPLETE: "not every row was written",
 }
-_DATABASE_KINDS = {"timeout", "memory", "interrupted", "connection"}
+_CODE_OF_KIND = {None: OK, "refused": REFUSED, "failure": FAILED, "model": MODEL, "usage": USAGE} | dict.fromkeys(
+    ("timeout", "memory", "interrupted", "connection"), DATABASE
+)
 
 
 def code_of(kind: str | None) -> int:
     """The exit code for an answer's error kind (None if it was answered)."""
-    if kind is None:
-        return OK
-    if kind == "refused":
-        return REFUSED
-    return DATABASE if kind in _DATABASE_KINDS else NO_ANSWER
+    return _CODE_OF_KIND.get(kind, NO_ANSWER)
 
 
 def fail(message: str, code: int) -> typer.Exit:
-    """Print one line and return the exit to raise."""
-    print(f"sqlagent: {shown(message)}", file=sys.stderr)
+    """Print one line, without the passwords of URLs, and return the exit to raise."""
+    from tools.result import without_passwords
+
+    print(f"sqlagent: {shown(without_passwords(message))}", file=sys.stderr)
     return typer.Exit(code)
 
 
@@ -70,7 +70,8 @@ _CODES = {  # by name, so that commands need not import what they do not use
     "agent.prompts.profiles.profile.UnknownProfile": USAGE,
     "agent.assemble.OptionRefused": USAGE,
     "agent.prompts.knowledge.KnowledgeError": USAGE,
-    "decoding.engine.loop.PromptTooLong": USAGE,
+    "decoding.engine.target.PromptTooLong": USAGE,
+    "agent.conversation.conversation.AnswerFailed": FAILED,
     "decoding.training.config.TrainingError": USAGE,
     "decoding.training.data.groups.TrainingDataError": USAGE,
     "decoding.heads.frozen_targets.NameTaken": USAGE,
@@ -85,41 +86,54 @@ _CODES = {  # by name, so that commands need not import what they do not use
 
 @contextmanager
 def plain_errors(as_json: bool = False) -> Iterator[None]:
-    """Errors that a user can cause end in one line that says what to do; all others keep their traceback. `as_json`: stdout
-    gets an object with the error, too."""
+    """Every error ends in one line: one that a user can cause says what to do, and the traceback of all others is in the log.
+    `as_json`: stdout gets an object with the error, too."""
     try:
         yield
     except KeyboardInterrupt as error:
         raise fail("stopped", INTERRUPTED) from error
     except BrokenPipeError as error:
-        drop_output()
+        streams.drop()
         raise typer.Exit(FAILED) from error
+    except (typer.Exit, typer.Abort, typer.TyperException):
+        raise
     except Exception as error:
-        if _is_want_of_memory(error):
-            raise fail(f"there is not enough memory ({str(error) or 'no more is given'})", FAILED) from error
-        names = [f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__]
-        code = next((_CODES[name] for name in names if name in _CODES), None)
-        if code is None:
-            raise
-        if as_json:
+        told, code = told_of(error)
+        if as_json and code != INCOMPLETE:
             from app.shared.output import print_json
 
-            print_json({"error": {"kind": _JSON_KINDS.get(code, "failure"), "message": str(error)}})
-        raise fail(str(error), code) from error
+            print_json({"error": {"kind": _JSON_KINDS.get(code, "failure"), "message": told}})
+        raise fail(told, code) from error
 
 
-def drop_output() -> None:
-    """Nobody reads our output any more: what Python still flushes at its end goes nowhere, without a complaint on stderr."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def told_of(error: Exception) -> tuple[str, int]:
+    """What people are told of an error, in one line, and the exit code. What nobody expected is written to the log."""
+    from decoding.errors import is_want_of_memory
+
+    if is_want_of_memory(error):
+        return f"there is not enough memory ({str(error) or 'no more is given'})", FAILED
+    if said := streams.trouble(error):
+        streams.drop()
+        return said, INCOMPLETE
+    names = [f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__]
+    code = next((_CODES[name] for name in names if name in _CODES), None)
+    if code is not None:
+        return " ".join(str(error).split("\n")), code
+    if isinstance(error, ModuleNotFoundError):
+        return f"this needs the package {error.name}, which is not installed: pip install {error.name}", USAGE
+    return _written_down(error), FAILED
+
+
+def _written_down(error: Exception) -> str:
+    from agent.observe.failures import in_one_line, logger
+    from app.shared.audit_trail import trail
+
+    logger.error("a command failed", exc_info=error)
+    log = trail("sqlagent")
+    if log:
+        log.failed("", error)
+    where = "`sqlagent logs --outcome failure` says where" if log else "with a log (SQLAGENT_LOG) it is kept where"
+    return f"this failed unexpectedly ({in_one_line(error)}); {where}"
 
 
 _JSON_KINDS = {USAGE: "usage", DATABASE: "connection", MODEL: "model"}
-
-
-def _is_want_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, for which torch and threads raise RuntimeError."""
-    told = ("Cannot allocate memory", "can't allocate memory", "can't start new thread")
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(text in str(error) for text in told)
-    )

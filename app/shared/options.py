@@ -1,6 +1,7 @@
 """Command-line options that several commands share: their types, their help, and how their values are read."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,16 @@ def _or_environment(given: list[str] | None) -> list[str] | None:
     return given or ([named] if named else None)
 
 
+def _with_environment(given: list[str] | None) -> list[str]:
+    """What the environment hides, too: nobody shows it by hiding something else."""
+    return [*given, os.environ.get("SQLAGENT_HIDE", "")] if given else [os.environ.get("SQLAGENT_HIDE", "")]
+
+
+def _or_environments(given: list[str] | None) -> list[str]:
+    """The option stands in the environment's place: with both, more would be shown than either names."""
+    return given or [os.environ.get("SQLAGENT_TABLES", "")]
+
+
 Db = Annotated[
     list[str] | None,
     typer.Option(
@@ -38,15 +49,20 @@ Db = Annotated[
     ),
 ]
 Tables = Annotated[
-    str | None,
-    typer.Option("--tables", help="The only tables that may be read, separated by commas.", envvar="SQLAGENT_TABLES"),
+    list[str] | None,
+    typer.Option(
+        "--tables",
+        help="The only tables that may be read; repeatable, or several with commas. Default: SQLAGENT_TABLES.",
+        callback=_or_environments,
+    ),
 ]
 Hide = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--hide",
-        help="Tables, and columns written table.column, to hide from the model and from queries.",
-        envvar="SQLAGENT_HIDE",
+        help="Tables, and columns written table.column, to hide from the model and from queries; repeatable, or several "
+        "with commas. Those of SQLAGENT_HIDE are hidden, too.",
+        callback=_with_environment,
     ),
 ]
 Ray = Annotated[
@@ -156,9 +172,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; an interrupted run there is resumed.")]
 
 
-def names(text: str | None) -> tuple[str, ...]:
-    """The comma-separated parts of a text."""
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+def names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The comma-separated parts of a text, or of several."""
+    text = given if isinstance(given, str) else ",".join(given or ())
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def decoder_options(pairs: list[str] | None) -> dict[str, Any]:

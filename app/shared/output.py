@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from app.shared.terminal import streams
 from app.shared.terminal.tables import cell_of, console
 from app.shared.terminal.tables import print_table as print_table  # re-exported for commands that print figures
 from app.shared.terminal.terminal_text import in_json, shown
@@ -26,12 +27,14 @@ stderr = Console(stderr=True)
 def print_json(value: Any) -> None:
     from agent.conversation.json_values import exact_value
 
-    print(in_json(json.dumps(exact_value(value), ensure_ascii=False)))
+    print(in_json(json.dumps(exact_value(value), ensure_ascii=not streams.takes_every_sign())))
 
 
 def report(line: str) -> None:
-    """Print a line of progress on stderr immediately."""
-    print(shown(line), file=sys.stderr, flush=True)
+    """Print a line of progress on stderr immediately, without the passwords of URLs."""
+    from tools.result import without_passwords
+
+    print(shown(without_passwords(line)), file=sys.stderr, flush=True)
 
 
 def for_stdout(text: str) -> str:
@@ -63,6 +66,7 @@ def _print_count(count: int, most: int, truncated: bool) -> None:
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    streams.exact()
     writer = csv.writer(sys.stdout)
     writer.writerow(map(_csv_cell, columns))
     writer.writerows(map(_csv_cell, row) for row in rows)

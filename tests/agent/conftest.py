@@ -60,7 +60,7 @@ class OwnDialect(Compact):
 
 
 class ScriptedModel(FakeListChatModel):
-    """Says its lines in order; a call too many is an error, not a repetition."""
+    """Says its lines in order; a call too many is an error, not a repetition, and none that the agent would survive."""
 
     calls: int = 0
 
@@ -75,4 +75,4 @@ class ScriptedModel(FakeListChatModel):
     def _count(self) -> None:
         self.calls += 1
         if self.calls > len(self.responses):
-            raise AssertionError(f"the model was asked {self.calls} times; the script has {len(self.responses)} lines")
+            pytest.fail(f"the model was asked {self.calls} times; the script has {len(self.responses)} lines")

@@ -3,6 +3,7 @@ other plans written, compares them by the model's hidden states, offers them, an
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal, cast
 
@@ -53,16 +54,29 @@ def doubt(state: State, runtime: Tools) -> Command[Literal["answer"]]:
     by_the_model = bool(state["plan"]) and not (state["example"] or state["chosen"])
     if state["preview"] is None or not by_the_model or not toolbox.options.confidence:
         return Command(goto="answer")
-    judgement = judge(state, toolbox.database.schema(), toolbox.calibration)
+    judging = partial(judge, state, toolbox.database.schema(), toolbox.calibration)
+    judgement = toolbox.optional("confidence", judging, None)
+    if judgement is None:
+        return Command(goto="answer")
     if not _is_doubtful(judgement, toolbox):
         return Command(update={"judgement": judgement}, goto="answer")
     begin(runtime, "doubt")
+    own = toolbox.result
+    update = toolbox.optional("readings", partial(_second_look, state, judgement, runtime), None)
+    if update is None:
+        toolbox.keep(own)
+        update = {"judgement": judgement}
+    return Command(update=update, goto="answer")
+
+
+def _second_look(state: State, judgement: Judgement, runtime: Tools) -> dict[str, Any]:
+    """The update that answers with the best reading."""
+    toolbox = runtime.context
     readings, steps = _readings(state, judgement, toolbox)
     if toolbox.watch:
         toolbox.watch.tell(readings)
     compared, comparing = _compared(readings, toolbox)
-    update = _best(compared, toolbox) | recorded(state, runtime, *steps, *comparing)
-    return Command(update=update, goto="answer")
+    return _best(compared, toolbox) | recorded(state, runtime, *steps, *comparing)
 
 
 def _is_doubtful(judgement: Judgement, toolbox: Toolbox) -> bool:
@@ -111,6 +125,13 @@ def _best(readings: Sequence[Reading], toolbox: Toolbox) -> dict[str, Any]:
 def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
     """The present answer, then readings from other plans, each with other rows; and what that cost."""
     calls = dict(toolbox.calls)  # what the page shows and races stays the answer's own
+    try:
+        return _new_readings(state, judgement, toolbox)
+    finally:
+        toolbox.calls.update(calls)
+
+
+def _new_readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[list[Reading], list[Step]]:
     drawn, steps = other_plans(state, toolbox)
     own_votes = sum(plan["drawn"] for plan in drawn if plan["text"] == state["plan"])
     own = Reading(state, cast("Result", toolbox.result), judgement, own_votes)
@@ -126,7 +147,6 @@ def _readings(state: State, judgement: Judgement, toolbox: Toolbox) -> tuple[lis
                 known = fingerprint(candidate.outcome, ordered=False)
                 found = readings.get(known) or _reading(as_if, candidate, toolbox.profile.read_sql(text), toolbox)
                 readings[known] = replace(found, votes=found.votes + candidate.drawn)
-    toolbox.calls.update(calls)
     return list(readings.values()), steps
 
 

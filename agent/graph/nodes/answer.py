@@ -69,8 +69,8 @@ def execute(state: State, runtime: Tools) -> Command[Literal["doubt", "refine"]]
     update: dict[str, Any] = {"attempts": [*state["attempts"], attempt]}
     update |= recorded(state, runtime, tool_step("execute", wall_ms, _outcome(result)))
     if isinstance(result, Result) and (result.rows or state["preview"] is None):
-        toolbox.keep(result)
         update |= {"sql": sql, "preview": preview_of(result, toolbox.options.preview_rows)}
+        toolbox.keep(result)
     again = failed and may_try_again(toolbox, update["attempts"])
     return Command(update=update, goto="refine" if again else "doubt")
 
@@ -92,12 +92,19 @@ def answer(state: State, runtime: Tools) -> dict[str, Any]:
     """Prepare what is shown, write one sentence from it, and remember the turn for follow-up questions."""
     start, toolbox = begin(runtime, "answer"), runtime.context
     toolbox.shown = _shown(toolbox, state["sql"])
-    text = sentence(state, toolbox.shown, toolbox.database.dialect)
+    text = in_words(state, toolbox)
     turns = state.get("turns") or []
     if state["preview"] is not None:
-        turns = [*turns, turn_of(state)]
+        turns = toolbox.optional("remember", lambda: [*turns, turn_of(state)], turns)
     step = tool_step("answer", since(start))
     return {"answer": text, "turns": turns} | recorded(state, runtime, step)
+
+
+def in_words(state: State, toolbox: Toolbox) -> str:
+    """The sentence that answers; the number of rows where there is none."""
+    rows = len(toolbox.result.rows) if toolbox.result else 0
+    writing = partial(sentence, state, toolbox.shown, toolbox.database.dialect)
+    return toolbox.optional("sentence", writing, f"{rows:,} row{'s' * (rows != 1)}.")
 
 
 def _shown(toolbox: Toolbox, sql: str) -> Shown | None:
@@ -109,4 +116,6 @@ def _shown(toolbox: Toolbox, sql: str) -> Shown | None:
         return plainly(result)
     limits = replace(toolbox.limits, deadline_s=min(toolbox.limits.deadline_s, QUICK_MS / 1e3))
     run = partial(run_sql, toolbox.trail, toolbox.database, limits=limits)
-    return present(result, sql, toolbox.database.schema(), run, toolbox.options.knowledge.labels)
+    labels = toolbox.options.knowledge.labels
+    presenting = partial(present, result, sql, toolbox.database.schema(), run, labels)
+    return toolbox.optional("present", presenting, None) or plainly(result)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agent.graph.ask_model import Reply
@@ -47,7 +48,8 @@ def check_sql(toolbox: Toolbox, sql: str, values: Sequence[ValueMatch], question
     if not toolbox.options.repair:
         return sql, toolbox.database.explain(sql, toolbox.limits)
     context = QuestionContext(question, tuple(values), without=toolbox.options.without_rules)
-    return repair_query(sql, toolbox.database, context, toolbox.limits)
+    repairing = partial(repair_query, sql, toolbox.database, context, toolbox.limits)
+    return toolbox.optional("repair", repairing, None) or (sql, toolbox.database.explain(sql, toolbox.limits))
 
 
 def may_try_again(toolbox: Toolbox, attempts: list[Attempt]) -> bool:

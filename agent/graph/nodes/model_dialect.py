@@ -1,6 +1,8 @@
 """The dialect in which the model writes. Where that is not the database's, its SQL is translated before it is checked, and
 prompts show the conversation's SQL as the model would have written it."""
 
+from functools import partial
+
 from agent.graph.toolbox import Toolbox
 from agent.graph.vote import same_sql
 from tools.sql.dialects.duckdb_to_sqlite import duckdb_to_sqlite
@@ -18,13 +20,19 @@ def translated(toolbox: Toolbox, sql: str) -> str:
     dialect = toolbox.database.dialect
     if model_dialect(toolbox) == dialect:
         return sql
-    try:
-        found = sqlite_to_duckdb(sql, toolbox.database.schema(), exactly=False)
-    except ValueError:
-        return sql
-    return sql if same_sql(sql, found, dialect) else found
+
+    def found() -> str:
+        try:
+            translation = sqlite_to_duckdb(sql, toolbox.database.schema(), exactly=False)
+        except ValueError:
+            return sql
+        return sql if same_sql(sql, translation, dialect) else translation
+
+    return toolbox.optional("translate", found, sql)
 
 
 def as_written(toolbox: Toolbox, sql: str) -> str:
     """SQL of the database in the model's dialect."""
-    return sql if model_dialect(toolbox) == toolbox.database.dialect else duckdb_to_sqlite(sql)
+    if model_dialect(toolbox) == toolbox.database.dialect:
+        return sql
+    return toolbox.optional("translate", partial(duckdb_to_sqlite, sql), sql)

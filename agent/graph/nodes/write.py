@@ -1,6 +1,7 @@
 """The nodes in which the model writes: a plan, then SQL, then SQL again after an error."""
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Literal
 
 from langgraph.types import Command
@@ -32,8 +33,9 @@ def plan(state: State, runtime: Tools) -> Command[Literal["generate"]]:
     reply = ask_model(toolbox, "plan", first, beside=others)
     update = recorded(state, runtime, reply.step) | _first(state, toolbox, reply)
     if not others and is_doubtful(toolbox, first, reply):
-        reply = rewritten(toolbox, first)
-        update |= recorded(state | update, runtime, reply.step)
+        again = toolbox.optional("rewrite", partial(rewritten, toolbox, first), None)
+        update |= recorded(state | update, runtime, again.step) if again else {}
+        reply = again or reply
     texts = map(toolbox.profile.read_plan, reply.texts)
     drawn = zip(texts, reply.log_likelihoods, readings, strict=True)
     plans = [DrawnPlan(text=text, drawn=1, log_likelihood=known, reading=reading) for text, known, reading in drawn]
@@ -65,8 +67,12 @@ def _read(state: State, runtime: Tools, reply: Reply) -> Command[Literal["check"
     """Choose the reading whose SQL covers the question better."""
     start, toolbox, plans = begin(runtime, "choose"), runtime.context, state["plans"]
     candidates = [toolbox.profile.read_sql(text) for text in reply.texts]
-    checked = [check_sql(toolbox, translated(toolbox, sql), values_of(state), asked(state)) for sql in candidates]
-    chosen = choose_reading(state, toolbox.database.schema(), checked)
+
+    def better() -> int:
+        checked = [check_sql(toolbox, translated(toolbox, sql), values_of(state), asked(state)) for sql in candidates]
+        return choose_reading(state, toolbox.database.schema(), checked)
+
+    chosen = toolbox.optional("choose", better, 0)
     runtime.stream_writer(Wrote("choose", reply.texts[chosen], reply.rounds[chosen]))
     reading = plans[chosen]["reading"]
     choice = tool_step("choose", since(start), "by itself" if reading == "standalone" else "as a follow-up")

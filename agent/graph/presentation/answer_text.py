@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from agent.graph.presentation.result_sentence import result_sentence
 from agent.graph.presentation.shown import Shown
 from agent.graph.presentation.words import singular, words
-from agent.state import State
+from agent.state import Attempt, State
 from tools.linking.ambiguity import Meaning
 from tools.sql.parse_quietly import parse_or_nothing
 
@@ -63,6 +63,13 @@ def _failure(state: State) -> str:
     own = [each for each in state["attempts"] if (each["error"] or {}).get("message") != REPEATED]
     last = (own or state["attempts"])[-1]
     error = last["error"] or {}
-    reason = _REASONS.get(error.get("kind", ""), "No working SQL was found")
+    reason = _REASONS.get(kind_of_error(state, last), "No working SQL was found")
     told = f"{reason} ({error['message']})." if error.get("message") else f"{reason}."
     return f"{told} The last query was: {last['sql']}" if last["sql"] else told
+
+
+def kind_of_error(state: State, attempt: Attempt) -> str:
+    """The kind of an attempt's error. Only what a person wrote or chose is "refused": that the model's own SQL would do more
+    than read says nothing about the asker."""
+    kind, by_a_person = str((attempt["error"] or {}).get("kind", "")), state["example"] or state["chosen"]
+    return "other" if kind == "refused" and attempt["sql"] and not by_a_person else kind

@@ -133,7 +133,7 @@ def _schema(loaded: LoadedModel, folder: Path, tables: int) -> Point:
     try:
         toolbox = loaded.toolbox(database)
         toolbox.estimate_plain = None
-        answer = Conversation(toolbox).ask(QUESTION)
+        answer = Conversation(toolbox).ask(QUESTION).checked()
     finally:
         database.close()
     steps = answer.steps

@@ -108,9 +108,11 @@ def test_an_empty_result_is_an_answer(talk: Talk) -> None:
 
 @pytest.mark.parametrize("statement", ["DELETE FROM singer", "DROP TABLE singer", "SELECT 1; SELECT 2"])
 def test_writing_is_refused(talk: Talk, statement: str) -> None:
-    answer = talk(PLAN, statement, max_attempts=1).ask("Get rid of all singers")
+    """The asker is not told to have asked for it: SQL of the model's own, such as AVG(NOT ""), once ended with exit code 4."""
+    answer = talk(PLAN, statement, max_attempts=1).ask("How many singers are there?")
     assert answer.error is not None
-    assert answer.error["kind"] == "refused"
+    assert (answer.error["kind"], answer.attempts[0]["error"]["kind"]) == ("other", "refused")
+    assert answer.answer.startswith("No working SQL was found (refused: ")
     assert answer.sql is None
     assert "refused" in answer.answer
 

@@ -41,5 +41,6 @@ def test_want_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
             raise error
         said = capsys.readouterr().err
         assert "not enough memory" in said and said.count("\n") == 1
-    with pytest.raises(RuntimeError, match="something else"), exit_codes.plain_errors():
+    with pytest.raises(exit_codes.typer.Exit), exit_codes.plain_errors():
         raise RuntimeError("something else")
+    assert "this failed unexpectedly (RuntimeError: something else)" in capsys.readouterr().err

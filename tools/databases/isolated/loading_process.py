@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from tools.databases.files.file_kinds import FileKind
 from tools.databases.files.load_files import Copied, copy_files
 from tools.databases.files.sheets import Choices
-from tools.databases.isolated.query_process import Bounds, lower
+from tools.databases.isolated.query_process import Bounds, ending_with, lower
 from tools.result import Limits, OpenError
 
 COPIED = TypeAdapter(Copied)
@@ -37,10 +37,13 @@ def serve(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole terminal; the owner decides
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump would hold the data
     pipe = Connection(descriptor)
-    loading: Loading = pipe.recv()
+    with ending_with(pipe):
+        loading: Loading = pipe.recv()
     Bounds().hold(Limits(deadline_s=loading.deadline_s, memory_limit_mb=loading.memory_mb))
     lower(resource.RLIMIT_FSIZE, loading.disk_mb << 20)
-    pipe.send_bytes(_answer(loading))
+    answer = _answer(loading)
+    with ending_with(pipe):
+        pipe.send_bytes(answer)
     os._exit(0)  # without the leave-taking of libraries, which would be read on stderr
 
 

@@ -10,7 +10,8 @@ import os
 import resource
 import signal
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -99,24 +100,37 @@ def serve(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole terminal; the owner decides
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump would hold the data
     pipe, waiting = Connection(descriptor), SimpleQueue[Request]()
-    server = _Server(pipe.recv())
+    with ending_with(pipe):
+        server = _Server(pipe.recv())
     threading.Thread(target=_read, args=(pipe, waiting, server), daemon=True).start()
-    pipe.send_bytes(packed(None))
+    _send(pipe, packed(None))
     while True:
         try:
             request = waiting.get(timeout=IDLE_S)
         except Empty:
             os._exit(0)  # without the leave-taking of libraries, which would be read on stderr
-        pipe.send_bytes(packed(None))  # taken: if this process dies now, the request has to do with it
-        pipe.send_bytes(_bytes(server.answer(request), request.limits))
+        _send(pipe, packed(None))  # taken: if this process dies now, the request has to do with it
+        _send(pipe, _bytes(server.answer(request), request.limits))
+
+
+@contextmanager
+def ending_with(pipe: Connection) -> Iterator[None]:
+    """Use the pipe. When its other end is gone, so is this process, without a word: nobody waits for what it does."""
+    try:
+        yield
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _send(pipe: Connection, data: bytes) -> None:
+    with ending_with(pipe):
+        pipe.send_bytes(data)
 
 
 def _read(pipe: Connection, waiting: SimpleQueue[Request], server: _Server) -> None:
     while True:
-        try:
+        with ending_with(pipe):
             message = pipe.recv()
-        except (EOFError, OSError):
-            os._exit(0)  # the query that may be running belongs to nobody now
         if message == STOP:
             server.interrupt()
         else:

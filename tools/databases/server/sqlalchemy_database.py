@@ -245,8 +245,9 @@ def open_url(url: str) -> SQLAlchemyDatabase:
 def _connected(url: str) -> sa.Engine:
     try:
         parsed = sa.make_url(_with_known_scheme(url))
-    except sa.exc.ArgumentError as error:
-        raise OpenError("this database URL cannot be read; write dialect://user:password@host:port/database") from error
+    except (sa.exc.ArgumentError, ValueError):  # whose messages hold the URL, or what it takes for the port
+        form = "dialect://user:password@host:port/database, and @, : and / in a password as %40, %3A and %2F"
+        raise OpenError(f"this database URL cannot be read; write {form}") from None
     shown = parsed.set(query={}).render_as_string(hide_password=True)
     engine = _engine(parsed)
     try:

@@ -46,6 +46,8 @@ def sqlite_to_duckdb(sql: str, schema: Schema, *, exactly: bool = True) -> str:
         raise ValueError(f"not a SQLite query: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise ValueError(f"not a SQLite query: nested too deeply: {sql[:80]}") from error
+    except (AttributeError, TypeError, KeyError, IndexError, AssertionError) as error:  # sqlglot's writer gave up
+        raise ValueError(f"cannot be written in DuckDB's dialect: {sql[:80]}") from error
 
 
 def quoted_strings(tree: exp.Expr, schema: Schema) -> exp.Expr:
