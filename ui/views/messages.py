@@ -20,6 +20,7 @@ MOST_OPTIONS = 4
 ASK_AFRESH = "ask afresh"  # the reply of one whose question was taken for a follow-up
 OTHER_READING = "other reading "  # and its number from 0: the reply of one who chooses an alternative
 LONGEST_LABEL = 120
+TRY_AGAIN = "try again"  # the reply of one whose question failed
 AS_IT_STANDS = "as it stands"  # the reply of one who does not want to be asked back
 
 
@@ -108,8 +109,7 @@ def _told(step: StepView) -> str:
 
 def _answer(turn: TurnView, index: int) -> Message:
     if turn.failure is not None or turn.answer is None:
-        said = f"**{plain(turn.failure.message if turn.failure else 'No answer.')}**"
-        return _message(index, "\n\n".join(filter(None, (said, _how(turn)))))
+        return _failed(turn, index)
     error = turn.answer["error"]
     parts = [f"*{plain(turn.evidence)}*"] if turn.evidence and not turn.reply else []
     continues = turn.answer.get("continues")
@@ -133,6 +133,15 @@ def _answer(turn: TurnView, index: int) -> Message:
         afresh = []  # there is enough to choose from
     if options := (_asked_back(turn) or _options(turn.answer)) + _other_readings(turn.answer) + afresh:
         message["options"] = options
+    return message
+
+
+def _failed(turn: TurnView, index: int) -> Message:
+    """A turn without an answer: one sentence, whatever is technical folded, and another try."""
+    told, _, details = (turn.failure.message if turn.failure else "No answer.").partition("\n")
+    folded = _folded("Details", fenced(details)) if details else ""
+    message = _message(index, "\n\n".join(filter(None, (f"**{plain(told)}**", folded, _how(turn)))))
+    message["options"] = [{"label": "Try again", "value": TRY_AGAIN}]
     return message
 
 
