@@ -63,7 +63,7 @@ class Asking:
             yield from self._again(session, len(session.view.turns) - 1)
         elif chosen == AS_IT_STANDS:
             yield from self._put(session, Question(asked, evidence, ask_back=False, reply=reply))
-        elif sql := chosen_reading(last.answer, chosen):
+        elif sql := chosen_reading(last, chosen):
             yield from self._put(session, Question(asked, evidence, chosen=sql, reply=reply))
         elif chosen == ASK_AFRESH:
             yield from self._put(session, Question(asked, evidence, reading="standalone", reply=reply))

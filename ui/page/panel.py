@@ -207,7 +207,7 @@ def show_savings(panel: Panel, session: Session, index: int) -> Updates:
     """What a turn's steps saved; the newest turn's estimates can be measured."""
     turns = session.view.turns
     can = session.can_measure and index == len(turns) - 1
-    measure = gr.update(visible=can, value="Measure this instead of estimating it", interactive=True)
+    measure = gr.update(visible=can, value="Measure the time of both", interactive=True)
     shown = turns[index] if 0 <= index < len(turns) else None
     return {panel.savings: savings_html(shown, turns), panel.measure: measure}
 

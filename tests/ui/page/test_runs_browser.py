@@ -47,7 +47,7 @@ def busy_machine() -> Iterator[None]:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    return scripted_workspace(tmp_path, SCRIPT, pause_s=0.06)
+    return scripted_workspace(tmp_path, SCRIPT, pause_s=0.15)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def asked_in_a_new_one(page: Any, question: str, wait_ms: int) -> None:
     page.click("#new")
     page.wait_for_function("() => !document.querySelector('#chat .user')")
     ask(page, question)
-    page.wait_for_selector(STOP)
+    until(page, "#chat .user", question)
     page.wait_for_function("() => document.querySelector('#conversations input')?.checked")  # it has come into the list
     page.wait_for_timeout(wait_ms)
 
@@ -88,7 +88,7 @@ def test_switching_while_a_question_is_answered(page: Any) -> None:
     ask(page, COUNT)
     answered(page, "4 albums.")
     for time in range(TIMES):
-        asked_in_a_new_one(page, NAMES, 40 * time)
+        asked_in_a_new_one(page, NAMES, 100 * time)
         page.click(f"#conversations label:has-text('{COUNT}')")
         page.wait_for_function(
             "question => document.querySelector('#chat .user')?.innerText.includes(question)", arg=COUNT
@@ -104,13 +104,13 @@ def test_switching_while_a_question_is_answered(page: Any) -> None:
 
 def test_beginning_and_deleting_while_a_question_is_answered(page: Any) -> None:
     for time in range(TIMES):
-        asked_in_a_new_one(page, NAMES, 40 * time)
+        asked_in_a_new_one(page, NAMES, 100 * time)
         page.click("#new")
         page.wait_for_function("() => !document.querySelector('#chat .user')")
         ask(page, COUNT)
         answered(page, "4 albums.")
         assert chats(page) == [COUNT]
-        asked_in_a_new_one(page, NAMES, 40 * time)
+        asked_in_a_new_one(page, NAMES, 100 * time)
         page.click("#delete")
         page.wait_for_function("() => !document.querySelector('#chat .user')")
         answered(page)
@@ -125,7 +125,7 @@ def shops(tmp_path: Path) -> Path:
 def test_opening_data_while_a_question_is_answered(page: Any, tmp_path: Path) -> None:
     file = shops(tmp_path)
     for time in range(TIMES):
-        asked_in_a_new_one(page, NAMES, 40 * time)
+        asked_in_a_new_one(page, NAMES, 100 * time)
         side_tab(page, "Data")
         if time == 0:
             page.click("#open > button")
@@ -134,8 +134,8 @@ def test_opening_data_while_a_question_is_answered(page: Any, tmp_path: Path) ->
         until(page, "#schema", "shops")
         answered(page)
         ask(page, SHOPS)
-        page.wait_for_selector(STOP)
-        page.wait_for_timeout(40 * time)
+        until(page, "#chat .user", SHOPS)
+        page.wait_for_timeout(100 * time)
         page.click("#example")
         until(page, "#schema", "albums")
         answered(page)
@@ -168,8 +168,8 @@ def test_a_question_is_answered_while_its_page_is_loaded_again(page: Any) -> Non
     """It once was stopped, without a word why."""
     for time in range(TIMES):
         ask(page, NAMES if time % 2 else COUNT)
-        page.wait_for_selector(STOP)
-        page.wait_for_timeout(40 * time)
+        page.wait_for_function("n => document.querySelectorAll('#chat .user .message').length === n", arg=time + 1)
+        page.wait_for_timeout(100 * time)
         page.reload()
         page.wait_for_function("n => document.querySelectorAll('#chat .user .message').length === n", arg=time + 1)
         answered(page, "3 artists." if time % 2 else "4 albums.")
