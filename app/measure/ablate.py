@@ -15,7 +15,8 @@ Rows = Annotated[
     typer.Option(
         "--rows",
         help="Rows to measure, separated by commas. parts: from the bare base model to the default agent, one part more "
-        "in each row, and all rewrite rules in one; rules: the same with a row for each rule; without: the default agent without one of its rules. That is compared with the default agent.",
+        "in each row, and all rewrite rules in one; rules: the same with a row for each rule; "
+        "without: the default agent without one of its rules, compared with the default agent.",
     ),
 ]
 

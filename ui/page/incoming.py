@@ -2,7 +2,7 @@
 data or in their place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from ui.views.preview_html import header_choices, preview_html
 from ui.views.words import plain
 
 Updates = dict[Any, Any]
+Follow = Callable[..., Iterator[Updates]]
 
 
 @dataclass(slots=True, eq=False)
@@ -52,82 +53,87 @@ def build_preview() -> Preview:
     return Preview(box, sheet, header, total, view, trouble, beside, alone, decline)
 
 
+def waiting_files(preview: Preview, session: Session, place: int = 0) -> Updates:
+    """The sheet at that place of those that wait; nothing where none does."""
+    offer = session.data.offered
+    if offer is None or not offer.sheets:
+        return {preview.box: gr.update(visible=False)}
+    place = min(place, len(offer.sheets) - 1)
+    sheet = offer.sheets[place]
+    names = [(f"{each.file} · {each.name}" if each.name else each.file, i) for i, each in enumerate(offer.sheets)]
+    others = bool(session.data.now.files)
+    return {
+        preview.box: gr.update(visible=True),
+        preview.sheet: gr.update(choices=names, value=place, visible=len(names) > 1),
+        preview.header: gr.update(choices=header_choices(sheet), value=-1 if sheet.header is None else sheet.header),
+        preview.total: gr.update(value=sheet.keeps_total, visible=bool(sheet.total)),
+        preview.view: preview_html(sheet),
+        preview.trouble: gr.update(value="", visible=False),
+        preview.beside: gr.update(visible=others, interactive=True),
+        preview.alone: gr.update(
+            value="Replace what is open" if others else "Open",
+            variant="secondary" if others else "primary",
+            interactive=True,
+        ),
+    }
+
+
 class Incoming:
-    """Handlers of the preview. `everything`: the whole page of a session."""
+    """Handlers of the preview. `follow`: what brings the whole page up to date."""
 
-    def __init__(
-        self, preview: Preview, find: Callable[[gr.Request], Session], everything: Callable[[Session], Updates]
-    ) -> None:
-        self._preview, self._find, self._everything = preview, find, everything
-
-    def shown(self, session: Session, place: int = 0) -> Updates:
-        """The sheet at that place of those that wait; nothing where none does."""
-        preview, offer = self._preview, session.data.offered
-        if offer is None or not offer.sheets:
-            return {preview.box: gr.update(visible=False)}
-        sheet = offer.sheets[min(place, len(offer.sheets) - 1)]
-        names = [(f"{each.file} · {each.name}" if each.name else each.file, i) for i, each in enumerate(offer.sheets)]
-        others = bool(session.data.now.files)
-        return {
-            preview.box: gr.update(visible=True),
-            preview.sheet: gr.update(choices=names, value=place, visible=len(names) > 1),
-            preview.header: gr.update(
-                choices=header_choices(sheet), value=-1 if sheet.header is None else sheet.header
-            ),
-            preview.total: gr.update(value=sheet.keeps_total, visible=bool(sheet.total)),
-            preview.view: preview_html(sheet),
-            preview.trouble: gr.update(value="", visible=False),
-            preview.beside: gr.update(visible=others),
-            preview.alone: gr.update(
-                value="Replace what is open" if others else "Open", variant="secondary" if others else "primary"
-            ),
-        }
+    def __init__(self, preview: Preview, find: Callable[[gr.Request], Session], follow: Follow) -> None:
+        self._preview, self._find, self._follow = preview, find, follow
 
     def choose(self, place: int | None, request: gr.Request) -> Updates:
-        return self.shown(self._find(request), place or 0)
+        return waiting_files(self._preview, self._find(request), place or 0)
 
-    def name_columns(self, place: int | None, row: int | None, request: gr.Request) -> Updates:
+    def name_columns(self, place: int | None, row: int | None, request: gr.Request) -> Iterator[Updates]:
         chosen = None if row == -1 else row
-        return self._read_anew(request, place, lambda data: data.name_columns(place or 0, chosen))
+        yield from self._read_anew(request, place, lambda data: data.name_columns(place or 0, chosen))
 
-    def keep_total(self, place: int | None, keeps: bool, request: gr.Request) -> Updates:
-        return self._read_anew(request, place, lambda data: data.keep_total(place or 0, keeps))
+    def keep_total(self, place: int | None, keeps: bool, request: gr.Request) -> Iterator[Updates]:
+        yield from self._read_anew(request, place, lambda data: data.keep_total(place or 0, keeps))
 
-    def _read_anew(self, request: gr.Request, place: int | None, read: Callable[[OpenData], None]) -> Updates:
+    def _read_anew(self, request: gr.Request, place: int | None, read: Callable[[OpenData], None]) -> Iterator[Updates]:
         session = self._find(request)
+        yield {button: gr.update(interactive=False) for button in (self._preview.beside, self._preview.alone)}
         try:
             read(session.data)
         except OpenError as error:
-            return self._told(error)
-        return self.shown(session, place or 0)
+            yield waiting_files(self._preview, session, place or 0) | self._told(error)
+            return
+        shown = session.standing
+        yield waiting_files(self._preview, session, place or 0)
+        yield from self._follow(session, shown, place or 0)
 
-    def beside(self, request: gr.Request) -> Updates:
-        return self._take(self._find(request), beside=True)
+    def beside(self, request: gr.Request) -> Iterator[Updates]:
+        yield from self._take(self._find(request), beside=True)
 
-    def alone(self, request: gr.Request) -> Updates:
-        return self._take(self._find(request), beside=False)
+    def alone(self, request: gr.Request) -> Iterator[Updates]:
+        yield from self._take(self._find(request), beside=False)
 
-    def decline(self, request: gr.Request) -> Updates:
+    def decline(self, request: gr.Request) -> Iterator[Updates]:
         session = self._find(request)
         session.data.decline()
-        return self.shown(session)
+        yield from self._follow(session)
 
-    def _take(self, session: Session, beside: bool) -> Updates:
+    def _take(self, session: Session, beside: bool) -> Iterator[Updates]:
         try:
             session.take(beside=beside)
         except OpenError as error:
-            return self._told(error)
-        return self._everything(session) | self.shown(session)
+            yield self._told(error)
+        else:
+            yield from self._follow(session)
 
     def _told(self, error: OpenError) -> Updates:
         return {self._preview.trouble: gr.update(value=f"⚠ {plain(str(error))}", visible=True)}
 
-    def wire(self, on: Callable[..., None], everywhere: list[Any]) -> None:
-        """Connect the preview; called inside the blocks. `everywhere`: what `everything` updates."""
+    def wire(self, on_change: Callable[..., None], outputs: list[Any]) -> None:
+        """Connect the preview; called inside the blocks. `outputs`: what `follow` updates."""
         preview, parts = self._preview, self._preview.parts
-        on(preview.sheet.input, self.choose, [preview.sheet], parts)
-        on(preview.header.input, self.name_columns, [preview.sheet, preview.header], parts)
-        on(preview.total.input, self.keep_total, [preview.sheet, preview.total], parts)
-        on(preview.beside.click, self.beside, [], [*everywhere, *parts])
-        on(preview.alone.click, self.alone, [], [*everywhere, *parts])
-        on(preview.decline.click, self.decline, [], parts)
+        on_change(preview.sheet.input, self.choose, [preview.sheet], parts)
+        on_change(preview.header.input, self.name_columns, [preview.sheet, preview.header], outputs)
+        on_change(preview.total.input, self.keep_total, [preview.sheet, preview.total], outputs)
+        on_change(preview.beside.click, self.beside, [], outputs)
+        on_change(preview.alone.click, self.alone, [], outputs)
+        on_change(preview.decline.click, self.decline, [], outputs)

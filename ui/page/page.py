@@ -18,7 +18,6 @@ PLACEHOLDER = "## Ask your data a question\nThe SQL is written on this machine; 
 @dataclass(slots=True, eq=False)
 class Page:
     blocks: gr.Blocks
-    former: gr.BrowserState
     side: Sidebar
     chat: gr.Chatbot
     notice: gr.Markdown
@@ -30,7 +29,6 @@ class Page:
 def build_page(workspace: Workspace) -> Page:
     """All components, not yet wired."""
     with gr.Blocks(title="sqlagent", analytics_enabled=False, fill_width=True, delete_cache=CACHE_S) as blocks:
-        former = gr.BrowserState(None, storage_key="sqlagent-owner", secret="sqlagent")
         with gr.Sidebar(width=340, label="Data, chats, settings", elem_id="sidebar"):
             gr.HTML(_BRAND)
             side = build_sidebar(workspace)
@@ -52,7 +50,7 @@ def build_page(workspace: Workspace) -> Page:
             with gr.Column(scale=5, min_width=330, elem_id="panel"):
                 panel = build_panel()
         preview = build_preview()
-    return Page(blocks, former, side, chat, notice, question, panel, preview)
+    return Page(blocks, side, chat, notice, question, panel, preview)
 
 
 def _build_chat() -> gr.Chatbot:

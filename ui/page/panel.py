@@ -191,8 +191,8 @@ def _build_race() -> dict[str, Any]:
 
 
 def show(panel: Panel, session: Session, index: int | None = None) -> Updates:
-    """All of the panel for a turn; the newest by default."""
-    turns = session.view.turns
+    """All of the panel for a turn; by default the newest that is over."""
+    turns = [turn for turn in session.view.turns if turn.is_over]
     index = len(turns) - 1 if index is None or not 0 <= index < len(turns) else index
     turn = turns[index] if turns else None
     choices = [(f"{i + 1}. {each.said[:70]}", i) for i, each in enumerate(turns)]
@@ -207,8 +207,9 @@ def show_savings(panel: Panel, session: Session, index: int) -> Updates:
     """What a turn's steps saved; the newest turn's estimates can be measured."""
     turns = session.view.turns
     can = session.can_measure and index == len(turns) - 1
-    measure = gr.update(visible=can, value="Measure this instead of estimating it", interactive=True)
-    return {panel.savings: savings_html(turns[index] if turns else None, turns), panel.measure: measure}
+    measure = gr.update(visible=can, value="Measure the time of both", interactive=True)
+    shown = turns[index] if 0 <= index < len(turns) else None
+    return {panel.savings: savings_html(shown, turns), panel.measure: measure}
 
 
 def show_rows(panel: Panel, session: Session, turn: TurnView | None, index: int) -> Updates:

@@ -1,11 +1,19 @@
 """Serving the page: where it listens, who may come in, what it may load."""
 
+import gc
+import logging
+import socket
+import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from time import sleep
 
 import gradio as gr
+import uvicorn
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ui.doors.bodies import WholeBody
 from ui.doors.entrance import Cookies, Entrance
@@ -15,7 +23,6 @@ from ui.doors.logins import Logins
 from ui.doors.sessions import UPLOAD, OwnSessions
 from ui.page.asking import Asking
 from ui.page.files import file_routes
-from ui.page.listening import listener, serve_in_background
 from ui.page.page import FOLDER, Page, build_page
 from ui.page.wiring import wire
 from ui.session.workspace import Workspace
@@ -41,6 +48,7 @@ _READABLE = {  # where the theme's own colours have a contrast below 4.5 (WCAG 2
     "color_accent": "*primary_700",
 }
 SCRIPTS = ("page.js", "passes.js")
+FIRST_PORT, PORTS = 7860, 100
 SPARE_THREADS = 32  # for clicks, while each question that waits for the model holds a thread
 
 
@@ -60,13 +68,14 @@ class Serving:
 
 def serve(workspace: Workspace, serving: Serving) -> tuple[str, Callable[[], None]]:
     """Start the server in the background. Returns its address and what stops it. Raises OSError when the port is taken."""
-    listening = listener(serving.host, serving.port)
+    listening = _listener(serving.host, serving.port)
     port = listening.getsockname()[1]
+    workspace.most_runs = serving.waiting
     page = build_page(workspace)
     controller = wire(workspace, page)
     Asking(controller, page).wire()
     page.blocks.queue(max_size=serving.waiting, api_open=False, default_concurrency_limit=serving.waiting)
-    stop = serve_in_background(_behind_doors(_mounted(page, workspace, serving), workspace, serving, port), listening)
+    stop = _serve_in_background(_behind_doors(_mounted(page, workspace, serving), workspace, serving, port), listening)
 
     def close() -> None:
         page.blocks.close(verbose=False)
@@ -144,3 +153,59 @@ def theme() -> gr.themes.Base:
 def _head() -> str:
     script = "".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     return f'<meta name="viewport" content="width=device-width, initial-scale=1"><script>{script}</script>'
+
+
+def _listener(host: str, port: int | None) -> socket.socket:
+    """A socket that listens on the port, or on the first free one from 7860 on. Raises OSError."""
+    if port is not None:
+        return _bound(host, port)
+    for each in range(FIRST_PORT, FIRST_PORT + PORTS):
+        with suppress(OSError):
+            return _bound(host, each)
+    return _bound(host, FIRST_PORT)  # says what is wrong
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(256)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _serve_in_background(app: ASGIApp, listening: socket.socket) -> Callable[[], None]:
+    """Returns what stops the server; its requests get a second to end, and streams are then cut."""
+
+    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except CancelledError:
+            if not server.should_exit:
+                raise
+
+    config = uvicorn.Config(
+        cut,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    gc.freeze()  # what is loaded stays; looking through it again and again would hold up answers
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="chat-server", daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        sleep(0.01)
+
+    def stop() -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # that streams are cut is no news
+        server.should_exit = True
+        thread.join(timeout=10)
+
+    return stop

@@ -1,6 +1,6 @@
 """What the components do: every handler finds its session, calls it, and returns updates. Asking is in `ui.page.asking`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
@@ -9,7 +9,8 @@ from agent.conversation.race import NoRace
 from decoding.serving.model_queue import Stopped
 from tools.result import OpenError
 from ui.page import panel as panels
-from ui.page.opening import Opening, warn_if_not_kept
+from ui.page.following import Following, on, on_change, warn_if_not_kept
+from ui.page.opening import Opening
 from ui.page.page import Page
 from ui.session.kept import Busy, OtherData
 from ui.session.session import Session
@@ -27,7 +28,8 @@ class Controller:
 
     def __init__(self, workspace: Workspace, page: Page) -> None:
         self.workspace, self.page = workspace, page
-        self.opening = Opening(workspace, page, self.session)
+        self.following = Following(workspace, page)
+        self.opening = Opening(workspace, page, self.following, self.session)
 
     def session(self, request: gr.Request) -> Session:
         """The session of a page that was loaded from this server, by the one who asks."""
@@ -36,21 +38,19 @@ class Controller:
             raise gr.Error("This page was idle for long, or the server was started anew: reload the page.")
         return found
 
-    def load(self, former: str | None, request: gr.Request) -> Updates:
-        """A page comes: who signed in, or this browser, owns what is asked here. `former`: the browser's name from an older
-        version; what was asked under it is its own again."""
+    def load(self, request: gr.Request) -> Iterator[Updates]:
+        """A page comes: who signed in, or this browser, owns what is asked here. It shows the newest conversation, and what
+        still runs in it."""
         owner = request.state.owner
         try:
             session = self.workspace.session(request.session_hash or "", owner)
             session.database.schema()
         except (Full, NotYours, OpenError) as error:
             raise gr.Error(str(error)) from error
-        if isinstance(former, str) and len(former) == 32 and owner.startswith("browser:"):
-            self.workspace.archive.hand_over(f"browser:{former}", owner)
         newest = self.workspace.archive.search(owner, most=1)
         if newest and not session.view.turns:
             session.resume(newest[0].id)
-        return {self.page.former: None} | self.opening.everything(session)
+        yield from self.following.follow(session)
 
     def unload(self, request: gr.Request) -> None:
         if self.workspace.find(request.session_hash or "", request.state.owner):
@@ -77,11 +77,13 @@ class Controller:
         yield self._running(False) | self._ran(session, sql, index)
 
     def _ran(self, session: Session, sql: str, index: int) -> Updates:
-        panel = self.page.panel
+        panel, kept = self.page.panel, session.kept
         try:
             ran = session.run_sql(sql, index)
         except OtherData as error:
             return {panel.trouble: f"⚠ {plain(str(error))}"}
+        if session.kept is not kept or index >= len(kept.view.turns):
+            return {}  # another conversation is shown by now
         warn_if_not_kept(session)
         updates: Updates = {panel.own: gr.update(visible=True)}
         updates |= {panel.trouble: panels.told_error(ran.error), panel.words: panels.explained(session, sql)}
@@ -130,6 +132,7 @@ class Controller:
     def measure(self, request: gr.Request) -> Iterator[Updates]:
         """Decode the newest answer's steps plainly, and show the time that took beside theirs."""
         session, panel = self.session(request), self.page.panel
+        kept = session.kept
         yield {panel.measure: gr.update(value="Decoding token by token …", interactive=False)}
         try:
             session.measure()
@@ -137,10 +140,11 @@ class Controller:
             gr.Warning(str(error))
         except Stopped:
             pass
-        warn_if_not_kept(session)
-        yield panels.show_savings(panel, session, len(session.view.turns) - 1) | {
-            self.page.chat: messages(session.view.turns)
-        }
+        if session.kept is kept:
+            warn_if_not_kept(session)
+            yield panels.show_savings(panel, session, len(session.view.turns) - 1) | {
+                self.page.chat: messages(session.view.turns)
+            }
 
     def race(self, step: str | None, first: list[str], more: list[str], request: gr.Request) -> Any:
         """Stream the race; at most three run."""
@@ -148,10 +152,13 @@ class Controller:
         if not 2 <= len(methods) <= 3:
             yield trouble_html("Choose two or three methods.")
             return
-        turn = session.view.turns[-1] if session.view.turns else None
+        kept = session.kept
+        turn = kept.view.turns[-1] if kept.view.turns else None
         tokens = turn.tokens_of(step or "") if turn else 0
         try:
             for lanes in session.race(step or "", methods):
+                if session.kept is not kept:
+                    return
                 yield race_html(lanes, tokens)
         except (NoRace, Busy, OtherData) as error:
             yield trouble_html(str(error))
@@ -163,28 +170,24 @@ def wire(workspace: Workspace, page: Page) -> Controller:
     """Connect everything but asking."""
     c, panel = Controller(workspace, page), page.panel
     with page.blocks:
-        page.blocks.load(c.load, [page.former], [page.former, *c.opening.everywhere], api_visibility="private")
+        on_change(page.blocks.load, c.load, [], c.following.outputs)
         page.blocks.unload(c.unload)
-        page.chat.like(c.judge, None, None, api_visibility="private")
-        _on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)
+        on(page.chat.like, c.judge, None, None)
+        on(panel.turn.input, c.choose, [panel.turn], panel.of_a_turn)
         run_outputs = [panel.run, panel.halt, panel.own, panel.trouble, panel.words, *panel.of_rows]
-        _on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)
-        panel.halt.click(c.halt, None, None, queue=False, api_visibility="private")
-        _on(panel.own.click, c.show_own, [panel.turn], panel.of_a_turn)
-        _on(panel.export.click, c.export, [panel.sql, panel.export_kind], [panel.download])
+        on(panel.run.click, c.run_sql, [panel.sql, panel.turn], run_outputs)
+        on(panel.halt.click, c.halt, None, None, queue=False)
+        on(panel.own.click, c.show_own, [panel.turn], panel.of_a_turn)
+        on(panel.export.click, c.export, [panel.sql, panel.export_kind], [panel.download])
         chart: list[Any] = [panel.chart_kind, panel.chart_x, panel.chart_y, panel.chart_every]
         for part in chart:
             chosen = [panel.turn, *chart]
-            _on(part.input, c.redraw, chosen, panel.of_a_chart)
-        _on(panel.step.input, c.decode_view, [panel.turn, panel.step], [panel.decoding])
-        _on(panel.measure.click, c.measure, [], [panel.measure, panel.savings, page.chat])
-        _on(panel.race.click, c.race, [panel.race_step, panel.race_methods, panel.race_more], [panel.race_view])
+            on(part.input, c.redraw, chosen, panel.of_a_chart)
+        on(panel.step.input, c.decode_view, [panel.turn, panel.step], [panel.decoding])
+        on(panel.measure.click, c.measure, [], [panel.measure, panel.savings, page.chat])
+        on(panel.race.click, c.race, [panel.race_step, panel.race_methods, panel.race_more], [panel.race_view])
         c.opening.wire()
     return c
-
-
-def _on(event: Callable[..., Any], handler: Callable[..., Any], inputs: list[Any], outputs: list[Any]) -> None:
-    event(handler, inputs, outputs, api_visibility="private", concurrency_limit=8, show_progress="minimal")
 
 
 def _word(liked: Any) -> bool | None:

@@ -40,7 +40,7 @@ class StepView:
 @dataclass(slots=True)
 class TurnView:
     """A question and what came of it. `row_count`: rows of the result, of which `answer` may hold fewer. `reply`: what the
-    asker chose from what the turn before offered."""
+    asker chose from what the turn before offered; `before`: that turn."""
 
     question: str
     evidence: str = ""
@@ -53,6 +53,7 @@ class TurnView:
     failure: Failed | None = None
     liked: bool | None = None
     ran: Ran | None = None  # the newest SQL that was run by hand
+    before: "TurnView | None" = field(default=None, repr=False, compare=False)
 
     @property
     def said(self) -> str:
@@ -104,7 +105,8 @@ class ConversationView:
     def apply(self, event: Event) -> None:
         """Events that belong to no turn, as a damaged file may have them, change nothing."""
         if isinstance(event, Asked):
-            self.turns.append(TurnView(event.question, event.evidence, event.database, event.reply))
+            before = self.turns[-1] if self.turns else None
+            self.turns.append(TurnView(event.question, event.evidence, event.database, event.reply, before=before))
         elif isinstance(event, Judged | Ran | Measured):
             self._afterwards(event)
         elif self.turns:

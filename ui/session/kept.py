@@ -1,20 +1,26 @@
-"""The conversation of one session as the archive has it, and as a file that people hand to each other: events, one a line.
-Where it cannot be stored it goes on, and is not kept."""
+"""Conversations as the archive has them, and as files that people hand to each other: events, one a line. One that cannot be
+stored goes on, and is not kept."""
 
 import sqlite3
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from agent.conversation.archive import Archive, ArchiveFull
+from agent.graph.toolbox import Toolbox
 from agent.observe.event_json import EventError, from_json, to_json
-from agent.observe.events import Asked, Event, Judged, Measured, Ran
+from agent.observe.events import Asked, Event, Failed, Judged, Measured, Ran
+from decoding.engine.recall import Recall
 from tools.result import OpenError
-from ui.session.conversation_view import TurnView
+from ui.session.conversation_view import ConversationView, TurnView
 
 LONGEST_SHARED_MB = 32
 SHARED = "shared file: "  # in front of the file's name, as a source
+Cells = Sequence[Sequence[Any]]
 
 
 class Busy(RuntimeError):
@@ -52,59 +58,120 @@ class Deleted:
     events: list[Event]
 
 
+class Running(Protocol):
+    """A question that is being answered, as those see it who look on."""
+
+    def stop(self) -> None:
+        """The run ends soon after."""
+        ...
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end, at most so long."""
+        ...
+
+    def after(self, seen: int, seconds: float) -> int:
+        """How many events there were, once there are more than `seen`, or the run or the time is over."""
+        ...
+
+
 class KeptConversation:
-    """One owner's place in the archive. `id` is None until something is stored; `trouble` says why the last events were
-    not, or is empty."""
+    """One conversation of one owner: its turns, and its place in the archive. Whoever answers a question in it holds it, and
+    writes nowhere else.
 
-    def __init__(self, archive: Archive, owner: str) -> None:
-        self._archive, self._owner = archive, owner
-        self.id: str | None = None
+    `id` is None until something is stored; `source`: what its data were opened from; `trouble` says why the last events were
+    not stored, or is empty. `busy`: held by whatever decodes for it, one thing at a time; `run`: the question that is being
+    answered. `whole_rows`: the newest turn's rows as they are shown, all of them; `toolbox`: what the newest question was
+    answered with.
+    """
+
+    def __init__(
+        self, opened: "Conversations", owner: str, source: str, id: str | None, events: Iterable[Event]
+    ) -> None:
+        self._opened, self._owner, self.source, self.id = opened, owner, source, id
+        self.view = ConversationView(events)
         self.trouble = ""
-        self.deleted: Deleted | None = None
+        self.busy = threading.Lock()
+        self.run: Running | None = None
+        self.whole_rows: dict[int, Cells] = {}
+        self.recall = Recall()
+        self.toolbox: Toolbox | None = None
+        self._storing = threading.Lock()
 
-    def delete(self, conversation: str) -> None:
-        """Delete one of this owner's conversations; it can be restored until the next is deleted."""
-        entry = self._archive.entry(self._owner, conversation)
-        if entry is not None:
-            self.deleted = Deleted(entry.title, entry.source, self._archive.events(self._owner, conversation))
-            self._archive.delete(self._owner, conversation)
+    def later(self, event: Event) -> None:
+        """Something is said or done about a turn that is over."""
+        self.view.apply(event)
+        self.store([event])
 
-    def restore(self) -> str | None:
-        """The new id of the conversation that was deleted last; None where there is none, or `trouble` says why not."""
-        gone, shown = self.deleted, self.id
-        if gone is None:
-            return None
-        self.id = None
-        self.store(gone.events, gone.source)
-        restored, self.id = self.id, shown
-        if self.trouble:
-            return None
-        self.deleted = None
-        return restored
-
-    def store(self, events: Sequence[Event], source: str) -> None:
-        """Append events; the first ones begin a conversation about `source`."""
+    def store(self, events: Sequence[Event]) -> None:
+        """Append events; the first ones begin a conversation in the archive."""
         if not events:
             return
-        self.trouble = ""
-        try:
-            if self.id is None:
-                self.id = self._archive.begin(self._owner, source)
-            self._archive.add(self._owner, self.id, events)
-        except ArchiveFull as error:
-            self.trouble = f"this conversation is not kept: {error}"
-        except sqlite3.Error as error:  # such as a full disk
-            self.trouble = f"a conversation cannot be stored ({error})"
-            print(f"sqlagent: {self.trouble}", file=sys.stderr)
+        archive = self._opened.archive
+        with self._storing:
+            self.trouble = ""
+            try:
+                if self.id is None:
+                    self.id = archive.begin(self._owner, self.source)
+                    self._opened.add(self._owner, self)
+                archive.add(self._owner, self.id, events)
+            except ArchiveFull as error:
+                self.trouble = f"this conversation is not kept: {error}"
+            except sqlite3.Error as error:  # such as a full disk
+                self.trouble = f"a conversation cannot be stored ({error})"
+                print(f"sqlagent: {self.trouble}", file=sys.stderr)
 
-    def move(self, source: str) -> None:
-        """The conversation is about other data from now on."""
+    def on_other_data(self, source: str) -> None:
+        """The conversation goes on, about these data from now on."""
+        self.source, self.whole_rows, self.recall, self.toolbox = source, {}, Recall(), None
         if self.id is not None:
-            self._archive.move(self._owner, self.id, source)
+            self._opened.archive.move(self._owner, self.id, source)
 
     def events(self) -> list[Event]:
         """All that is stored of it."""
-        return self._archive.events(self._owner, self.id) if self.id else []
+        return self._opened.archive.events(self._owner, self.id) if self.id else []
+
+
+class Conversations:
+    """The conversations that are open. Who opens one twice, in two tabs or by coming back to a question that is still being
+    answered, has the same one, so that nothing is ever written beside it."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive = archive
+        self._open: WeakValueDictionary[tuple[str, str], KeptConversation] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def begin(self, owner: str, source: str, events: Sequence[Event] = ()) -> KeptConversation:
+        """A new one, with events that happened elsewhere; it is stored once something is in it."""
+        kept = KeptConversation(self, owner, source, None, events)
+        kept.store(events)
+        return kept
+
+    def find(self, owner: str, name: str) -> KeptConversation | None:
+        """The owner's conversation of that id, if there is one."""
+        with self._lock:
+            entry, kept = self.archive.entry(owner, name), self._open.get((owner, name))
+            if entry is None or kept is not None:
+                return kept if entry else None
+            kept = KeptConversation(self, owner, entry.source, name, self.archive.events(owner, name))
+            if kept.view.turns and not kept.view.turns[-1].is_over:
+                kept.view.apply(Failed("No answer was kept: there was no room, or the program ended."))
+            self._open[owner, name] = kept
+            return kept
+
+    def add(self, owner: str, kept: KeptConversation) -> None:
+        """One that has an id now."""
+        if kept.id is not None:
+            with self._lock:
+                self._open[owner, kept.id] = kept
+
+    def delete(self, owner: str, name: str) -> Deleted | None:
+        """Delete one of the owner's conversations; what was deleted."""
+        entry = self.archive.entry(owner, name)
+        if entry is None:
+            return None
+        gone = Deleted(entry.title, entry.source, self.archive.events(owner, name))
+        self.archive.delete(owner, name)
+        return gone
 
 
 def write_shared(events: Sequence[Event], path: Path) -> None:

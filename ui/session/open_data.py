@@ -1,6 +1,7 @@
 """What is open in one session, the files that wait to be taken in, and what was open before them."""
 
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -34,13 +35,15 @@ class Offer:
 
 
 class OpenData:
-    """Owner of the open database and of the files in `folder`. Opening changes nothing where it raises OpenError."""
+    """Owner of the open database and of the files in `folder`. Every change is a transaction: one at a time, and nothing is
+    changed where it raises OpenError."""
 
     def __init__(self, rules: GuestRules, folder: Path, now: Opened) -> None:
         self.now = now
         self.offered: Offer | None = None
         self._before: Opened | None = None
         self._rules, self._folder, self._numbers = rules, folder, count()
+        self._changing = threading.RLock()
 
     @property
     def can_undo(self) -> bool:
@@ -48,19 +51,20 @@ class OpenData:
 
     def offer(self, paths: Sequence[Path]) -> Offer:
         """Copy and load files, in the place of those that were offered before. Raises OpenError."""
-        self.decline()
-        total = sum(path.stat().st_size for path in [*paths, *self.now.files])
-        if total > self._rules.upload_mb << 20:
-            raise OpenError(f"these files are more than the {self._rules.upload_mb} MiB allowed here")
-        folder = self._folder / str(next(self._numbers))
-        folder.mkdir(parents=True)
-        copies = [Path(shutil.copyfile(path, folder / path.name)) for path in paths]
-        try:
-            self.offered = _loaded(copies, DETECTED)
-        except OpenError:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return self.offered
+        with self._changing:
+            self.decline()
+            total = sum(path.stat().st_size for path in [*paths, *self.now.files])
+            if total > self._rules.upload_mb << 20:
+                raise OpenError(f"these files are more than the {self._rules.upload_mb} MiB allowed here")
+            folder = self._folder / str(next(self._numbers))
+            folder.mkdir(parents=True)
+            copies = [Path(shutil.copyfile(path, folder / path.name)) for path in paths]
+            try:
+                self.offered = _loaded(copies, DETECTED)
+            except OpenError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            return self.offered
 
     def name_columns(self, sheet: int, row: int | None) -> None:
         """Load the offered files anew: this row of that sheet names the columns, or none does. Raises OpenError."""
@@ -71,29 +75,32 @@ class OpenData:
         self._choose(sheet, lambda choice: replace(choice, keeps_total=keeps))
 
     def _choose(self, sheet: int, change: Callable[[Choice], Choice]) -> None:
-        if self.offered is None:
-            return
-        before, chosen = self.offered, self.offered.sheets[sheet]
-        place = chosen.file, chosen.name
-        choices = {**before.opened.choices, place: change(before.opened.choices.get(place, AS_DETECTED))}
-        self.offered = _loaded(before.opened.files, choices)
-        before.opened.database.close()
+        with self._changing:
+            before = self.offered
+            if before is None or sheet >= len(before.sheets):
+                return  # taken or declined meanwhile
+            chosen = before.sheets[sheet]
+            place = chosen.file, chosen.name
+            choices = {**before.opened.choices, place: change(before.opened.choices.get(place, AS_DETECTED))}
+            self.offered = _loaded(before.opened.files, choices)
+            before.opened.database.close()
 
     def decline(self) -> None:
         """Forget the offered files."""
-        if self.offered is not None:
-            self.offered.opened.database.close()
-            remove_files(self.offered.opened.files)
-            self.offered = None
+        with self._changing:
+            if self.offered is not None:
+                self._forget(self.offered.opened, self.now)
+                self.offered = None
 
     def take(self, *, beside: bool) -> None:
         """Use the offered files, `beside` those that are open or alone. Raises OpenError."""
-        if self.offered is None:
-            raise OpenError("these files are gone: drop them again")
-        opened = self._together(self.offered.opened) if beside and self.now.files else self.offered.opened
-        self.offered = None
-        self._forget(self._before, opened)
-        self._before, self.now = self.now, opened
+        with self._changing:
+            if self.offered is None:
+                raise OpenError("these files are gone: drop them again")
+            opened = self._together(self.offered.opened) if beside and self.now.files else self.offered.opened
+            self.offered = None
+            self._forget(self._before, opened)
+            self._before, self.now = self.now, opened
 
     def _together(self, offered: Opened) -> Opened:
         """The open files and the offered ones, which replace those of the same name."""
@@ -106,25 +113,28 @@ class OpenData:
 
     def open(self, opened: Opened) -> None:
         """Use another database; there is no way back to the files of the last. Raises OpenError."""
-        try:
-            opened.database.schema()
-        except OpenError:
-            opened.database.close()
-            raise
-        self._forget(self._before, opened)
-        self._forget(self.now, opened)
-        self.now, self._before = opened, None
+        with self._changing:
+            try:
+                opened.database.schema()
+            except OpenError:
+                opened.database.close()
+                raise
+            self._forget(self._before, opened)
+            self._forget(self.now, opened)
+            self.now, self._before = opened, None
 
     def undo(self) -> None:
         """Go back to what was open before files were taken in."""
-        if self._before is not None:
-            self._forget(self.now, self._before)
-            self.now, self._before = self._before, None
+        with self._changing:
+            if self._before is not None:
+                self._forget(self.now, self._before)
+                self.now, self._before = self._before, None
 
     def close(self) -> None:
-        self.decline()
-        self._forget(self._before, self.now)
-        self.now.database.close()
+        with self._changing:
+            self.decline()
+            self._forget(self._before, self.now)
+            self.now.database.close()
 
     def _forget(self, opened: Opened | None, kept: Opened) -> None:
         """Close a database, and remove those of its files that `kept` or what is open now does not need."""

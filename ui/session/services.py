@@ -8,6 +8,7 @@ from agent.graph.toolbox import Toolbox
 from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
 from tools.databases.database import Database
+from ui.session.kept import Conversations
 from ui.session.own_files import OwnFiles
 from ui.session.settings import Settings
 
@@ -27,12 +28,14 @@ class GuestRules:
     question_s: float = 300.0  # then a question is stopped
     most_sessions: int = 200
     most_sessions_each: int = 20  # tabs of one owner
+    most_runs_each: int = 8  # questions of one owner that are answered at a time
 
 
 class Services(Protocol):
     """The workspace as a session sees it."""
 
     archive: Archive
+    conversations: Conversations
     files: OwnFiles
     rules: GuestRules
     log: AuditLog | None
@@ -48,4 +51,12 @@ class Services(Protocol):
 
     def open_default(self) -> Database:
         """The database that every session begins with."""
+        ...
+
+    def check_room(self, owner: str) -> None:
+        """Raises Busy where as many questions are being answered as may be, of this owner or in all."""
+        ...
+
+    def run_ended(self) -> None:
+        """Sessions leave whose pages are gone, and in which nothing runs any more."""
         ...

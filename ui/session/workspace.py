@@ -16,6 +16,7 @@ from agent.observe.audit import AuditLog
 from agent.prompts.knowledge import Knowledge
 from decoding.errors import ModelError
 from tools.databases.database import Database
+from ui.session.kept import Busy, Conversations
 from ui.session.own_files import OwnFiles
 from ui.session.services import GuestRules
 from ui.session.session import Session
@@ -51,12 +52,15 @@ class Workspace:
     ) -> None:
         """`knowledge` is of the database that `open_default` opens."""
         self.choice, self.archive, self.rules, self.facts, self.log = choice, archive, rules, facts or {}, log
+        self.conversations = Conversations(archive)
+        self.most_runs = 64  # questions that are answered at a time; `ui.page.serve.Serving` says how many
         self.knowledge = knowledge or Knowledge()
         self._load, self._open_default = load, open_default
         self._loaded: dict[str, LoadedModel] = {}
         self._loading, self._door = threading.Lock(), threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._open_pages: Counter[str] = Counter()
+        self._leaving: set[str] = set()  # sessions whose page is gone while a question is answered
         self.files = OwnFiles(rules.upload_mb)
 
     def warm(self) -> None:
@@ -124,7 +128,19 @@ class Workspace:
                 del self._open_pages[name]
 
     def leave(self, name: str) -> None:
-        """Close a session and remove its files."""
+        """Close a session and remove its files, once nothing runs in it."""
+        self._leaving.add(name)
+        self.run_ended()
+
+    def run_ended(self) -> None:
+        """See `ui.session.services.Services.run_ended`."""
+        for name in list(self._leaving):
+            session = self._sessions.get(name)
+            if session is None or not session.running:
+                self._leaving.discard(name)
+                self._close(name)
+
+    def _close(self, name: str) -> None:
         with self._door:
             session = self._sessions.pop(name, None)
         if session is None:
@@ -134,6 +150,14 @@ class Workspace:
         with self._door:
             if not self.is_here(session.owner):
                 self.files.remove(session.owner)
+
+    def check_room(self, owner: str) -> None:
+        """See `ui.session.services.Services.check_room`."""
+        sessions = list(self._sessions.values())
+        if sum(session.running for session in sessions if session.owner == owner) >= self.rules.most_runs_each:
+            raise Busy("Still at work on your other questions; stop one of them first.")
+        if sum(session.running for session in sessions) >= self.most_runs:
+            raise Busy("Too many questions are being answered; try again in a minute.")
 
     def _to_leave(self, owner: str) -> list[str]:
         """Sessions to close before a new one: those that nobody uses, the owner's oldest beyond what each may have, and,
@@ -157,7 +181,7 @@ class Workspace:
 
     def close(self) -> None:
         for name in list(self._sessions):
-            self.leave(name)
+            self._close(name)
         self.files.close()
         self.archive.close()
 

@@ -11,7 +11,7 @@ from agent.observe.node_notes import Note
 from agent.observe.step_titles import step_title
 from ui.session.conversation_view import StepView, TurnView
 from ui.views.line_svg import line_html
-from ui.views.words import counted, fenced, html, milliseconds, plain, times
+from ui.views.words import counted, fenced, html, measured_words, milliseconds, plain
 
 Message = dict[str, Any]
 PREVIEW_ROWS, PREVIEW_COLUMNS, PREVIEW_CHARACTERS = 5, 6, 40
@@ -19,7 +19,11 @@ PREVIEW_BARS = 8  # rows of a preview that is a chart, too
 MOST_OPTIONS = 4
 ASK_AFRESH = "ask afresh"  # the reply of one whose question was taken for a follow-up
 OTHER_READING = "other reading "  # and its number from 0: the reply of one who chooses an alternative
+FIRST_READING, RATHER, BACK = "first reading", "Rather: ", "Back to the first reading"
 LONGEST_LABEL = 120
+NOT_FOUND = "I could not work this out."
+SEEN = "I found no other query than those you have seen."
+TRY_AGAIN = "try again"  # the reply of one whose question failed
 AS_IT_STANDS = "as it stands"  # the reply of one who does not want to be asked back
 
 
@@ -78,26 +82,24 @@ def _figures(record: dict[str, Any]) -> str:
     """A step's figures in one line."""
     if not record["decoder"]:
         return str(record["detail"])
-    tokens = f"{counted(record['new_tokens'], 'token')} in {counted(record['target_forwards'], 'forward')}"
-    fewer = (
-        f", {times(record['plain_forwards'] / record['target_forwards'])} fewer" if record["target_forwards"] else ""
-    )
-    return f"{tokens}{fewer}; {record['cached_tokens']:,} of {record['prompt_tokens']:,} prompt tokens cached"
+    tokens = f"{counted(record['new_tokens'], 'token')} in {counted(record['target_forwards'], 'pass', 'passes')}"
+    return f"{tokens}; {record['cached_tokens']:,} of {record['prompt_tokens']:,} prompt tokens cached"
 
 
 def _how(turn: TurnView) -> str:
-    """The time that the answer took; behind it, what every step found."""
+    """What the answer took; below it, what every step found. An answer that was stopped is compared with nothing."""
     steps = "\n\n".join(_told(step) for step in turn.steps)
-    return _folded(_badge(savings(turn.records)), steps) if steps else ""
+    total = savings(turn.records)
+    return _folded(milliseconds(total.wall_ms) if turn.failure else _badge(total), steps) if steps else ""
 
 
 def _badge(total: Savings) -> str:
-    """The time that the answer took, and what fast decoding did for it."""
-    if not total.speedup or total.source in ("", "same"):
+    """The time that the answer took, and what fast decoding did for it: passes, which are exact; times only where both were
+    measured."""
+    if not total.target_forwards:
         return milliseconds(total.wall_ms)
-    faster = total.speedup >= 1
-    factor = total.speedup if faster else 1 / total.speedup
-    return f"{milliseconds(total.wall_ms)}, {times(factor)} {'faster' if faster else 'slower'} than token by token"
+    passes = f"{counted(total.target_forwards, 'pass', 'passes')} of the model instead of {total.plain_forwards:,}"
+    return ", ".join(filter(None, (milliseconds(total.wall_ms), passes, measured_words(total))))
 
 
 def _told(step: StepView) -> str:
@@ -108,17 +110,19 @@ def _told(step: StepView) -> str:
 
 def _answer(turn: TurnView, index: int) -> Message:
     if turn.failure is not None or turn.answer is None:
-        said = f"**{plain(turn.failure.message if turn.failure else 'No answer.')}**"
-        return _message(index, "\n\n".join(filter(None, (said, _how(turn)))))
+        return _failed(turn, index)
     error = turn.answer["error"]
     parts = [f"*{plain(turn.evidence)}*"] if turn.evidence and not turn.reply else []
     continues = turn.answer.get("continues")
     if continues:
         parts.append(f'<span class="chip">continues question {int(continues)}</span>')
-    doubtful = turn.answer.get("probably_wrong")
-    if doubtful:
+    taken = _taken(turn)
+    doubtful = turn.answer.get("probably_wrong") or (taken is not None and not error)
+    if taken is not None:
+        parts.append(f'<span class="chip doubtful">{_chosen(taken)}</span>')
+    elif doubtful:
         parts.append('<span class="chip doubtful">probably wrong</span>')
-    parts.append(f"**{plain(turn.answer['answer'])}**")
+    parts.append(_headline(turn.answer, error))
     if doubtful and turn.answer["doubts"]:
         parts.append(f'<ul class="doubts">{"".join(f"<li>{html(why)}</li>" for why in turn.answer["doubts"])}</ul>')
     if error:
@@ -128,11 +132,53 @@ def _answer(turn: TurnView, index: int) -> Message:
     if turn.sql:
         parts.append(_folded("SQL", fenced(turn.laid_out, "sql")))
     message = _message(index, "\n\n".join(part for part in (*parts, _how(turn)) if part))
+    if options := _replies(turn, error, continues):
+        message["options"] = options
+    return message
+
+
+_SEEN = "a query that you have seen"
+_FAILED = {
+    "refused": "Only reading is allowed here, so I did not run that.",
+    "timeout": "The query took too long.",
+    "memory": "The query needs more memory than it may use.",
+    "connection": "The database cannot be reached.",
+}
+
+
+def _headline(answer: dict[str, Any], error: dict[str, Any] | None) -> str:
+    """The answer in bold; where none was found one plain sentence, below which what the engine said is folded."""
+    if error is None or error["kind"] == "unclear":
+        return f"**{plain(answer['answer'])}**"
+    told = SEEN if _SEEN in error["message"] else _FAILED.get(error["kind"], NOT_FOUND)
+    return f"**{told}**\n\n{_folded('Details', fenced(error['message']))}"
+
+
+def _replies(turn: TurnView, error: dict[str, Any] | None, continues: Any) -> list[dict[str, str]]:
+    """What can be clicked under an answer."""
     afresh = [{"label": f"✕ does not continue question {int(continues)}", "value": ASK_AFRESH}] if continues else []
     if turn.unclear:
-        afresh = []  # there is enough to choose from
-    if options := (_asked_back(turn) or _options(turn.answer)) + _other_readings(turn.answer) + afresh:
-        message["options"] = options
+        return _asked_back(turn)  # there is enough to choose from
+    others = [{"label": label, "value": value} for label, value, _ in _readings(turn)]
+    offered = _options(turn.answer or {}) + others + afresh
+    if error and error["kind"] != "refused" and not offered:
+        offered = [{"label": "Try again", "value": TRY_AGAIN}]
+    return offered
+
+
+def _chosen(other: dict[str, Any]) -> str:
+    """What is known of a reading that the asker took."""
+    sure = other.get("confidence")
+    known = "" if sure is None else f" · likely right in {100 * sure:.0f} of 100 such cases"
+    return f"you chose this reading{known}"
+
+
+def _failed(turn: TurnView, index: int) -> Message:
+    """A turn without an answer: one sentence, whatever is technical folded, and another try."""
+    told, _, details = (turn.failure.message if turn.failure else "No answer.").partition("\n")
+    folded = _folded("Details", fenced(details)) if details else ""
+    message = _message(index, "\n\n".join(filter(None, (f"**{plain(told)}**", folded, _how(turn)))))
+    message["options"] = [{"label": "Try again", "value": TRY_AGAIN}]
     return message
 
 
@@ -223,18 +269,41 @@ def _options(answer: dict[str, Any]) -> list[dict[str, str]]:
     return [{"label": text, "value": text} for text in texts]
 
 
-def _other_readings(answer: dict[str, Any]) -> list[dict[str, str]]:
-    """The alternatives of a doubtful answer, as replies that can be clicked."""
-    words = [shorten(other["words"] or other["sql"], LONGEST_LABEL, placeholder=" …") for other in _others(answer)]
-    return [{"label": f"Rather: {label}", "value": f"{OTHER_READING}{place}"} for place, label in enumerate(words)]
+def _first(turn: TurnView) -> TurnView:
+    """The doubtful turn among whose readings this one was chosen; the turn itself where it was not."""
+    if turn.before is None or not turn.reply.startswith((RATHER, BACK)):
+        return turn
+    first = _first(turn.before)
+    return first if turn.reply in (BACK, *map(_label, _others(first))) else turn
 
 
-def chosen_reading(answer: dict[str, Any] | None, reply: str) -> str:
-    """The SQL of the alternative that a reply chooses; empty if it chooses none."""
-    number = reply.removeprefix(OTHER_READING) if reply.startswith(OTHER_READING) else ""
-    others = _others(answer or {})
-    return str(others[int(number)]["sql"]) if number.isdecimal() and int(number) < len(others) else ""
+def _others(turn: TurnView) -> list[dict[str, Any]]:
+    return list((turn.answer or {}).get("alternatives") or ())
 
 
-def _others(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    return list(answer.get("alternatives") or ())
+def _label(other: dict[str, Any]) -> str:
+    return RATHER + shorten(other["words"] or other["sql"], LONGEST_LABEL, placeholder=" …")
+
+
+def _readings(turn: TurnView) -> list[tuple[str, str, str]]:
+    """The other readings of a doubtful answer, also of one that was chosen among them: (label, reply, SQL)."""
+    first = _first(turn)
+    found = [
+        (_label(other), f"{OTHER_READING}{place}", str(other["sql"]))
+        for place, other in enumerate(_others(first))
+        if other["sql"] != turn.sql
+    ]
+    return [(BACK, FIRST_READING, first.sql), *found] if turn.sql != first.sql else found
+
+
+def _taken(turn: TurnView) -> dict[str, Any] | None:
+    """The reading that the asker took among those of an earlier turn; its confidence may be known."""
+    first = _first(turn)
+    if first is turn or turn.answer is None:
+        return None
+    return next((other for other in _others(first) if other["sql"] == turn.sql), first.answer)
+
+
+def chosen_reading(turn: TurnView, reply: str) -> str:
+    """The SQL of the reading that a reply chooses; empty if the turn does not offer it."""
+    return next((sql for _, value, sql in _readings(turn) if value == reply), "")

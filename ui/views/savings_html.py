@@ -1,4 +1,7 @@
-"""The latency savings as HTML: for each model step two bars on one scale, plain decoding's above ours. Computes nothing."""
+"""What fast decoding saved, as HTML: for each model step two bars on one scale, plain decoding's above ours. Computes nothing.
+
+Passes of the model lead, which are exact on any machine; times stand beside each other only where both were measured.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,65 +9,77 @@ from typing import Any
 from agent.conversation.savings import Savings, savings
 from agent.observe.step_titles import step_title
 from ui.session.conversation_view import TurnView
-from ui.views.words import counted, html, mid_sentence, milliseconds, times
+from ui.views.words import counted, html, measured_words, mid_sentence, milliseconds, times
 
 _COLUMNS = (
     ("step", ""),
     ("tokens", "new tokens"),
-    ("forwards", "forwards of the model, and those that plain decoding takes for the same text"),
+    ("passes", "passes of the model, and those that plain decoding takes for the same text"),
     ("cached", "prompt tokens taken from the cache, of all prompt tokens"),
 )
-_SOURCES = {
-    "measured": "Each step was also decoded token by token, and timed.",
-    "estimated": "Token by token is estimated from single steps of the model, timed on this machine.",
-}
 
 
 def savings_html(turn: TurnView | None, turns: Sequence[TurnView]) -> str:
     """One answer's steps, and the conversation's total below."""
     if turn is None or not turn.records:
-        return '<p class="none"><b>Nothing saved yet.</b> What each step took, beside what it takes token by token.</p>'
+        return '<p class="none"><b>Nothing saved yet.</b> How often each step asks the model, beside one token at a time.</p>'
+    if turn.failure is not None:
+        return '<p class="none">This answer did not come to its end, so there is nothing to compare.</p>'
     decoded = [step for step in turn.records if step["decoder"]]
     total = savings(turn.records)
-    longest = max((max(step["wall_ms"], step["plain_ms"] or 0.0) for step in decoded), default=1.0) or 1.0
-    bars = "".join(_step(step, longest) for step in decoded)
-    whole = savings(record for each in turns for record in each.records)
-    so_far = f'<p class="hint">All {len(turns)} questions so far: {_told(whole)}.</p>' if len(turns) > 1 else ""
+    timed = total.source == "measured"
+    longest = max((max(_pair(step, timed)) for step in decoded), default=1.0) or 1.0
+    bars = "".join(_step(step, longest, timed) for step in decoded)
+    whole = savings(record for each in turns if each.failure is None for record in each.records)
+    so_far = f'<p class="hint">All {len(turns)} questions so far: {_passes(whole)}.</p>' if len(turns) > 1 else ""
     return (
         f'<div class="savings">{_headline(total)}{bars}{_others(turn)}{_source(total)}{so_far}{_table(decoded)}</div>'
     )
 
 
 def _headline(total: Savings) -> str:
-    if total.speedup is None or not total.source or total.source == "same":
+    """Passes, and the time; the times of both where they were measured."""
+    if not total.target_forwards:
         return f'<p class="headline">{milliseconds(total.wall_ms)}</p>'
-    faster = total.speedup >= 1
-    factor = total.speedup if faster else 1 / total.speedup
-    verdict = f"{times(factor)} {'faster' if faster else 'slower'}"
+    measured = measured_words(total)
+    beside = f"{measured}: {milliseconds(total.wall_ms)} instead of {milliseconds(total.plain_ms)}" if measured else ""
     return (
-        f'<p class="headline{"" if faster else " lost"}">{verdict} <small>than token by token: '
-        f"{milliseconds(total.wall_ms)} instead of {milliseconds(total.plain_ms)}</small></p>"
+        f'<p class="headline">{counted(total.target_forwards, "pass", "passes")} '
+        f"<small>of the model instead of {total.plain_forwards:,}</small></p>"
+        f'<p class="hint">{beside or milliseconds(total.wall_ms)}</p>'
     )
 
 
-def _step(step: dict[str, Any], longest_ms: float) -> str:
+def _passes(total: Savings) -> str:
+    return f"{counted(total.target_forwards, 'pass', 'passes')} instead of {total.plain_forwards:,}"
+
+
+def _pair(step: dict[str, Any], timed: bool) -> tuple[float, float]:
+    """What a step took, and what it takes with plain decoding: milliseconds where both were measured, else passes."""
+    return (step["wall_ms"], step["plain_ms"] or 0.0) if timed else (step["target_forwards"], step["plain_forwards"])
+
+
+def _step(step: dict[str, Any], longest: float, timed: bool) -> str:
     """A model step: its name and factor, then its two bars."""
-    plain_ms, wall_ms = step["plain_ms"], step["wall_ms"]
-    lost = plain_ms is not None and wall_ms > plain_ms
-    factor = f"<b>{times(plain_ms / wall_ms)}</b>" if plain_ms is not None and wall_ms else ""
-    ours = _bar("lost" if lost else "ours", wall_ms, longest_ms, "this answer")
-    plain = _bar("plain", plain_ms, longest_ms, "token by token") if plain_ms is not None else ""
+    ours, plain = _pair(step, timed)
+    lost = timed and ours > plain
+    factor = f"<b>{times(plain / ours)}</b>" if ours else ""
+    bars = _bar("plain", plain, longest, f"{_amount(plain, timed)} token by token")
+    bars += _bar("lost" if lost else "ours", ours, longest, f"{_amount(ours, timed)} this answer")
     return (
         f'<section class="step{" slower" if lost else ""}"><header>{step_title(step["name"])} '
-        f"<small>{html(step['decoder'])}</small>{factor}</header>{plain}{ours}</section>"
+        f"<small>{html(step['decoder'])}</small>{factor}</header>{bars}</section>"
     )
 
 
-def _bar(kind: str, ms: float, longest_ms: float, what: str) -> str:
-    told = f"{what}: {milliseconds(ms)}"
+def _amount(length: float, timed: bool) -> str:
+    return milliseconds(length) if timed else counted(int(length), "pass", "passes")
+
+
+def _bar(kind: str, length: float, longest: float, told: str) -> str:
     return (
-        f'<div class="pace" role="img" aria-label="{told}"><span class="{kind}" style="width:{100 * ms / longest_ms:.1f}%">'
-        f"</span><small>{milliseconds(ms)} {what}</small></div>"
+        f'<div class="pace" role="img" aria-label="{told}"><span class="{kind}" style="width:{100 * length / longest:.1f}%">'
+        f"</span><small>{told}</small></div>"
     )
 
 
@@ -79,14 +94,11 @@ def _others(turn: TurnView) -> str:
 
 
 def _source(total: Savings) -> str:
-    told = " ".join(text for source, text in _SOURCES.items() if source in total.source)
-    return f'<p class="hint">{told}</p>' if told else ""
-
-
-def _told(total: Savings) -> str:
-    if total.speedup is None or not total.source:
-        return milliseconds(total.wall_ms)
-    return f"{milliseconds(total.wall_ms)} instead of {milliseconds(total.plain_ms)}, {times(total.speedup)}"
+    if total.source == "measured":
+        return '<p class="hint">Each step was also decoded token by token, and timed.</p>'
+    return (
+        '<p class="hint">The text is the same. A pass is one look of the model at the text.</p>' if total.source else ""
+    )
 
 
 def _table(decoded: Sequence[dict[str, Any]]) -> str:
@@ -96,9 +108,9 @@ def _table(decoded: Sequence[dict[str, Any]]) -> str:
     head = "".join(f'<th scope="col" title="{hint}">{name}</th>' for name, hint in _COLUMNS)
     rows = "".join(_row(step_title(step["name"]), savings([step])) for step in decoded)
     foot = _row("together", savings(decoded)) if len(decoded) > 1 else ""
-    forwards = counted(sum(step["target_forwards"] for step in decoded), "forward")
+    passes = counted(sum(step["target_forwards"] for step in decoded), "pass", "passes")
     return (
-        f'<details class="counts"><summary>Tokens and forwards ({forwards} of the model)</summary><table><thead><tr>{head}'
+        f'<details class="counts"><summary>Tokens and passes ({passes} of the model)</summary><table><thead><tr>{head}'
         f"</tr></thead><tbody>{rows}</tbody><tfoot>{foot}</tfoot></table></details>"
     )
 

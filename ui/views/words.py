@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from agent.conversation.savings import Savings
+
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:])")
 
 
@@ -60,6 +62,15 @@ def shown_token(token: int, spelling: Mapping[int, str]) -> str:
     """A token as a reader sees it on one line; its number where its text is not known. A stop token has no text."""
     text = spelling.get(token, f"#{token}")
     return text.replace("\n", "⏎").strip(" ") or ("␣" if text else "end")
+
+
+def measured_words(total: Savings) -> str:
+    """How the time compares with plain decoding's, where both were measured side by side; an empty text where they were not."""
+    if total.source != "measured" or not total.speedup:
+        return ""
+    faster = total.speedup >= 1
+    factor = total.speedup if faster else 1 / total.speedup
+    return f"{times(factor)} {'faster' if faster else 'slower'} than token by token"
 
 
 def times(factor: float) -> str:

@@ -167,16 +167,16 @@ def test_a_recording_plays_back_with_its_rounds(page: Any) -> None:
     page.click("#decoding .tokens .tok >> nth=0")
     until(page, "#decoding [data-history]", "Pass 1")
     tab(page, "Savings")
-    until(page, "#savings", "estimated")
+    until(page, "#savings", "of the model instead of")
 
 
 def test_methods_race_on_the_newest_step(browser: Any, tmp_path: Path) -> None:
     with served(tiny_workspace(tmp_path)) as address:
         page = open_page(browser.new_context(), address)
         ask(page, COUNT)
-        until(page, "#chat", "than token by token")
+        until(page, "#chat", "of the model instead of")
         tab(page, "Savings")
-        until(page, "#savings", "estimated")
+        until(page, "#savings", "of the model instead of")
         page.click("#measure")
         until(page, "#savings", "also decoded token by token, and timed")
         page.wait_for_selector("#measure", state="hidden")

@@ -15,7 +15,8 @@ from tests.ui.browser import served
 from tests.ui.page.visitor import Visitor
 from tests.ui.workspaces import scripted_workspace
 from ui.page.asking import Asking
-from ui.page.page import Page, build_page
+from ui.page.following import told
+from ui.page.page import build_page
 from ui.page.serve import Serving
 from ui.page.wiring import Controller, wire
 from ui.session.services import GuestRules
@@ -40,7 +41,7 @@ class Site:
 
     def visitor(self, name: str, owner: str | None = None) -> Any:
         request = asked_by(name, owner or f"browser:{name}")
-        self.loaded = self.controller.load(None, request)
+        (self.loaded,) = self.controller.load(request)
         return request
 
     def ask(self, request: Any, question: str) -> list[dict[Any, Any]]:
@@ -55,8 +56,7 @@ class Site:
         return done
 
     def outputs(self) -> list[Any]:
-        page: Page = self.page
-        return [page.question, page.chat, page.side.conversations, page.side.restore, *page.panel.of_a_turn]
+        return self.controller.following.outputs
 
 
 def asked_by(session: str, owner: str) -> Any:
@@ -221,10 +221,49 @@ def test_a_token_is_there_unless_it_is_refused_on_this_machine(monkeypatch: pyte
     assert _serving("127.0.0.1", None, [], None, True, 1).token == "own"
 
 
-def test_what_was_asked_under_a_name_of_an_older_version_is_found_again(site: Site) -> None:
-    former = "0123456789abcdef" * 2
-    workspace = site.workspace
-    list(workspace.session("old", f"browser:{former}").ask(NAMES))
-    loaded = site.controller.load(former, asked_by("new", "browser:a"))
-    assert loaded[site.page.chat]["value"][0]["content"] == NAMES
-    assert workspace.archive.search(f"browser:{former}") == []
+def test_a_digest_from_the_log_opens_nobodys_conversations(site: Site) -> None:
+    """It once did: the page handed over what was asked under a name that the browser claimed to have had."""
+    site.ask(site.visitor("a"), NAMES)
+    assert all(type(part).__name__ != "BrowserState" for part in site.page.blocks.blocks.values())
+    with pytest.raises(TypeError):
+        list(site.controller.load("a", asked_by("c", "browser:c")))  # type: ignore[call-arg]
+
+
+def test_what_a_page_shows_last_is_what_the_session_does(site: Site) -> None:
+    """What a handler had sent could arrive after the page had moved on, and stayed there."""
+    visitor, page = site.visitor("a"), site.page
+    site.ask(visitor, NAMES)
+    session = site.controller.session(visitor)
+    opening, first = site.controller.opening, session.kept.id
+    late = opening.resume(first, visitor)
+    assert next(late)[page.chat]["value"] != []
+    *_, fresh = opening.new(visitor)
+    assert fresh[page.chat]["value"] == []
+    *_, last = late
+    assert last[page.chat]["value"] == [] and last[page.question] == fresh[page.question]
+
+
+def test_a_question_runs_on_under_another_conversation_and_is_followed_on_return(site: Site) -> None:
+    visitor, page, opening = site.visitor("a"), site.page, site.controller.opening
+    asking = site.asking.ask(SUMS, visitor)
+    assert next(asking)[page.question]["value"] == ""
+    run = site.controller.session(visitor).kept
+    *_, fresh = opening.new(visitor)
+    assert fresh[page.chat]["value"] == [] and fresh[page.question]["stop_btn"] is False
+    assert list(asking)[-1][page.chat]["value"] == [], "the page shows what it did not ask for"
+    *_, back = opening.resume(run.id, visitor)
+    assert "1,000" in back[page.chat]["value"][-1]["content"] and back[page.panel.caption] == "2 rows"
+
+
+def test_whatever_a_handler_raises_is_told_in_a_sentence(site: Site) -> None:
+    def breaks(request: gr.Request) -> None:
+        raise IndexError("list index out of range")
+
+    def breaks_later(request: gr.Request) -> Iterator[dict[Any, Any]]:
+        yield {}
+        raise gr.Error("Say it shorter.")
+
+    with pytest.warns(UserWarning, match="Something went wrong here"):
+        assert told(breaks)(None) == gr.skip()
+    with pytest.warns(UserWarning, match="shorter"):
+        assert list(told(breaks_later)(None)) == [{}, gr.skip()]

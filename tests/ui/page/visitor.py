@@ -39,18 +39,21 @@ class Visitor:
         return self.http.post(f"{API}/queue/join", json=body)
 
     def event(self, element: str, event: str, *data: Any) -> dict[str, Any]:
-        """The message with which an event ends."""
+        """The message with which an event ends; "told": the sentences that popped up before."""
         self.post(element, event, *data).raise_for_status()
+        told = []
         with self.http.stream("GET", f"{API}/queue/data", params={"session_hash": self.session}) as stream:
             for line in stream.iter_lines():
                 message = json.loads(line[6:]) if line.startswith("data:") else {}
+                if message.get("msg") == "log":
+                    told.append(message["log"])
                 if message.get("msg") == "process_completed":
-                    return dict(message)
+                    return {**message, "told": told}
         raise AssertionError("the event never ended")
 
     def load(self) -> dict[str, Any]:
         """What a page does first."""
-        return self.event("page", "load", None)
+        return self.event("page", "load")
 
     def upload(self, *contents: bytes, name: str = "a.csv", **headers: str) -> httpx.Response:
         files = [("files", (name, content)) for content in contents]

@@ -35,7 +35,7 @@ def test_a_recorded_conversation_makes_question_steps_and_answer(albums: list[Ev
     assert [message["role"] for message in shown] == ["user", "assistant"] * 2
     assert pretty_sql(turns[0].sql, "duckdb") in shown[1]["content"]
     assert all(f"**{step_title(step.name)}**" in shown[1]["content"] for step in turns[0].steps)
-    assert "faster than token by token" in shown[1]["content"]
+    assert "passes of the model instead of 29" in shown[1]["content"]
     assert [message_turn(turns, i) for i in range(4)] == [0, 0, 1, 1]
     assert message_turn(turns, 4) is None
 
@@ -137,10 +137,11 @@ def test_what_is_probably_wrong_says_so_and_offers_other_readings() -> None:
     assert labels[0].startswith("Rather: Takes 2. Takes 2.") and len(labels[0]) < 140
     assert labels[1] == "Rather: SELECT 3"
     replies = [option["value"] for option in shown["options"]]
-    assert [chosen_reading(event.answer, reply) for reply in replies] == ["SELECT 2", "SELECT 3"]
+    turn = ConversationView([Asked("How many?"), event]).turns[0]
+    assert [chosen_reading(turn, reply) for reply in replies] == ["SELECT 2", "SELECT 3"]
     for other in ("other reading 2", "other reading -1", "SELECT 2", ASK_AFRESH):
-        assert chosen_reading(event.answer, other) == ""
-    assert chosen_reading(None, replies[0]) == ""
+        assert chosen_reading(turn, other) == ""
+    assert chosen_reading(ConversationView([Asked("How many?")]).turns[0], replies[0]) == ""
     sure = messages(ConversationView([Asked("How many?"), answered(confidence=0.9)]).turns)[-1]
     assert "chip" not in sure["content"] and "options" not in sure
 
@@ -174,3 +175,47 @@ def test_a_preview_has_bars_where_they_say_more() -> None:
     for rows in ([["Porto", 1], ["Rome", 2]], [["a", 3], ["b", 3], ["c", 3]], [["a", -1], ["b", 3], ["c", 3]]):
         assert "<i" not in preview(rows, ["text", "amount"])
     assert "<i" not in preview([["a", 1], ["b", 2], ["c", "x"]], ["text", "digits"])
+
+
+def test_a_reading_that_was_chosen_says_so_and_has_a_way_back() -> None:
+    """It once lost its mark: what was probably wrong stood there as if it were sure."""
+    others = [{"sql": f"SELECT {n}", "words": f"Takes {n}.", "confidence": n / 10, "votes": 1} for n in (2, 3)]
+    events: list[Event] = [Asked("How many?"), answered(probably_wrong=True, doubts=[], alternatives=others)]
+
+    def click(label: str) -> tuple[str, list[str]]:
+        turn = ConversationView(events).turns[-1]
+        (value,) = [each["value"] for each in messages([turn])[-1]["options"] if each["label"] == label]
+        events.extend([Asked("How many?", reply=label), answered(sql=chosen_reading(turn, value), doubts=[])])
+        shown = messages(ConversationView(events).turns)[-1]
+        return shown["content"], [each["label"] for each in shown["options"]]
+
+    chosen, labels = click("Rather: Takes 2.")
+    assert "you chose this reading · likely right in 20 of 100" in chosen
+    assert labels == ["Back to the first reading", "Rather: Takes 3."]
+    chosen, labels = click("Rather: Takes 3.")
+    assert "20 of 100" not in chosen and "30 of 100" in chosen
+    assert labels == ["Back to the first reading", "Rather: Takes 2."]
+    chosen, labels = click("Back to the first reading")
+    assert "you chose this reading" in chosen and labels == ["Rather: Takes 2.", "Rather: Takes 3."]
+
+
+def test_a_question_that_found_no_sql_says_so_plainly() -> None:
+    """Exception and SQL once stood in the bold headline, eight lines of it."""
+    error = {
+        "kind": "other",
+        "message": "Unimplemented type for cast (INTEGER -> TIMESTAMP)",
+        "candidates": [],
+        "name": None,
+    }
+    event = answered(error=error, answer=f"No working SQL was found ({error['message']}).", columns=[], rows=[])
+    shown = messages(ConversationView([Asked("How many?"), event]).turns)[-1]
+    headline, _, rest = shown["content"].partition("\n\n")
+    assert headline == "**I could not work this out.**" and rest.startswith("<details>")
+    assert [each["label"] for each in shown["options"]] == ["Try again"]
+
+
+def test_a_fault_of_the_program_is_folded() -> None:
+    failed = Failed("Something went wrong.\nKeyError: <b>")
+    shown = messages(ConversationView([Asked("How many?"), failed]).turns)[-1]
+    assert shown["content"].startswith("**Something went wrong\\.**\n\n<details><summary>Details</summary>\n\n```")
+    assert [each["label"] for each in shown["options"]] == ["Try again"]

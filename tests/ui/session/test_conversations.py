@@ -12,8 +12,8 @@ from ui.session.workspace import Workspace
 
 
 def _prompt(session: Session) -> str:
-    assert session._toolbox is not None
-    return str(session._toolbox.calls["plan"].messages[0].text)
+    assert session.kept.toolbox is not None
+    return str(session.kept.toolbox.calls["plan"].messages[0].text)
 
 
 def test_a_conversation_is_found_after_a_restart(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_deleted_conversation_can_be_brought_back(workspace: Workspace, ada: S
     bo.restore()
     assert bo.view.turns == []
     ada.restore()
-    assert ada.view.turns == before and ada.kept.deleted is None
+    assert ada.view.turns == before and ada.deleted is None
     ask(ada, PER_COUNTRY)
     assert [len(workspace.archive.search("ada")), len(ada.view.turns)] == [1, 2]
     ada.restore()

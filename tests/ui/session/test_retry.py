@@ -60,8 +60,8 @@ def test_starting_over_forgets_what_came_before(ada: Session) -> None:
 
 
 def _prompt(session: Session) -> str:
-    assert session._toolbox is not None
-    return str(session._toolbox.calls["plan"].messages[0].text)
+    assert session.kept.toolbox is not None
+    return str(session.kept.toolbox.calls["plan"].messages[0].text)
 
 
 def _continues(session: Session) -> int | None:

@@ -17,6 +17,7 @@ from tests.ui.workspaces import bring, scripted_workspace, tiny_workspace
 from tools.result import OpenError
 from ui.session.conversation_view import ConversationView
 from ui.session.kept import Busy
+from ui.session.run import Question
 from ui.session.services import GuestRules
 from ui.session.session import Session
 from ui.session.workspace import Workspace
@@ -59,21 +60,16 @@ def test_stop_ends_a_decode_in_the_middle(tmp_path: Path) -> None:
     workspace.close()
 
 
-def test_a_page_that_is_closed_stops_its_question(ada: Session) -> None:
-    events = ada.ask(COUNT)
-    next(events)
-    events.close()  # type: ignore[attr-defined]
-    assert ada.view.turns[-1].failure is not None
-    ask(ada, COUNT)
-    assert rows(ada) == [[4]]
-
-
-def test_one_question_at_a_time(ada: Session) -> None:
-    events = ada.ask(COUNT)
-    next(events)
+def test_one_question_at_a_time_in_a_conversation(ada: Session) -> None:
+    run = ada.begin_run(Question("Slow?"))
     with pytest.raises(Busy):
         next(ada.ask(COUNT))
-    events.close()  # type: ignore[attr-defined]
+    ada.begin()
+    ask(ada, COUNT)
+    assert rows(ada) == [[4]] and run.kept.run is run
+    run.stop()
+    run.join(30)
+    assert run.kept.view.turns[-1].failure == Failed("Stopped.", stopped=True)
 
 
 def test_sql_by_hand_runs_under_the_same_guard(ada: Session) -> None:

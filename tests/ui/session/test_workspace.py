@@ -11,11 +11,13 @@ from tests.ui.workspaces import bring, scripted_workspace
 from tools.databases.files.export import ExportError
 from tools.result import OpenError
 from ui.session import workspace as workspaces
+from ui.session.run import Question
 from ui.session.services import GuestRules
 from ui.session.workspace import Full, NotYours, Workspace
 
 COUNT = "How many albums?"
-SCRIPT = {COUNT: "SELECT COUNT(*) FROM albums"}
+SLOW = "Slow?"
+SCRIPT = {COUNT: "SELECT COUNT(*) FROM albums", SLOW: "SELECT COUNT(*) FROM range(100000) a, range(1000000) b"}
 RULES = GuestRules(upload_mb=1, export_mb=1, chats_mb=1, models=False, most_sessions=4, most_sessions_each=2)
 
 
@@ -73,12 +75,11 @@ def test_nobody_fills_the_house_alone(workspace: Workspace) -> None:
 
 
 def test_a_session_that_answers_is_not_closed(workspace: Workspace, clock: list[float]) -> None:
-    events = workspace.session("busy", "ada").ask(COUNT)
-    next(events)
+    run = workspace.session("busy", "ada").begin_run(Question(SLOW))
     clock[0] += workspaces.AWAY_S + 1
     workspace.session("new", "bo")
     assert workspace.find("busy", "ada") is not None
-    events.close()  # type: ignore[attr-defined]
+    run.stop()
 
 
 def test_a_session_is_found_by_its_owner_alone(workspace: Workspace) -> None:

@@ -9,7 +9,7 @@ import pytest
 from agent.observe.event_json import EventError, from_json, to_json
 from agent.observe.events import Event, Finished
 from ui.session.conversation_view import ConversationView
-from ui.session.retry import remembered
+from ui.session.run import remembered
 from ui.views.charts import suggest
 from ui.views.decoding.decoding_html import decoding_html
 from ui.views.messages import messages

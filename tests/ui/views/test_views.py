@@ -8,7 +8,7 @@ import pytest
 
 from agent.conversation.race import Lane
 from agent.conversation.savings import savings
-from agent.observe.events import Event
+from agent.observe.events import Event, Failed
 from decoding.engine.records.origins import origins
 from decoding.engine.records.rounds import Round
 from tests.ui.conftest import recorded
@@ -21,6 +21,7 @@ from ui.views.decoding.passes import Guess, passes
 from ui.views.decoding.passes_html import passes_html
 from ui.views.decoding.race_html import race_html
 from ui.views.decoding.tree_svg import tree_svg
+from ui.views.messages import messages
 from ui.views.savings_html import savings_html
 from ui.views.schema_html import schema_html
 from ui.views.words import counted
@@ -111,12 +112,25 @@ def test_a_token_tells_the_guesses_that_were_made_for_it() -> None:
 
 
 @pytest.mark.parametrize(("plain_ms", "said"), [(200.0, "2.00 × faster"), (50.0, "2.00 × slower")])
-def test_a_loss_is_drawn_as_a_loss(plain_ms: float, said: str) -> None:
+def test_a_loss_that_was_measured_is_drawn_as_a_loss(plain_ms: float, said: str) -> None:
     step = {"name": "plan", "decoder": "x", "wall_ms": 100.0, "plain_ms": plain_ms, "plain_ms_source": "measured",
             "new_tokens": 3, "target_forwards": 3, "plain_forwards": 3, "prompt_tokens": 9, "cached_tokens": 0}  # fmt: skip
     turn = TurnView("?", steps=[StepView("plan", record=step)])
     view = savings_html(turn, [turn])
     assert said in view and ('class="lost"' in view) == (plain_ms < 100)
+
+
+@pytest.mark.parametrize("source", ["estimated", None])
+def test_no_time_is_compared_with_an_estimate(source: str | None) -> None:
+    """A busy machine's time beside an estimate for an idle one once called 17 of 39 answers slower."""
+    step = {"name": "plan", "decoder": "x", "wall_ms": 100.0, "plain_ms": source and 50.0, "plain_ms_source": source,
+            "new_tokens": 3, "target_forwards": 3, "plain_forwards": 12, "prompt_tokens": 9, "cached_tokens": 0}  # fmt: skip
+    turn = TurnView("?", steps=[StepView("plan", record=step)])
+    view = savings_html(turn, [turn])
+    assert "3 passes <small>of the model instead of 12" in view and "12 passes token by token" in view
+    assert not any(word in view for word in ("slower", "faster", "lost", "50 ms"))
+    turn.failure = Failed("Stopped.", stopped=True)
+    assert "12" not in savings_html(turn, [turn]) and "instead" not in messages([turn])[-1]["content"]
 
 
 def test_a_tree_shows_every_node_and_which_were_accepted() -> None:
@@ -131,7 +145,7 @@ def test_a_tree_shows_every_node_and_which_were_accepted() -> None:
 def test_savings_name_their_source_and_add_up(albums: list[Event]) -> None:
     turns = ConversationView(albums).turns
     view = savings_html(turns[0], turns)
-    assert "estimated" in view
+    assert "estimated" not in view
     assert "this answer" in view and "All 2 questions" in view
     total = savings(turns[0].records)
     assert total.new_tokens == sum(record["new_tokens"] for record in turns[0].records)

@@ -1,0 +1,236 @@
+"""A question that is being answered. A run holds the conversation and the data that it began with, and writes only there,
+whatever the page shows meanwhile; it goes on when the page is gone."""
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from agent.conversation.conversation import Again, Conversation
+from agent.conversation.records import records
+from agent.follow_ups.follow_up import without_reset
+from agent.graph.readings import entity_of
+from agent.graph.toolbox import StopSignal, Toolbox
+from agent.observe.audit import Trail
+from agent.observe.events import Asked, Event, Failed
+from agent.state import Reading
+from decoding.engine.target import PromptTooLong
+from decoding.errors import ModelError
+from decoding.serving.model_queue import Stopped
+from tools.databases.database import Database
+from tools.result import OpenError
+from ui.session.by_hand import STORED_ROWS
+from ui.session.conversation_view import TurnView
+from ui.session.kept import KeptConversation
+from ui.session.services import Services
+from ui.session.settings import Settings
+
+REMEMBERED_TURNS = 6
+SORRY = "Something went wrong here; it is not your question's fault."
+STOPPED, OTHER_DATA = "Stopped.", "Stopped, because other data were opened."
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked. `again`: the turn whose question is tried once more; its SQL does not come back. `ask_back`: unless the
+    settings forbid it. `reading`: as it is meant. `chosen`: the SQL of the alternative that the asker took. `reply`: what was
+    clicked, in words."""
+
+    text: str
+    evidence: str = ""
+    again: int | None = None
+    ask_back: bool = True
+    reading: Reading | None = None
+    chosen: str = ""
+    reply: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a question is answered with, as it was when the run began. `is_example`: whether the database is the one that the
+    server began with, which its knowledge is about."""
+
+    services: Services
+    settings: Settings
+    database: Database
+    is_example: bool
+    trail: Trail | None
+
+
+class Run:
+    """The answering of one question, in a thread of its own. Its conversation must be occupied, and is free afterwards.
+
+    `interrupt` ends the queries that run on the data; `at_end` is called before those are told who wait for the end.
+    """
+
+    def __init__(
+        self,
+        kept: KeptConversation,
+        question: Question,
+        grounds: Grounds,
+        interrupt: Callable[["Run"], None],
+        at_end: Callable[["Run"], None],
+    ) -> None:
+        self.kept, self.grounds, self._question = kept, grounds, question
+        self._interrupt, self._at_end = interrupt, at_end
+        self._before = tuple(kept.view.turns)
+        self._signal, self._why = StopSignal(), STOPPED
+        self._events: list[Event] = []
+        self._changed, self._over = threading.Condition(), False
+        self._thread = threading.Thread(target=self._work, name="run", daemon=True)
+        seconds = grounds.services.rules.question_s
+        self._late = threading.Timer(seconds, self.stop, [f"Stopped: a question may take {seconds:g} s here."])
+        self._late.daemon = True
+
+    def begin(self) -> None:
+        """The question stands in the conversation when this returns. A program that is killed has kept it."""
+        asked = Asked(self._question.text, self._question.evidence, self.grounds.database.name, self._question.reply)
+        self._happens(asked)
+        self.kept.store([asked])
+        try:
+            self._late.start()
+            self._thread.start()
+        except RuntimeError as error:  # no room for a thread
+            self._happens(self._failed(error))
+            self._end()
+
+    def stop(self, why: str = STOPPED) -> None:
+        """Stop decoder and query; the run ends soon after, and says why."""
+        if not self._signal.is_set():
+            self._why = why
+        self._signal.stop()
+        self._interrupt(self)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end, at most so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over, seconds)
+
+    def after(self, seen: int, seconds: float) -> int:
+        """How many events there were, once there are more than `seen`, or the run or the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over or len(self._events) > seen, seconds)
+            return len(self._events)
+
+    def events(self) -> Iterator[Event]:
+        """All events, as they come."""
+        seen = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._over or len(self._events) > seen)  # noqa: B023
+                new = self._events[seen:]
+            if not new:
+                return
+            yield from new
+            seen += len(new)
+
+    def _happens(self, event: Event) -> None:
+        self.kept.view.apply(event)
+        with self._changed:
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        try:
+            for event in self._answer():
+                if not isinstance(event, Asked):  # it stands there already
+                    self._happens(event)
+        except Exception as error:  # whatever it is, the turn ends with a sentence
+            self._happens(self._failed(error))
+        finally:
+            self._end()
+
+    def _failed(self, error: Exception) -> Failed:
+        if self._signal.is_set() or isinstance(error, Stopped):
+            return Failed(self._why, stopped=True)
+        if isinstance(error, ModelError | OpenError | PromptTooLong | ValueError):
+            return Failed(f"{error}")
+        traceback.print_exception(error, file=sys.stderr)
+        return Failed(f"{SORRY}\n{type(error).__name__}: {error}")
+
+    def _end(self) -> None:
+        self._late.cancel()
+        try:
+            self.kept.store(self._events[1:])
+        except Exception as error:
+            self.kept.trouble = f"this answer is not kept ({error})"
+            traceback.print_exception(error, file=sys.stderr)
+        self._signal.stop()
+        self.kept.run = None
+        self.kept.busy.release()
+        self._at_end(self)
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+        self.grounds.services.run_ended()
+
+    def _answer(self) -> Iterator[Event]:
+        asked = self._question
+        retry = None if asked.again is None else retry_of(self._before, asked.again)
+        toolbox = self._toolbox(retry)
+        conversation = Conversation(toolbox)
+        remember(conversation, retry.before if retry else self._before)
+        again = retry.again if retry else Again(reading=asked.reading, chosen=asked.chosen)
+        yield from records(conversation, asked.text, asked.evidence, STORED_ROWS, again)
+        if toolbox.result is not None:
+            self.kept.whole_rows = {len(self._before): (toolbox.shown or toolbox.result).rows}
+
+    def _toolbox(self, retry: "Retry | None") -> Toolbox:
+        grounds, settings = self.grounds, self.grounds.settings
+        settings = replace(settings, clarify=settings.clarify and self._question.ask_back and retry is None)
+        if retry and retry.sampled:
+            settings = replace(settings, temperature=max(settings.temperature, 0.7), seed=len(self._before))
+        toolbox = grounds.services.toolbox(settings, grounds.database)
+        toolbox.stop, toolbox.recall, toolbox.trail = self._signal, self.kept.recall, grounds.trail
+        if grounds.is_example:
+            toolbox.options = replace(toolbox.options, knowledge=grounds.services.knowledge)
+        self.kept.toolbox = toolbox
+        return toolbox
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Another try at a question. `before`: the turns that it may lean on. `sampled`: both readings were tried already."""
+
+    before: Sequence[TurnView]
+    again: Again
+    sampled: bool
+
+
+def remember(conversation: Conversation, turns: Sequence[TurnView]) -> None:
+    """Tell a conversation that begins what was asked before."""
+    for number, turn in remembered(turns):
+        answer = turn.answer or {}
+        conversation.remember(turn.question, turn.sql, number, entity_of(answer.get("rows", ()), turn.row_count))
+
+
+def remembered(turns: Sequence[TurnView]) -> list[tuple[int, TurnView]]:
+    """The newest answered turns since the person last started over, each with its number in the conversation, from 1."""
+    starts = [place for place, turn in enumerate(turns) if without_reset(turn.question) is not None]
+    since = starts[-1] if starts else 0
+    answered = [(place + 1, turn) for place, turn in enumerate(turns) if place >= since and _is_answered(turn)]
+    return answered[-REMEMBERED_TURNS:]
+
+
+def retry_of(turns: Sequence[TurnView], place: int) -> Retry:
+    """Try the turn at `place` again: as before where no try has come to an answer; else in the other reading first, and by
+    sampling once both were seen; never with the same SQL."""
+    asked = turns[place]
+    tries = [turn for turn in turns if (turn.question, turn.evidence) == (asked.question, asked.evidence)]
+    before = [turn for turn in turns[:place] if not any(turn is each for each in tries)]
+    if all(turn.answer is None for turn in tries):
+        return Retry(before, Again(), sampled=False)
+    readings = {_reading(turn) for turn in tries}
+    left: list[Reading] = [each for each in ("standalone", "follow_up") if each not in readings]
+    other = left[0] if left and remembered(before) else None
+    refused = tuple(dict.fromkeys(turn.sql for turn in tries if turn.sql))
+    return Retry(before, Again(other or _reading(tries[0]), refused), sampled=other is None)
+
+
+def _reading(turn: TurnView) -> Reading:
+    return "follow_up" if turn.answer and turn.answer.get("continues") else "standalone"
+
+
+def _is_answered(turn: TurnView) -> bool:
+    return turn.answer is not None and turn.answer["error"] is None and bool(turn.sql)
