@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from app.shared import exit_codes
 from app.shared.extensions import load_extensions
 from decoding.serving.processes import join, processes_wanted
+from sqlagent import __version__
 
 # Where each command is: a function, or a group, whose further commands GROUPS names.
 COMMANDS = {
@@ -107,9 +108,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from importlib.metadata import version
-
-        print(version("sqlagent"))
+        print(__version__)
         raise typer.Exit
 
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import typer
 
 from app.shared.terminal.terminal_text import shown
+from decoding.errors import pip_install
 
 OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE = 0, 1, 2, 3, 4, 5, 6, 7
 INTERRUPTED = 130
@@ -45,7 +46,7 @@ def fail(message: str, code: int) -> typer.Exit:
 def needs(module: str, extra: str) -> None:
     """Exit with one line if a package that only this command needs is not installed."""
     if find_spec(module) is None:
-        raise fail(f"this needs the package {module}; install it with: pip install 'sqlagent[{extra}]'", USAGE)
+        raise fail(f"this needs the package {module}; install it with: {pip_install(extra)}", USAGE)
 
 
 @contextmanager
