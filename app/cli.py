@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from app.shared import exit_codes
 from app.shared.extensions import load_extensions
+from decoding.errors import MissingPackage, told_what_is_missing
 from decoding.serving.processes import join, processes_wanted
 from sqlagent import __version__
 
@@ -142,7 +143,10 @@ def _root(
 def main() -> None:
     """Entry point of the `sqlagent` script."""
     try:
-        app()
+        with told_what_is_missing():
+            app()
+    except MissingPackage as error:  # of a command's own imports
+        sys.exit(exit_codes.fail(str(error), exit_codes.MODEL).exit_code)
     finally:
         if "duckdb" not in sys.modules:  # which reports as leaked what is not collected
             gc.disable()

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import typer
 
 from app.shared.terminal.terminal_text import shown
-from decoding.errors import pip_install
+from decoding.errors import pip_install, told_what_is_missing
 
 OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE = 0, 1, 2, 3, 4, 5, 6, 7
 INTERRUPTED = 130
@@ -89,7 +89,8 @@ def plain_errors(as_json: bool = False) -> Iterator[None]:
     """Errors that a user can cause end in one line that says what to do; all others keep their traceback. `as_json`: stdout
     gets an object with the error, too."""
     try:
-        yield
+        with told_what_is_missing():
+            yield
     except KeyboardInterrupt as error:
         raise fail("stopped", INTERRUPTED) from error
     except BrokenPipeError as error:
