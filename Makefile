@@ -21,8 +21,8 @@
 #   make clean                                remove .venv and caches of tools
 #
 # PYTHON=python3.12         another interpreter for .venv
-# TORCH_INDEX_URL=...       an index to look for torch in, beside pip's own; on Linux
-#                           https://download.pytorch.org/whl/cpu avoids gigabytes of CUDA packages
+# TORCH_INDEX_URL=...       for what needs torch (`make test`, `make retrain`; asking does not): an index to look for it in,
+#                           beside pip's own; on Linux https://download.pytorch.org/whl/cpu avoids gigabytes of CUDA packages
 # JOBS=2                    processes that the tests use
 
 PYTHON ?= python3
@@ -89,7 +89,7 @@ DATA ?= data
 OUT ?= retrained
 RECIPE ?= cpu
 
-retrain: $(VENV)/.ready
+retrain: $(VENV)/.ready-train
 	@$(BIN)/sqlagent train all --data "$(DATA)" --out "$(OUT)" --recipe "$(RECIPE)"
 
 $(VENV)/bin/python:
@@ -100,14 +100,15 @@ $(VENV)/bin/python:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=24"
 
 $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "installing into $(VENV) (once; a few minutes) ..." >&2
+	@echo "installing into $(VENV) (once) ..." >&2
 	@$(INSTALL) -e .
 	@touch $@
 
-$(VENV)/.ready-ui: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "installing into $(VENV) with what the chat needs (once; a few minutes) ..." >&2
-	@$(INSTALL) -e '.[ui]'
-	@touch $(VENV)/.ready $@
+# With an extra: ui, train, dev.
+$(VENV)/.ready-%: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) with what the extra $* needs (once; a few minutes) ..." >&2
+	@$(INSTALL) -e '.[$*]'
+	@touch $(VENV)/.ready $(if $(filter dev,$*),$(VENV)/.ready-ui $(VENV)/.ready-train) $@
 
 $(VENV)/.ready-browser: $(VENV)/.ready-dev
 	@$(INSTALL) -e '.[dev,browser]'
@@ -117,16 +118,10 @@ $(VENV)/.ready-browser: $(VENV)/.ready-dev
 		{ echo "the browser tests need Chromium; on Debian and Ubuntu: apt install chromium" >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "installing into $(VENV) with what the tests need (once; a few minutes) ..." >&2
-	@$(INSTALL) -e '.[dev]'
-	@touch $(VENV)/.ready $(VENV)/.ready-ui $@
-
 wheel: $(VENV)/bin/python
 	@rm -rf $(VENV)-wheel dist && $(PYTHON) -m venv $(VENV)-wheel
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
-	@$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		$(if $(TORCH_INDEX_URL),--extra-index-url "$(TORCH_INDEX_URL)") dist/*.whl
+	@$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	@cd / && "$(CURDIR)/$(VENV)-wheel/bin/sqlagent" sql "SELECT count(*) AS albums FROM albums"
 	@rm -rf $(VENV)-wheel
 
@@ -138,7 +133,7 @@ lock:
 	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check \
 		$(if $(TORCH_INDEX_URL),--extra-index-url "$(TORCH_INDEX_URL)") '.[dev,browser]' torch==$(TORCH)
 	@{ echo "# What the tests use. Made by: make lock"; \
-		$(VENV)-lock/bin/python -m pip freeze --exclude sqlagent | sed 's/+[a-z0-9.]*$$//'; } > constraints.txt
+		$(VENV)-lock/bin/python -m pip freeze --exclude sqlagent-local | sed 's/+[a-z0-9.]*$$//'; } > constraints.txt
 	@rm -rf $(VENV)-lock
 
 clean:

@@ -12,7 +12,7 @@ from typing import Any
 from agent.assemble import LoadedModel, ModelChoice, OptionRefused, load_model
 from agent.graph.toolbox import AgentOptions, EndpointForms, Toolbox
 from agent.prompts.profiles import UnknownProfile, load_profile
-from decoding.errors import ModelUnavailable
+from decoding.errors import ModelUnavailable, pip_install
 from tools.databases.database import Database
 from tools.databases.reading.annotations import with_annotations
 from tools.result import DEFAULT_LIMITS, Limits
@@ -83,7 +83,7 @@ def _connected(choice: ModelChoice) -> Any:
         import openai
         from langchain_openai import ChatOpenAI
     except ImportError as error:
-        raise ModelUnavailable("a remote model needs: pip install 'sqlagent[remote]'") from error
+        raise ModelUnavailable(f"a remote model needs: {pip_install('remote')}") from error
     key = os.environ.get("OPENAI_API_KEY") or "none"
     try:
         with openai.OpenAI(base_url=url, api_key=key, timeout=HELLO_TIMEOUT_S, max_retries=0) as client:

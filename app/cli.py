@@ -16,7 +16,9 @@ from app.shared import exit_codes
 from app.shared.extensions import load_extensions
 from app.shared.terminal import streams
 from decoding.checkpoints.fetch.cache_folder import made_cache_root
+from decoding.errors import MissingPackage, told_what_is_missing
 from decoding.serving.processes import join, processes_wanted
+from sqlagent import __version__
 
 # Where each command is: a function, or a group, whose further commands GROUPS names.
 COMMANDS = {
@@ -115,9 +117,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from importlib.metadata import version
-
-        print(version("sqlagent"))
+        print(__version__)
         raise typer.Exit
 
 
@@ -154,7 +154,10 @@ def main() -> None:
     """Entry point of the `sqlagent` script."""
     streams.ready()
     try:
-        app()
+        with told_what_is_missing():
+            app()
+    except MissingPackage as error:  # of a command's own imports
+        sys.exit(exit_codes.fail(str(error), exit_codes.MODEL).exit_code)
     finally:
         if "duckdb" not in sys.modules:  # which reports as leaked what is not collected
             gc.disable()

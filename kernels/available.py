@@ -17,11 +17,11 @@ def runs_kernels(device: object) -> bool:
 
 @cache
 def has_gpu() -> bool:
-    """Whether torch can compute on a GPU here. torch is asked only where a driver is: importing it takes a second."""
-    return _has_gpu_driver() and importlib.import_module("torch").cuda.is_available()
+    """Whether torch is here and can compute on a GPU. It is asked only where a driver is: importing it takes a second."""
+    return has_gpu_driver() and find_spec("torch") is not None and importlib.import_module("torch").cuda.is_available()
 
 
-def _has_gpu_driver() -> bool:
+def has_gpu_driver() -> bool:
     """CUDA's library, or the device of AMD's driver."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")

@@ -10,6 +10,7 @@ Everything here lives elsewhere and is imported when it is first used: `open`, `
 """
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ _PLACES = {
     "QueryError": "tools.result",
     "Result": "tools.result",
 }
+
+
+__version__ = "0.1.0"
+
+if not Path(__file__).with_name("agent").exists():
+    from sqlagent.repository import give_installed_names
+
+    give_installed_names()
 
 
 def open(source: Any, **options: Any) -> "Assistant":

@@ -25,7 +25,7 @@ def clone(tmp_path: Path) -> Path:
     (bin / "python").symlink_to(sys.executable)
     (bin / "sqlagent").write_text(ECHO)
     (bin / "sqlagent").chmod(0o755)
-    for stamp in (".ready", ".ready-dev"):
+    for stamp in (".ready", ".ready-train", ".ready-dev"):
         (tmp_path / ".venv" / stamp).touch()
     return tmp_path
 
@@ -100,7 +100,9 @@ def test_changed_dependencies_are_installed(clone: Path) -> None:
     os.utime(clone / "constraints.txt", (time.time() + 5, time.time() + 5))
     asked(clone, TORCH_INDEX_URL="an-index")
     log = (clone / "pip.log").read_text()
-    assert "-c constraints.txt --extra-index-url an-index -e ." in log
+    assert "-c constraints.txt --extra-index-url an-index -e .\n" in log, "the core alone"
+    make(clone, "ui")
+    assert "-e .[ui]\n" in (clone / "pip.log").read_text()
 
 
 def test_an_old_python_is_told_so(clone: Path, tmp_path: Path) -> None:

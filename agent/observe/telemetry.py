@@ -16,6 +16,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, get_args
 
 from agent.observe.events import Answered, Event, Finished
+from decoding.errors import pip_install
 from tools.databases.database import Database
 from tools.result import QueryError, Result
 
@@ -72,7 +73,7 @@ def _tracer() -> "Tracer | None":
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        print("sqlagent: no traces are sent: pip install 'sqlagent[telemetry]'", file=sys.stderr)
+        print(f"sqlagent: no traces are sent: {pip_install('telemetry')}", file=sys.stderr)
         return None
     try:
         provider = trace.get_tracer_provider()  # the host program's, if it has set one up

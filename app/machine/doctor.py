@@ -2,12 +2,15 @@
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
+import re
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from app.shared import exit_codes, options, output
 from app.shared.extensions import extensions
+from decoding.errors import DISTRIBUTION, MissingPackage, pip_install
 
 _PACKAGES = (
     "torch",
@@ -40,18 +43,35 @@ def facts() -> dict[str, Any]:
 
 
 def _machine() -> dict[str, Any]:
-    import torch
-
     return {
         "extensions": extensions(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
         "int8_kernels": _int8_kernels(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
+        "gpu": _gpu(),
+    } | _torch()
+
+
+def _torch() -> dict[str, Any]:
+    """What torch would compute with on the processor."""
+    if find_spec("torch") is None:
+        return {"cpu_capability": None, "threads": None}
+    import torch
+
+    return {"cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads()}
+
+
+def _gpu() -> str | None:
+    from kernels.available import has_gpu, has_gpu_driver
+
+    if has_gpu():
+        import torch
+
+        return str(torch.cuda.get_device_name())
+    if has_gpu_driver() and find_spec("torch") is None:
+        return f"there is a driver, and no torch; to use it: {pip_install('gpu')}"
+    return None
 
 
 def _int8_kernels() -> str:
@@ -64,31 +84,49 @@ def _int8_kernels() -> str:
         return str(variant())
     if platform.machine().lower() in ("aarch64", "arm64"):
         return "none: those for ARM have not been run yet; SQLAGENT_ARM_KERNELS=on takes them. Until then fp32 or bf16 by torch"
-    return "none: numba is not installed here, or does not run, or the processor has no AVX2; int8 is computed as fp32 by torch"
+    return "none: numba does not run here, or the processor has no AVX2; int8 is computed as fp32 by torch"
 
 
 def _decoding() -> dict[str, Any]:
-    import torch
-
     from agent.assemble import DEFAULT_DECODER
     from decoding.checkpoints.catalog import list_models
     from decoding.checkpoints.fetch.cache_folder import cache_root
-    from decoding.methods.registry import METHODS, method_options
-    from decoding.serving.load import auto_dtype
+    from decoding.methods.table import METHODS
+    from kernels.available import has_gpu
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = "cuda" if has_gpu() else "cpu"
     return {
         "device": device,
-        "dtype": auto_dtype(device, "embedded"),
+        "dtype": _dtype(device),
         "default_decoder": DEFAULT_DECODER,
         "target": _target(),
-        "decoders": {name: method_options(name) for name in METHODS},
+        "decoders": {name: _options(name) for name in METHODS},
         "cache": str(cache_root()),
         "damaged_models": _damaged_models(),
         "kept_values": _kept_values(cache_root() / "values"),
         "expected_speed": _expected_speed(),
         "embedded_model_ready": any(entry.kind == "embedded" and entry.folder for entry in list_models()),
     }
+
+
+def _options(method: str) -> dict[str, Any] | str:
+    """Of a decoding method, or what is missing to run it."""
+    from decoding.methods.registry import method_options
+
+    try:
+        return method_options(method)
+    except MissingPackage as error:
+        return str(error).partition(";")[0]
+
+
+def _dtype(device: str) -> str:
+    """Of the embedded model, or what is missing to run it."""
+    from decoding.serving.load import auto_dtype
+
+    try:
+        return auto_dtype(device, "embedded")
+    except MissingPackage as error:
+        return str(error)
 
 
 _PARAMETERS = {"the embedded model": 134_000_000, "7B": 7_070_000_000}
@@ -134,8 +172,21 @@ def _damaged_models() -> list[str]:
     return [f"{folder}: remove it, and it is made anew" for folder in damaged_models()]
 
 
-def _packages() -> dict[str, str | None]:
-    return {name: _version(name) for name in _PACKAGES}
+def _packages() -> dict[str, Any]:
+    return {name: _version(name) for name in _PACKAGES} | {"extras": _extras()}
+
+
+def _extras() -> list[str]:
+    """The distribution's extras: those whose packages are here, and how to install the others."""
+    try:
+        wanted = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return []
+    found: dict[str, bool] = {}
+    for package, extra in re.findall(r"^([\w-]+).*extra == .(\w+)", "\n".join(wanted), re.MULTILINE):
+        if package != DISTRIBUTION:
+            found[extra] = found.get(extra, True) and _version(package) is not None
+    return [extra if is_here else f"{extra} is not here: {pip_install(extra)}" for extra, is_here in found.items()]
 
 
 def _version(name: str) -> str | None:
@@ -147,8 +198,12 @@ def _version(name: str) -> str | None:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        lines = (f"{name} ({', '.join(f'{k}={v}' for k, v in opts.items())})" for name, opts in value.items())
-        return "\n".join(line.removesuffix(" ()") for line in lines)
+        return "\n".join(f"{name}{_in_brackets(given)}" for name, given in value.items())
     if isinstance(value, list):
         return "\n".join(value) or "none"
     return "none" if value is None else str(value)
+
+
+def _in_brackets(given: Any) -> str:
+    told = ", ".join(f"{name}={value}" for name, value in given.items()) if isinstance(given, dict) else str(given)
+    return f" ({told})" if told else ""

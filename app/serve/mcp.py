@@ -6,7 +6,6 @@ On stdio nothing but the protocol may be written to stdout: progress goes to std
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import wraps
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ from app.serve.conversations import Conversations
 from app.serve.listening import AllowHost, ApiKey, App, Host, Port, behind_doors, listen
 from app.shared import audit_trail, exit_codes, options
 from app.shared.option_groups import Asking, DatabaseOptions, Decoding, Query, spread
+from sqlagent import __version__
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -79,7 +79,7 @@ def server_of(assistant: "Assistant") -> "MCPServer":
     from tools.sql.create_table import create_table
 
     conversations = Conversations(assistant)
-    server: MCPServer = MCPServer("sqlagent", version=version("sqlagent"), instructions=_INSTRUCTIONS)
+    server: MCPServer = MCPServer("sqlagent", version=__version__, instructions=_INSTRUCTIONS)
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 
     def plainly(tool: Callable[..., Any]) -> Callable[..., Any]:

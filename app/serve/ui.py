@@ -17,6 +17,7 @@ from app.serve.listening import AllowHost
 from app.shared import audit_trail, exit_codes, options
 from app.shared.option_groups import DatabaseOptions, Decoding, spread
 from app.shared.options import Chats
+from decoding.errors import pip_install
 
 if TYPE_CHECKING:
     from agent.conversation.archive import Archive
@@ -95,9 +96,7 @@ def private_and_quiet() -> None:
     try:
         import gradio  # noqa: F401
     except ImportError as error:
-        raise exit_codes.fail(
-            "the chat needs gradio; install it with: pip install 'sqlagent[ui]'", exit_codes.USAGE
-        ) from error
+        raise exit_codes.fail(f"the chat needs gradio; install it with: {pip_install('ui')}", exit_codes.USAGE) from error
 
 
 def _workspace(

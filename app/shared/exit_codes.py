@@ -10,6 +10,7 @@ import typer
 
 from app.shared.terminal import streams
 from app.shared.terminal.terminal_text import shown
+from decoding.errors import pip_install, told_what_is_missing
 
 OK, FAILED, USAGE, NO_ANSWER, REFUSED, DATABASE, MODEL, INCOMPLETE = 0, 1, 2, 3, 4, 5, 6, 7
 INTERRUPTED = 130
@@ -45,7 +46,7 @@ def fail(message: str, code: int) -> typer.Exit:
 def needs(module: str, extra: str) -> None:
     """Exit with one line if a package that only this command needs is not installed."""
     if find_spec(module) is None:
-        raise fail(f"this needs the package {module}; install it with: pip install 'sqlagent[{extra}]'", USAGE)
+        raise fail(f"this needs the package {module}; install it with: {pip_install(extra)}", USAGE)
 
 
 @contextmanager
@@ -89,7 +90,8 @@ def plain_errors(as_json: bool = False) -> Iterator[None]:
     """Every error ends in one line: one that a user can cause says what to do, and the traceback of all others is in the log.
     `as_json`: stdout gets an object with the error, too."""
     try:
-        yield
+        with told_what_is_missing():
+            yield
     except KeyboardInterrupt as error:
         raise fail("stopped", INTERRUPTED) from error
     except BrokenPipeError as error:

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub import constants, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
+from decoding.checkpoints.arrays import type_name
 from decoding.checkpoints.fetch import hub
 from decoding.checkpoints.fetch.cache_folder import models_folder
 from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES, SMOLLM2, embedded_folder
@@ -15,7 +17,7 @@ from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.identity import is_whole, recorded
 from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.resolve import resolve
-from decoding.checkpoints.weight_files import base_sha256, read_weights
+from decoding.checkpoints.weight_files import base_sha256, read_stored
 from decoding.errors import UnsupportedModel
 
 Kind = Literal["embedded", "gguf", "hub", "folder"]
@@ -57,11 +59,11 @@ def show_model(name: str, progress: Progress = on_stderr, *, revision: str | Non
     `family` is None for an architecture that only transformers runs. Raises ModelUnavailable.
     """
     folder = resolve(name, progress, revision=revision)
-    tensors = dict(read_weights(folder))
+    tensors = dict(read_stored(folder))
     at_hand = _model(name, _kind(name, folder), folder).to_dict() | {"base_sha256": base_sha256(folder)}
-    dtypes = Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())
+    dtypes = Counter(type_name(tensor) for tensor in tensors.values())
     weights = {
-        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        "parameters": sum(prod(tensor.shape) for tensor in tensors.values()),
         "dtype": dtypes.most_common(1)[0][0],
     }
     return at_hand | weights | _architecture(folder)

@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import numpy as np
 
+from decoding.checkpoints.arrays import type_name
 
 _FILE = "base.json"
 CONVERSION = 1  # increased when the converted files change, so that older ones are converted again
@@ -28,16 +28,21 @@ class Origin:
     conversion: int = CONVERSION
 
 
-def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 over name, dtype, shape and little-endian bytes of every tensor, in order of their names."""
-    import torch
-
+def weights_sha256(tensors: Mapping[str, Any]) -> str:
+    """SHA-256 over name, dtype, shape and little-endian bytes of every tensor or array, in order of their names."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        tensor = tensors[name].contiguous().cpu()
-        digest.update(f"{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(f"{name}\0torch.{type_name(tensors[name])}\0{list(tensors[name].shape)}\0".encode())
+        digest.update(_bytes(tensors[name]))
     return digest.hexdigest()
+
+
+def _bytes(tensor: Any) -> memoryview:
+    if not isinstance(tensor, np.ndarray):
+        import torch
+
+        tensor = tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy()
+    return np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data
 
 
 def record(folder: Path, origin: Origin) -> None:

@@ -10,7 +10,7 @@ from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES, ensure_embedded
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.identity import is_whole
 from decoding.checkpoints.model_config import ModelConfig, Rope, load_config, read_json
-from decoding.checkpoints.weight_files import base_sha256, read_low_bit, read_weights, weight_files
+from decoding.checkpoints.weight_files import base_sha256, read_low_bit, read_stored, read_weights, weight_files
 from decoding.errors import ModelUnavailable
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "base_sha256",
     "load_config",
     "read_low_bit",
+    "read_stored",
     "read_weights",
     "resolve",
     "weight_files",
@@ -48,7 +49,7 @@ def resolve(name: str = "embedded", progress: Progress = on_stderr, *, revision:
 
 def _converted(path: Path, progress: Progress) -> Path:
     """The hub-layout folder of a GGUF file in the cache, keyed by the file's SHA-256; converts the file first if necessary."""
-    from decoding.checkpoints.gguf.convert import convert_gguf  # imports torch
+    from decoding.checkpoints.gguf.convert import convert_gguf  # imports the reader of GGUF files
 
     if path.suffix != ".gguf":
         raise ModelUnavailable(f"{path} is no model: give a folder in hub layout or a .gguf file")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from decoding.checkpoints.arrays import read_arrays
 from decoding.checkpoints.identity import recorded, weights_sha256
 from decoding.checkpoints.model_config import read_json
 from decoding.checkpoints.quantised.scheme import Scheme, scheme_of
@@ -71,6 +72,18 @@ def read_weights(path: Path, part: Callable[[str, Any], Tensor] | None = None) -
             yield from _read_safetensors(file, part) if file.suffix == ".safetensors" else _read_pickle(file)
 
 
+def read_stored(path: Path) -> Iterator[tuple[str, Any]]:
+    """As `read_weights`, but numpy arrays, without torch, wherever the files allow it: plain safetensors of types that numpy
+    has, or bfloat16 (`checkpoints.arrays`). Else tensors."""
+    files = weight_files(path)
+    if scheme_of(path) is not None or any(file.suffix != ".safetensors" for file in files):
+        yield from read_weights(path)
+        return
+    for file in files:
+        with _told_if_damaged(file):
+            yield from read_arrays(file) or _read_safetensors(file, None)
+
+
 def read_low_bit(path: Path) -> Iterator[tuple[str, Tensor | LowBit]]:
     """As `read_weights`, but what is quantised stays so, in the one form of `kernels.low_bit`.
 
@@ -126,4 +139,4 @@ def base_sha256(path: Path) -> str:
     It is `identity.weights_sha256`, recorded at conversion or else computed from all weights. Raises ModelUnavailable.
     """
     origin = recorded(path)
-    return origin.base_sha256 if origin else weights_sha256(dict(read_weights(path)))
+    return origin.base_sha256 if origin else weights_sha256(dict(read_stored(path)))

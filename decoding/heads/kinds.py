@@ -9,7 +9,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from decoding.errors import ModelUnavailable
+from decoding.errors import ModelUnavailable, told_what_is_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,10 @@ KINDS: dict[str, HeadKind] = {
 
 
 def imported(place: str, error: type[Exception] = ModelUnavailable) -> Any:
-    """The object that "module:Name" names. Raises `error`, with a one-line message, if it cannot be imported."""
+    """The object that "module:Name" names. Raises MissingPackage where an extra is not installed, and `error`, with a one-line
+    message, where it cannot be imported otherwise."""
     try:
-        return resolve_name(place)
+        with told_what_is_missing():
+            return resolve_name(place)
     except (ImportError, AttributeError, ValueError) as reason:
         raise error(f"{place} cannot be imported: {reason}") from reason

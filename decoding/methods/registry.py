@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from decoding.engine.method import Method, UnknownMethod
+from decoding.errors import MissingPackage, told_what_is_missing
 from decoding.heads.kinds import imported
 from decoding.methods.table import METHODS as METHODS  # re-exported for callers that load methods
 
@@ -12,8 +13,9 @@ if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity
 
 
+@told_what_is_missing()
 def load_method(name: str, **options: Any) -> Method:
-    """An instance of a registered method. Raises UnknownMethod."""
+    """An instance of a registered method. Raises UnknownMethod, and MissingPackage where its head needs an extra."""
     made: Callable[..., Method] = method_class(name)
     known = method_options(name)
     if unknown := sorted(set(options) - set(known)):
@@ -49,16 +51,17 @@ def ready_methods(target: "TargetIdentity | None" = None) -> list[str]:
 
 
 def _is_ready(name: str, target: "TargetIdentity | None") -> bool:
-    kind = method_class(name).kind
-    if kind is None:
-        return True
-    from decoding.heads.head import find_head, head_of  # imports torch
-
-    if target:
-        return head_of(target, kind) is not None
     try:
+        kind = method_class(name).kind
+        if kind is None:
+            return True
+        with told_what_is_missing():
+            from decoding.heads.head import find_head, head_of
+
+        if target:
+            return head_of(target, kind) is not None
         find_head(kind)
-    except UnknownMethod:
+    except (UnknownMethod, MissingPackage):
         return False
     return True
 

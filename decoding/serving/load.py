@@ -5,17 +5,25 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from decoding.checkpoints.adapters.adapter import Adapter, merged_weights
+from decoding.checkpoints.adapters.adapter import Adapter, merged_arrays, merged_weights
 from decoding.checkpoints.adapters.mask_adapter import MaskAdapter
 from decoding.checkpoints.adapters.shipped import Choice, chosen_adapter, chosen_masks
 from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
 from decoding.checkpoints.quantised.scheme import scheme_of
-from decoding.checkpoints.resolve import base_sha256, load_config, read_low_bit, read_weights, resolve, weight_files
+from decoding.checkpoints.resolve import (
+    base_sha256,
+    load_config,
+    read_low_bit,
+    read_stored,
+    read_weights,
+    resolve,
+    weight_files,
+)
 from decoding.checkpoints.target_identity import TargetIdentity, adapter_sha256, target_identity
 from decoding.engine.ensemble import PROMPT_ROWS
 from decoding.engine.target import AnyTarget
-from decoding.errors import UnsupportedModel
+from decoding.errors import UnsupportedModel, told_what_is_missing
 from decoding.serving.batcher import Batcher
 from decoding.serving.processes import leader_here, processes_here
 from decoding.serving.text_decoder import TextDecoder
@@ -32,6 +40,7 @@ Dtype = Literal["fp32", "bf16", "int8", "stored"]
 LARGE_BYTES = 1 << 30  # models below it are loaded without a word on memory
 
 
+@told_what_is_missing()
 def load_text_decoder(
     name: str = "embedded",
     *,
@@ -57,7 +66,8 @@ def load_text_decoder(
     prefix_cache_mb 0 turns the prefix cache off. keep_prompts: on our own kernels, keep the keys and values of prompts on
     disk, and use those that are there. prompt_rows: see `Batcher`.
     Under torchrun (`decoding.serving.processes`), all processes compute the model together, each with a part of it.
-    Raises ModelUnavailable, UnsupportedModel, AdapterMismatch, or ValueError for an unknown dtype or fewer rows than 0.
+    Raises ModelUnavailable (also where an extra is not installed), UnsupportedModel, AdapterMismatch, or ValueError for an
+    unknown dtype or fewer rows than 0.
     """
     weights, where = chosen_dtype(dtype, device, name if target != "hf" else "")
     fp8_cache = _keeps_fp8(kv_dtype, where, target)
@@ -149,9 +159,9 @@ def _target(
     if kind != "hf" and _known(path, must=kind == "fast" or dtype in ("int8", "stored")):
         if dtype == "stored":
             return _fast_target(path, read_low_bit(path), dtype, device, None, None, cache_bytes, fp8_cache)
-        weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
         if dtype == "int8" and kind == "auto" and runtime_of(dtype, device) == "kernels":
-            return _cpu_target(path, weights, adapter, masks, cache_bytes, keep_prompts, progress)
+            return _cpu_target(path, adapter, masks, cache_bytes, keep_prompts, progress)
+        weights: Iterable[tuple[str, Tensor]] = merged_weights(read_weights(path), adapter)
         return _fast_target(path, weights, dtype, device, adapter, masks, cache_bytes, fp8_cache)
     from decoding.targets.hf_target import HfTarget
 
@@ -190,7 +200,6 @@ def _fast_target(
 
 def _cpu_target(
     path: Path,
-    weights: "Iterable[tuple[str, Tensor]]",
     adapter: Adapter | None,
     masks: MaskAdapter | None,
     cache_bytes: int,
@@ -205,9 +214,9 @@ def _cpu_target(
     config = load_config(path)
 
     def packed() -> Arrays:
-        from decoding.targets.int8.packing import packed_model  # imports torch
+        from decoding.targets.int8.packing import packed_model
 
-        return in_own_thread(lambda: packed_model(config, weights))
+        return in_own_thread(lambda: packed_model(config, merged_arrays(read_stored(path), adapter)))
 
     files = (*weight_files(path), *(adapter.files if adapter else ()))
     arrays = kept_packed(files, packed)
@@ -268,6 +277,7 @@ def runtime_of(dtype: Dtype, device: str) -> str:
     return "kernels" if dtype == "int8" and runs_cpu_kernels() else device.partition(":")[0]
 
 
+@told_what_is_missing()
 def auto_dtype(device: str, model: str = "") -> Dtype:
     """bf16 on CUDA. On a CPU, int8 for the embedded model on our kernels, whose accuracy was measured; else bf16 if the
     CPU computes it natively (AVX-512 bf16, AMX), else fp32.

@@ -14,7 +14,7 @@ from decoding.checkpoints.model_config import load_config
 from decoding.checkpoints.weight_files import check_parts, read_parts, read_weights
 from decoding.errors import UnsupportedModel
 from decoding.targets.fast_model import FastModel
-from decoding.targets.int8.quantize import HEAD
+from decoding.targets.int8.rounding import HEAD
 from decoding.targets.llama_model import LlamaModel
 from decoding.targets.parallel.group import Group, Message
 from decoding.targets.parallel.leader import Leader

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from logging import WARNING
 from typing import Any
 
-from decoding.errors import ModelError
+from decoding.errors import ModelError, pip_install
 
 _RESTARTS = 3  # per worker; one that dies more often will die again
 
@@ -43,7 +43,7 @@ def _connected(address: str) -> Any:
         import ray
         import ray.util
     except ImportError as error:
-        raise ClusterError("Ray is not installed: pip install 'sqlagent[ray]', or leave out --ray") from error
+        raise ClusterError(f"Ray is not installed: {pip_install('ray')}, or leave out --ray") from error
     try:
         ray.init(address=address, include_dashboard=False if address == "local" else None, logging_level=WARNING)
     except Exception as error:  # Ray raises plain ones if a local node does not start

@@ -19,8 +19,9 @@ from decoding.errors import UnsupportedModel
 from decoding.targets.cache.tensor_table import TensorTable
 from decoding.targets.fast_ops import Projection, RopeTable, adapted, projection
 from decoding.targets.int8 import quantize
-from decoding.targets.int8.quantize import HEAD, Rounded, rotated, rounded_model
+from decoding.targets.int8.quantize import Rounded, rotated, rounded_model
 from decoding.targets.int8.rotation import stream_rotation
+from decoding.targets.int8.rounding import HEAD
 from kernels.low_bit import LowBit, joined, low_bit_reference
 from kernels.ragged import SequenceRows
 

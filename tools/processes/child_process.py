@@ -24,7 +24,7 @@ class ChildProcess:
 
     def __init__(self, module: str, *numbers: int, environment: Mapping[str, str] | None = None) -> None:
         own_end, child_end = Pipe()
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(Path(__file__).resolve().parents[__name__.count(".")])  # of the outermost package
         command = [sys.executable, "-P", "-c", _CODE, root, module, str(child_end.fileno()), *map(str, numbers)]
         try:
             self._process = subprocess.Popen(

@@ -7,16 +7,22 @@ It is merged when weights are loaded, so decoding costs no more than without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
+from decoding.checkpoints.arrays import Floats, floats
 from decoding.errors import ModelError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Weight = TypeVar("Weight")  # a tensor, or an array
 
 
 class AdapterMismatch(ModelError):
@@ -41,6 +47,14 @@ class Factors:
     b: Tensor  # [out, rank]
 
 
+class StoredFactors(Mapping[str, Factors]):
+    """Factors that lie in a file, which may be read without torch."""
+
+    @abstractmethod
+    def arrays(self, module: str) -> tuple[Floats, Floats]:
+        """a and b of a module."""
+
+
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """Factors by module, with transformers' names (`model.layers.0.self_attn.q_proj`)."""
@@ -60,6 +74,13 @@ class Adapter:
         """scale * B A [out, in], fp32."""
         factors = self.factors[module]
         return self.scale * (factors.b.float() @ factors.a.float())
+
+
+    def arrays(self, module: str) -> tuple[Floats, Floats]:
+        """a and b of a module, without torch where they lie in a file."""
+        if isinstance(self.factors, StoredFactors):
+            return self.factors.arrays(module)
+        return floats(self.factors[module].a), floats(self.factors[module].b)
 
 
 def grown(adapter: Adapter, rank: int, seed: int) -> Adapter:
@@ -93,24 +114,48 @@ def merged_weights(weights: Iterable[tuple[str, Tensor]], adapter: Adapter | Non
 
     Without an adapter, `weights` are unchanged. Raises AdapterMismatch if a tensor is missing or has another shape.
     """
+
+    def added(module: str, tensor: Tensor) -> Tensor:
+        assert adapter is not None
+        difference = adapter.difference(module)
+        _check_shapes(module, tensor.shape, difference.shape)
+        return tensor.float() + difference.to(tensor.device)
+
+    return _merged(weights, adapter, added)
+
+
+def merged_arrays(weights: Iterable[tuple[str, Any]], adapter: Adapter | None) -> Iterator[tuple[str, Any]]:
+    """`merged_weights` without torch, for arrays and tensors; changed ones come as arrays."""
+
+    def added(module: str, weight: Any) -> Floats:
+        assert adapter is not None
+        a, b = adapter.arrays(module)
+        _check_shapes(module, weight.shape, (len(b), a.shape[1]))
+        return floats(weight) + np.float32(adapter.scale) * (b @ a)
+
+    return _merged(weights, adapter, added)
+
+
+def _merged(
+    weights: Iterable[tuple[str, Weight]], adapter: Adapter | None, added: Callable[[str, Weight], Weight]
+) -> Iterator[tuple[str, Weight]]:
     changed = set(adapter.factors) if adapter else set()
-    for name, tensor in weights:
+    for name, weight in weights:
         module = name.removesuffix(".weight")
-        if adapter and module in changed:
+        if module in changed:
             changed.remove(module)
-            yield name, _added(module, tensor, adapter.difference(module))
+            yield name, added(module, weight)
         else:
-            yield name, tensor
+            yield name, weight
     if changed:
         raise AdapterMismatch(f"the adapter changes {min(changed)}, which the model does not have")
 
 
-def _added(module: str, tensor: Tensor, difference: Tensor) -> Tensor:
-    if tensor.shape != difference.shape:
+def _check_shapes(module: str, models: Sequence[int], adapters: Sequence[int]) -> None:
+    if tuple(models) != tuple(adapters):
         raise AdapterMismatch(
-            f"the adapter changes {module} of shape {list(difference.shape)}; the model's has {list(tensor.shape)}"
+            f"the adapter changes {module} of shape {list(adapters)}; the model's has {list(models)}"
         )
-    return tensor.float() + difference.to(tensor.device)
 
 
 def factorise(differences: Mapping[str, Tensor], rank: int) -> dict[str, Factors]:

@@ -21,10 +21,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from decoding.checkpoints.adapters.adapter import About, Adapter, Factors
+from decoding.checkpoints.adapters.adapter import About, Adapter, Factors, StoredFactors
 from decoding.checkpoints.adapters.quantised_rows import PARTS, restored_rows, stored_rows
+from decoding.checkpoints.arrays import Array, Floats, floats, read_arrays
 from decoding.checkpoints.model_config import read_json
 from decoding.errors import ModelUnavailable, UnsupportedModel
 
@@ -39,14 +41,14 @@ _PREFIX = "base_model.model."
 _UNSUPPORTED = {"use_dora": False, "bias": "none", "modules_to_save": None, "fan_in_fan_out": False}
 
 
-class _StoredFactors(Mapping[str, Factors]):
+class _StoredFactors(StoredFactors):
     """The factors of a file, read when the first is asked for: an adapter that is merged already is only named.
 
     Raises ModelUnavailable then, where the file has gone or is damaged.
     """
 
     def __init__(
-        self, file: Path, modules: list[str], restored: Callable[[Mapping[str, Tensor], str], Factors]
+        self, file: Path, modules: list[str], restored: Callable[[Mapping[str, Array], str], tuple[Floats, Floats]]
     ) -> None:
         self._file, self._modules, self._restored = file, modules, restored
 
@@ -59,13 +61,23 @@ class _StoredFactors(Mapping[str, Factors]):
     def __len__(self) -> int:
         return len(self._modules)
 
+    def arrays(self, module: str) -> tuple[Floats, Floats]:
+        return self._arrays[module]
+
+    @cached_property
+    def _arrays(self) -> dict[str, tuple[Floats, Floats]]:
+        with _reading(self._file):
+            stored = dict(read_arrays(self._file) or ())
+            return {module: self._restored(stored, module) for module in self._modules}
+
     @cached_property
     def _factors(self) -> dict[str, Factors]:
-        from safetensors.torch import load_file
+        import torch
 
-        with _reading(self._file):
-            stored = load_file(self._file)
-        return {module: self._restored(stored, module) for module in self._modules}
+        return {
+            module: Factors(torch.from_numpy(a), torch.from_numpy(np.ascontiguousarray(b)))
+            for module, (a, b) in self._arrays.items()
+        }
 
 
 def read_adapter(folder: Path) -> Adapter:
@@ -119,8 +131,8 @@ def _read_ours(folder: Path) -> Adapter:
     return Adapter(_StoredFactors(file, modules, _our_factors), *sizes, about, stabilised, (folder / _OURS, file))
 
 
-def _our_factors(stored: Mapping[str, Tensor], module: str) -> Factors:
-    return Factors(restored_rows(stored, f"{module}.a"), restored_rows(stored, f"{module}.b").T.contiguous())
+def _our_factors(stored: Mapping[str, Array], module: str) -> tuple[Floats, Floats]:
+    return restored_rows(stored, f"{module}.a"), restored_rows(stored, f"{module}.b").T
 
 
 def write_peft(adapter: Adapter, folder: Path, dropout: float = 0.0) -> None:
@@ -168,9 +180,9 @@ def _read_peft(folder: Path) -> Adapter:
     return Adapter(factors, rank, alpha, about, bool(config.get("use_rslora", False)), (folder / _PEFTS, file))
 
 
-def _peft_factors(stored: Mapping[str, Tensor], module: str) -> Factors:
-    a, b = (stored[f"{_PREFIX}{module}.lora_{part}.weight"].float() for part in "AB")
-    return Factors(a, b)
+def _peft_factors(stored: Mapping[str, Array], module: str) -> tuple[Floats, Floats]:
+    a, b = (floats(stored[f"{_PREFIX}{module}.lora_{part}.weight"]) for part in "AB")
+    return a, b
 
 
 def _peft_modules(names: set[str], folder: Path) -> Iterator[str]:

@@ -5,10 +5,17 @@ The codes are symmetric, as in GGUF's Q4_0, but of several scales each group tak
 extreme need not be represented exactly.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from decoding.checkpoints.arrays import Array, Floats
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 GROUP = 32
 _INT4, _SCALE = ".int4", ".scale"
@@ -31,11 +38,13 @@ def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def unpacked(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What `packed` stored, in fp32. Raises KeyError where a scale is missing."""
+    import torch
+
     out: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name.endswith(_INT4):
             plain = name.removesuffix(_INT4)
-            out[plain] = restored(tensor, tensors[plain + _SCALE])
+            out[plain] = torch.from_numpy(restored(tensor.numpy(), tensors[plain + _SCALE].numpy()))
         elif not (name.endswith(_SCALE) and name.removesuffix(_SCALE) + _INT4 in tensors):
             out[name] = tensor.float()
     return out
@@ -43,6 +52,8 @@ def unpacked(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
     """4-bit codes uint8 [out, in / 2] (low nibble first) and scales fp16 [out, in / 32] of weight [out, in]."""
+    import torch
+
     groups = weight.detach().float().reshape(len(weight), -1, GROUP)
     extreme = groups.gather(2, groups.abs().argmax(2, keepdim=True))
     best, least = torch.zeros_like(extreme), torch.full_like(extreme, float("inf"))
@@ -58,7 +69,8 @@ def _codes(groups: Tensor, scale: Tensor) -> Tensor:
     return (groups / scale.where(scale != 0, 1.0)).round().clamp(-8, 7)
 
 
-def restored(codes: Tensor, scale: Tensor) -> Tensor:
+def restored(codes: Array, scale: Array) -> Floats:
     """The weight [out, in] in fp32."""
-    steps = torch.stack([codes & 15, codes >> 4], 2).float() - 8
-    return (steps.reshape(*scale.shape, GROUP) * scale.float()[..., None]).reshape(len(codes), -1)
+    steps = np.stack([codes & 15, codes >> 4], 2).astype(np.float32) - 8
+    weight: Floats = (steps.reshape(*scale.shape, GROUP) * scale.astype(np.float32)[..., None]).reshape(len(codes), -1)
+    return weight

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from decoding.checkpoints.adapters.adapter import Adapter, Factors, factorise
+from decoding.checkpoints.adapters.int4 import GROUP, quantised, restored
+from decoding.checkpoints.arrays import Array, Floats
 from decoding.errors import UnsupportedModel
 
 if TYPE_CHECKING:
@@ -20,8 +24,6 @@ def stored_rows(rows: Tensor, fine: int | None) -> dict[str, Tensor]:
 
     Raises UnsupportedModel for rows that cannot be divided into groups of 4 bits.
     """
-    from decoding.checkpoints.adapters.int4 import GROUP, quantised
-
     if fine is not None and rows.shape[1] % GROUP:
         raise UnsupportedModel(f"rows of {rows.shape[1]} numbers cannot take 4 bits: keep all components in int8")
     first = rows if fine is None else rows[:fine]
@@ -31,16 +33,12 @@ def stored_rows(rows: Tensor, fine: int | None) -> dict[str, Tensor]:
     return stored | dict(zip(PARTS[2:], quantised(rows[fine:].cpu().contiguous()), strict=True))
 
 
-def restored_rows(stored: Mapping[str, Tensor], name: str) -> Tensor:
+def restored_rows(stored: Mapping[str, Array], name: str) -> Floats:
     """The rows of a factor in fp32."""
-    import torch
-
-    from decoding.checkpoints.adapters.int4 import restored
-
     int8, scale, codes, coarse = (stored.get(name + part) for part in PARTS)
     assert int8 is not None and scale is not None, name
-    rows = int8.float() * scale[:, None]
-    return rows if codes is None or coarse is None else torch.cat([rows, restored(codes, coarse)])
+    rows: Floats = int8.astype(np.float32) * scale[:, None]
+    return rows if codes is None or coarse is None else np.concatenate([rows, restored(codes, coarse)])
 
 
 def _int8(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,4 +84,7 @@ def _solved(matrix: Tensor, right: Tensor) -> Tensor:
 
 
 def _rounded(rows: Tensor, fine: int | None) -> Tensor:
-    return restored_rows(stored_rows(rows, fine), "")
+    import torch
+
+    stored = {part: tensor.numpy() for part, tensor in stored_rows(rows, fine).items()}
+    return torch.from_numpy(restored_rows(stored, ""))

@@ -80,7 +80,7 @@ def ensure_embedded(progress: Progress = on_stderr, source: ModelSource = SMOLLM
 
 
 def _prepare(source: ModelSource, progress: Progress) -> None:
-    from decoding.checkpoints.gguf.convert import convert_gguf  # imports torch
+    from decoding.checkpoints.gguf.convert import convert_gguf  # imports the reader of GGUF files
 
     try:
         gguf = embedded_gguf(source)

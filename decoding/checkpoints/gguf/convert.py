@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from gguf import GGMLQuantizationType, GGUFReader
 from gguf.quants import dequantize
-from safetensors.torch import save_file
-from torch import Tensor
 
+from decoding.checkpoints.arrays import Array, Floats, bfloat16, write_arrays
 from decoding.checkpoints.fetch.cache_folder import whole_folder
 from decoding.checkpoints.fetch.progress import Progress
 from decoding.checkpoints.gguf.gguf_tokenizer import write_tokenizer
@@ -124,7 +122,7 @@ def hub_config(gguf: Gguf) -> dict[str, Any]:
         "rope_theta": _decimal(gguf.field("{arch}.rope.freq_base", 10000.0)),
         "rope_scaling": _rope_scaling(gguf, head_dim),
         "tie_word_embeddings": "output.weight" not in gguf.tensor_names,
-        "torch_dtype": str(_dtype(gguf)).removeprefix("torch."),
+        "torch_dtype": "float32" if _is_plain(gguf) else "bfloat16",
         "bos_token_id": gguf.field("tokenizer.ggml.bos_token_id", 1),
         "eos_token_id": gguf.field("tokenizer.ggml.eos_token_id"),
     }
@@ -183,42 +181,41 @@ def _generation_config(gguf: Gguf) -> dict[str, Any]:
     }
 
 
-def _dtype(gguf: Gguf) -> torch.dtype:
-    plain = all(tensor.tensor_type == GGMLQuantizationType.F32 for tensor in gguf.reader.tensors)
-    return torch.float32 if plain else torch.bfloat16
+def _is_plain(gguf: Gguf) -> bool:
+    return all(tensor.tensor_type == GGMLQuantizationType.F32 for tensor in gguf.reader.tensors)
 
 
-def _read_all(gguf: Gguf, progress: Progress, what: str) -> dict[str, Tensor]:
+def _read_all(gguf: Gguf, progress: Progress, what: str) -> dict[str, Array]:
     """Every tensor by its hub name, dequantised."""
-    weights: dict[str, Tensor] = {}
+    weights: dict[str, Array] = {}
     total = sum(int(tensor.n_bytes) for tensor in gguf.reader.tensors)
-    for name, tensor, done in _dequantised(gguf, _dtype(gguf)):
-        weights[name] = tensor
+    for name, array, done in _dequantised(gguf):
+        weights[name] = array
         progress(what, done, total)
     return weights
 
 
-def _dequantised(gguf: Gguf, dtype: torch.dtype) -> Iterator[tuple[str, Tensor, int]]:
+def _dequantised(gguf: Gguf) -> Iterator[tuple[str, Array, int]]:
     heads = int(gguf.field("{arch}.attention.head_count"))
     kv_heads = int(gguf.field("{arch}.attention.head_count_kv", heads))
-    done = 0
+    done, is_plain = 0, _is_plain(gguf)
     for entry in gguf.reader.tensors:
         done += int(entry.n_bytes)
         if entry.name == _ROPE_FACTORS:
             continue
-        tensor = torch.from_numpy(np.array(dequantize(entry.data, entry.tensor_type), dtype=np.float32))
+        array = np.array(dequantize(entry.data, entry.tensor_type), dtype=np.float32)
         if gguf.family == "llama" and ".attn_q." in entry.name:
-            tensor = _rotary_halves(tensor, heads)
+            array = _rotary_halves(array, heads)
         elif gguf.family == "llama" and ".attn_k." in entry.name:
-            tensor = _rotary_halves(tensor, kv_heads)
-        yield hub_name(entry.name), tensor.to(dtype), done
+            array = _rotary_halves(array, kv_heads)
+        yield hub_name(entry.name), array if is_plain else bfloat16(array), done
 
 
-def _rotary_halves(tensor: Tensor, heads: int) -> Tensor:
+def _rotary_halves(array: Floats, heads: int) -> Floats:
     """Undo llama.cpp's order of a Llama projection's rows: pairs (x0, y0, x1, y1, ...) back to halves (x..., y...)."""
-    rows = tensor.shape[0]
-    pairs = tensor.reshape(heads, rows // heads // 2, 2, *tensor.shape[1:])
-    return pairs.swapaxes(1, 2).reshape(tensor.shape).contiguous()
+    rows = array.shape[0]
+    pairs = array.reshape(heads, rows // heads // 2, 2, *array.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(array.shape)
 
 
 def hub_name(name: str) -> str:
@@ -231,19 +228,19 @@ def hub_name(name: str) -> str:
     return f"model.layers.{match[1]}.{_IN_LAYER[match[2]]}.{match[3]}"
 
 
-def _save_sharded(weights: dict[str, Tensor], folder: Path) -> dict[str, int]:
+def _save_sharded(weights: dict[str, Array], folder: Path) -> dict[str, int]:
     """Write safetensors of at most 2 GiB (or one tensor) each; returns each file's size in bytes."""
-    shards: list[dict[str, Tensor]] = [{}]
+    shards: list[dict[str, Array]] = [{}]
     used = 0
-    for name, tensor in weights.items():
-        if used and used + tensor.nbytes > _SHARD_BYTES:
+    for name, array in weights.items():
+        if used and used + array.nbytes > _SHARD_BYTES:
             shards.append({})
             used = 0
-        shards[-1][name] = tensor
-        used += tensor.nbytes
+        shards[-1][name] = array
+        used += array.nbytes
     names = _shard_names(len(shards))
     for file, shard in zip(names, shards, strict=True):
-        save_file(shard, folder / file, metadata={"format": "pt"})
+        write_arrays(shard, folder / file)
     if len(shards) > 1:
         weight_map = {name: file for file, shard in zip(names, shards, strict=True) for name in shard}
         _write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})

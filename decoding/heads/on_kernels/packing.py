@@ -1,4 +1,4 @@
-"""Makes a head's `HeadWeights` from its module, with torch.
+"""Makes a head's `HeadWeights` from its module.
 
 Each matrix is stored as NAME.weight, int8, as `kernels.cpu.heads.linear.Matrix` describes it, with NAME.scales, NAME.offsets,
 NAME.biases where it has any, and NAME.turns. Widths are padded to multiples of 64, heads with their halves apart, and each
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from decoding.checkpoints.arrays import Floats, floats
 from decoding.heads.head import Head
 from decoding.heads.modules.block import BlockHead
 from decoding.heads.modules.domino import DominoHead
@@ -24,7 +25,7 @@ from decoding.heads.modules.medusa import MedusaHead
 from decoding.heads.on_kernels.weights import HeadWeights
 from decoding.targets.int8.packed_model import Arrays, padded
 from decoding.targets.int8.packing import halves_apart, padded_to, whole_heads
-from decoding.targets.int8.quantize import rounded
+from decoding.targets.int8.rounding import rounded
 from kernels.cpu.job import aligned_copy, pack
 from kernels.cpu.quantize import hadamard_reference
 
@@ -51,62 +52,68 @@ class _Packer:
     def __init__(self, head: Head) -> None:
         self.hidden, self.arrays = head.config.hidden, cast(Arrays, {})
 
-    def vector(self, name: str, values: Tensor) -> None:
+    def vector(self, name: str, values: Tensor | Floats) -> None:
         """Numbers in fp32, with zeros behind, in every row."""
-        columns = padded(values.shape[-1])
-        rows = padded_to(values.float().reshape(-1, values.shape[-1]), values.numel() // values.shape[-1], columns)
-        self.arrays[name] = rows.view(*values.shape[:-1], columns).cpu().numpy()
+        array, columns = floats(values), padded(values.shape[-1])
+        rows = padded_to(array.reshape(-1, array.shape[-1]), array.size // array.shape[-1], columns)
+        self.arrays[name] = rows.reshape(*array.shape[:-1], columns)
 
     def matrix(
-        self, name: str, weight: Tensor, bias: Tensor | None = None, parts: int = 1, turns: bool = False, gates: int = 1
+        self,
+        name: str,
+        weight: Tensor | Floats,
+        bias: Tensor | Floats | None = None,
+        parts: int = 1,
+        turns: bool = False,
+        gates: int = 1,
     ) -> None:
         """weight [gates * outputs, parts * inputs]; turns: its inputs get a Hadamard transform."""
-        weight = _gates_padded(weight.float(), gates)
-        split = weight.reshape(len(weight), parts, -1).unbind(1)
+        whole = _gates_padded(floats(weight), gates)
+        split = np.unstack(whole.reshape(len(whole), parts, -1), axis=1)
         columns = padded(split[0].shape[1])
         wide = [padded_to(part, padded(len(part)), columns) for part in split]
-        wide = [torch.from_numpy(hadamard_reference(part.numpy())) for part in wide] if turns else wide
+        wide = [hadamard_reference(part) for part in wide] if turns else wide
         steps, scales = zip(*(rounded(part) for part in wide), strict=True)
-        self.arrays[f"{name}.weight"] = aligned_copy(np.stack([pack(part.numpy()) for part in steps]))
-        self.arrays[f"{name}.scales"] = np.stack([part.numpy() for part in scales])
-        self.arrays[f"{name}.offsets"] = np.stack([128 * part.numpy().sum(1, dtype=np.int32) for part in steps])
+        self.arrays[f"{name}.weight"] = aligned_copy(np.stack([pack(part) for part in steps]))
+        self.arrays[f"{name}.scales"] = np.stack(scales)
+        self.arrays[f"{name}.offsets"] = np.stack([128 * part.sum(1, dtype=np.int32) for part in steps])
         self.arrays[f"{name}.turns"] = np.array(int(turns))
         if bias is not None:
-            biases = _gates_padded(bias.float()[:, None], gates)
-            self.arrays[f"{name}.biases"] = padded_to(biases, padded(len(biases)))[:, 0].numpy()
+            biases = _gates_padded(floats(bias)[:, None], gates)
+            self.arrays[f"{name}.biases"] = padded_to(biases, padded(len(biases)))[:, 0]
 
     def layer(self, index: int, attention: Attention, mlp: GatedMlp, post_norm: nn.RMSNorm, sizes: Any) -> None:
         """A decoder layer. sizes: the head's `size`."""
         name, dim = f"layers.{index}", sizes("head_dim")
         q, k, v = (_columns(each) for each in (attention.q_proj, attention.k_proj, attention.v_proj))
-        both = torch.cat([halves_apart(q, dim), halves_apart(k, dim), whole_heads(v, dim)])
+        both = np.concatenate([halves_apart(q, dim), halves_apart(k, dim), whole_heads(v, dim)])
         inputs = attention.q_proj.in_features
         self.matrix(f"{name}.qkv", both[:, :inputs], both[:, inputs], parts=inputs // self.hidden)
-        self.matrix(f"{name}.output", whole_heads(attention.o_proj.weight.float().T, dim).T)
+        self.matrix(f"{name}.output", whole_heads(floats(attention.o_proj.weight).T, dim).T)
         rows = [
-            padded_to(each.weight.float(), padded(mlp.gate_proj.out_features)) for each in (mlp.gate_proj, mlp.up_proj)
+            padded_to(floats(each.weight), padded(mlp.gate_proj.out_features)) for each in (mlp.gate_proj, mlp.up_proj)
         ]
-        self.matrix(f"{name}.gates", torch.cat(rows))
+        self.matrix(f"{name}.gates", np.concatenate(rows))
         self.matrix(f"{name}.down", mlp.down_proj.weight, turns=True)
         self.vector(f"{name}.post_norm", post_norm.weight)
         if hasattr(attention, "q_norm"):
             norms = [
-                halves_apart(norm.weight.float()[:, None], dim)[:, 0] for norm in (attention.q_norm, attention.k_norm)
+                halves_apart(floats(norm.weight)[:, None], dim)[:, 0] for norm in (attention.q_norm, attention.k_norm)
             ]
-            self.vector(f"{name}.qk_norms", torch.stack(norms))
+            self.vector(f"{name}.qk_norms", np.stack(norms))
 
 
-def _columns(linear: nn.Linear) -> Tensor:
+def _columns(linear: nn.Linear) -> Floats:
     """The weight with its bias as a last column; zeros where it has none."""
-    bias = torch.zeros(linear.out_features) if linear.bias is None else linear.bias.float()
-    return torch.cat([linear.weight.float(), bias[:, None]], 1)
+    bias = np.zeros(linear.out_features, np.float32) if linear.bias is None else floats(linear.bias)
+    return np.concatenate([floats(linear.weight), bias[:, None]], 1)
 
 
-def _gates_padded(weight: Tensor, gates: int) -> Tensor:
+def _gates_padded(weight: Floats, gates: int) -> Floats:
     """[gates * outputs, ...] with the outputs of each gate padded."""
     if gates == 1:
         return weight
-    return torch.cat([padded_to(part, padded(len(part))) for part in weight.chunk(gates)])
+    return np.concatenate([padded_to(part, padded(len(part))) for part in np.split(weight, gates)])
 
 
 def _block(packer: _Packer, head: BlockHead) -> None:

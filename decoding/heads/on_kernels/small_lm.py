@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from decoding.checkpoints.model_config import load_config
-from decoding.checkpoints.weight_files import read_weights, weight_files
+from decoding.checkpoints.weight_files import read_stored, weight_files
 from decoding.engine.method import Context
 from decoding.engine.sampling.numpy_choice import Floats
 from decoding.engine.target import Array
@@ -81,6 +81,6 @@ def _small_model(head: SmallLm, embedding: Array) -> CpuModel:
 def _other_model(folder: Path) -> tuple[CpuModel, PackedRows]:
     """A checkpoint, and its LM head. Raises ModelUnavailable, UnsupportedModel."""
     config = load_config(folder)
-    arrays = kept_packed(weight_files(folder), lambda: packed_model(config, read_weights(folder)))
+    arrays = kept_packed(weight_files(folder), lambda: packed_model(config, read_stored(folder)))
     model = CpuModel(config, arrays)
     return model, PackedRows(model.lm_head, np.arange(config.vocab_size))

@@ -18,9 +18,9 @@ from zlib import crc32
 import numpy as np
 from llvmlite import binding
 
-import kernels.cpu
 from decoding.checkpoints.fetch.cache_folder import cache_root, written_whole
 from decoding.targets.int8.packed_model import keep_newest
+from kernels import cpu as cpu_kernels
 from kernels.cpu.processor import cpu_name, features_text, variant
 
 FORWARD = "forward:forward"
@@ -43,7 +43,7 @@ def compiled(place: str) -> Callable[..., None]:
     file = _file(place)
     if (found := _read(file)) is None:
         module, name = place.split(":")
-        found = _compiled_now(getattr(import_module(f"kernels.cpu.{module}"), name))
+        found = _compiled_now(getattr(import_module(f"{cpu_kernels.__name__}.{module}"), name))
         _keep(file, found)
     return _called(found)
 
@@ -83,7 +83,7 @@ def _file(place: str) -> Path:
 @cache
 def source_key() -> str:
     digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
-    for file in sorted(Path(kernels.cpu.__path__[0]).rglob("*.py")):
+    for file in sorted(Path(cpu_kernels.__path__[0]).rglob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 

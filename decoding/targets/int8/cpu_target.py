@@ -44,11 +44,11 @@ class CpuTarget(CachedTarget[Pages, Pages]):
     @classmethod
     def load(cls, path: Path, cache_bytes: int = CACHE_BYTES) -> "CpuTarget":
         """From a checkpoint folder, packed anew. Raises ModelUnavailable, UnsupportedModel."""
-        from decoding.checkpoints.weight_files import read_weights
+        from decoding.checkpoints.weight_files import read_stored
         from decoding.targets.int8.packing import packed_model
 
         config = load_config(path)
-        return cls(CpuModel(config, packed_model(config, read_weights(path))), cache_bytes)
+        return cls(CpuModel(config, packed_model(config, read_stored(path))), cache_bytes)
 
     def open(self, prompt: Sequence[int], sampler: Sampler, taps: tuple[int, ...] = ()) -> CpuSequence:
         if self._kept_prompts and not taps:

@@ -15,22 +15,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from decoding.checkpoints.arrays import floats
 from decoding.checkpoints.fetch.cache_folder import cache_root
 from decoding.checkpoints.fetch.checked_files import CheckedFiles
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
 from decoding.targets import fast_ops
 from decoding.targets.fast_ops import Projection
-from decoding.targets.int8.rotation import block_rotation, cosines, stream_rotation
+from decoding.targets.int8 import rounding
+from decoding.targets.int8.rotation import block_rotation
+from decoding.targets.int8.rounding import HEAD, rotated_layers
 
-HEAD = "lm_head.weight"
-LEVELS = 127
 _FORMAT = 2  # raised when the integers change, so that older files are made anew
 _KEPT = 3  # files: models, and adapters on them
-
-_NORM_BEFORE = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "input_layernorm") | dict.fromkeys(
-    ("gate_proj", "up_proj"), "post_attention_layernorm"
-)
 
 
 class Rounded(NamedTuple):
@@ -53,10 +50,9 @@ def projection(weight: Rounded, bias: Tensor | None = None, rotates: bool = Fals
 
 
 def rounded(weight: Tensor) -> Rounded:
-    """At most 127 steps up and down in every row; they are chosen for the scale as rounded to bf16."""
-    scale = (weight.float().abs().amax(1) / LEVELS).clamp_min(torch.finfo(torch.bfloat16).tiny)
-    scale = scale.to(torch.bfloat16).float()
-    return Rounded((weight.float() / scale[:, None]).round_().clamp_(-127, 127).to(torch.int8), scale)
+    """`rounding.rounded` of a tensor."""
+    steps, scale = rounding.rounded(floats(weight))
+    return Rounded(torch.from_numpy(steps), torch.from_numpy(scale))
 
 
 def rounded_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
@@ -66,13 +62,14 @@ def rounded_model(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) ->
     """
     try:
         return dict(_rounded(config, weights))
-    except (KeyError, RuntimeError) as error:
+    except (KeyError, RuntimeError, ValueError) as error:
         raise UnsupportedModel(f"the checkpoint's config.json and weights do not match: {error}") from error
 
 
 def _rounded(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     head = None
-    for name, tensor in rotated_layers(config, weights):
+    for name, array in rotated_layers(config, weights):
+        tensor = torch.from_numpy(array)
         if name == HEAD or (name == "model.embed_tokens.weight" and config.tie_embeddings):
             head = tensor
         if tensor.dim() == 2 and name.startswith("model.layers."):
@@ -80,7 +77,7 @@ def _rounded(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iter
         else:
             yield name, tensor
     if head is not None:
-        yield from _named(HEAD, _rotated_blocks(head.float()))
+        yield from _named(HEAD, _rotated_blocks(head))
 
 
 def _rotated_blocks(weight: Tensor) -> Tensor:
@@ -130,32 +127,3 @@ def rotated(x: Tensor, rotation: Tensor) -> Tensor:
     rounded to x's type, does not depend on the other rows.
     """
     return (x.reshape(-1, len(rotation)).to(rotation.dtype) @ rotation).to(x.dtype).view_as(x)
-
-
-def rotated_layers(config: ModelConfig, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """`weights` with transformers' names, those of the layers in fp32 and rotated; norms whose weights were folded are ones."""
-    stored, stream, values = (
-        dict(weights),
-        torch.from_numpy(stream_rotation(config.hidden_size)).float(),
-        torch.from_numpy(cosines(config.head_dim)).float(),
-    )
-    for name, tensor in stored.items():
-        *before, module, kind = name.split(".")
-        if before[:2] != ["model", "layers"]:
-            yield name, tensor
-            continue
-        tensor = tensor.float()
-        if (norm := _NORM_BEFORE.get(module)) and kind == "weight":
-            tensor = rotated(tensor * stored[".".join([*before[:3], norm, kind])].float(), stream)
-        if module == "v_proj":
-            tensor = _rows_rotated(tensor, values)
-        elif module == "o_proj" and kind == "weight":
-            tensor = rotated(tensor, values)
-        if module in ("o_proj", "down_proj"):
-            tensor = _rows_rotated(tensor, stream)
-        yield name, torch.ones_like(tensor) if module in _NORM_BEFORE.values() else tensor
-
-
-def _rows_rotated(tensor: Tensor, rotation: Tensor) -> Tensor:
-    """A weight [out, in] or a bias [out] whose output is rotated."""
-    return (rotation.t() @ tensor.view(-1, len(rotation), tensor[0].numel())).view_as(tensor)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from decoding.checkpoints.model_config import ModelConfig
 from decoding.errors import UnsupportedModel
-from decoding.targets.int8.quantize import HEAD
+from decoding.targets.int8.rounding import HEAD
 
 _CUT_BY_ROWS = {"q_proj": "queries", "k_proj": "keys", "v_proj": "keys", "gate_proj": "inner", "up_proj": "inner"}
 _CUT_BY_COLUMNS = {"o_proj": "queries", "down_proj": "inner"}

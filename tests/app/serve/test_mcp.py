@@ -2,7 +2,6 @@
 
 import json
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 
+import sqlagent
 from agent.assemble import ModelChoice
 from agent.assistant import Assistant
 from agent.graph.toolbox import Toolbox
@@ -53,7 +53,7 @@ def test_the_server_names_its_version(assistant: Assistant) -> None:
         async with Client(server_of(assistant)) as client:
             return client.server_info
 
-    assert anyio.run(initialized).version == metadata.version("sqlagent")
+    assert anyio.run(initialized).version == sqlagent.__version__
 
 
 async def _tour(where: Any, asks: bool = True) -> None:

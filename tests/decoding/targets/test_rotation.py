@@ -17,8 +17,9 @@ from decoding.engine.target import Work
 from decoding.targets.fast_model import FastModel
 from decoding.targets.fast_target import FastTarget
 from decoding.targets.int8 import rotation
-from decoding.targets.int8.quantize import rotated, rotated_layers
+from decoding.targets.int8.quantize import rotated
 from decoding.targets.int8.rotation import KernelRotation, cosines, stream_rotation
+from decoding.targets.int8.rounding import rotated_layers
 from kernels.cpu.processor import variant
 from tests.decoding.models.tiny_models import tiny_checkpoint
 
@@ -51,7 +52,8 @@ def test_logits_and_hidden_states_are_those_of_the_model(checkpoint: Path) -> No
     }
     config = load_config(checkpoint)
     want = list(run(FastTarget(FastModel(config, weights.items()))))
-    model = FastModel(config, rotated_layers(config, weights.items()))
+    layers = rotated_layers(config, weights.items())
+    model = FastModel(config, ((name, torch.from_numpy(array)) for name, array in layers))
     model.rotation = torch.from_numpy(stream_rotation(config.hidden_size))
     got = list(run(FastTarget(model)))
     for one, other in zip(want, got, strict=True):

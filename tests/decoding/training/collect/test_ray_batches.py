@@ -72,5 +72,5 @@ def test_without_ray_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         return known(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(ClusterError, match=r"pip install 'sqlagent\[ray\]'"):
+    with pytest.raises(ClusterError, match=r"pip install 'sqlagent-local\[ray\]'"):
         list(ray_decoded("auto", None, lambda: decoder_of(Path()), lambda tokenizer: None, []))  # type: ignore[arg-type, return-value]
