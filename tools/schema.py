@@ -38,7 +38,7 @@ class ForeignKey:
 class Table:
     """A table or a view; `row_count` is None where counting would cost too much.
 
-    `made_of`: the words of a view's SQL; none for a table, and where the server does not tell them.
+    `made_of`: the words of the SQL of a view, or of a virtual table; none for others, and where the server does not tell them.
     `parents`: the tables that show its rows as their own: those that it is a partition of, or inherits from.
     """
 
@@ -58,10 +58,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Every table of a database, in the database's own order; `dialect` is sqlglot's name for its SQL."""
+    """Every table of a database, in the database's own order; `dialect` is sqlglot's name for its SQL.
+
+    `own_types`: the types that were made in this database, in lower case; a type may list values, and names of columns.
+    """
 
     tables: tuple[Table, ...]
     dialect: str
+    own_types: frozenset[str] = frozenset()
 
     def table(self, name: str) -> Table | None:
         """The table of that name, ignoring case."""

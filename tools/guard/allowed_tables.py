@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from tools.guard.allowed_functions import TABLE_FUNCTIONS
 from tools.result import QueryError
-from tools.schema import Schema, Table
+from tools.schema import Schema, Table, words_of
 
 _SYSTEM_SCHEMAS = {
     "information_schema", "mysql", "performance_schema", "pg_catalog", "pg_toast", "sys", "system", "temp"
@@ -40,7 +40,10 @@ def written_name(function: exp.Func, text: str) -> str:
 
 
 def type_objection(type_: exp.DataType, schema: Schema | None) -> QueryError | None:
-    """PostgreSQL has a type for the rows of each table, with its column names, and types that look names up."""
+    """PostgreSQL has a type for the rows of each table, with its column names, and types that look names up.
+
+    A type that was made in the database is known where a column has it, as an enumeration; one of rows never is.
+    """
     if isinstance(type_, exp.ObjectIdentifier) and str(type_.this).startswith("REG"):
         return refused(f"the type {str(type_.this).lower()} looks into the system catalogue")
     kind = type_.args.get("kind") if type_.this == exp.DType.USERDEFINED else None
@@ -49,7 +52,13 @@ def type_objection(type_: exp.DataType, schema: Schema | None) -> QueryError | N
     rows_of = {table.name.rpartition(".")[2].lower().lstrip("_") for table in schema.tables} if schema else set()
     if own in rows_of or own.startswith("pg_") or qualifiers & _SYSTEM_SCHEMAS:
         return refused(f"the rows of {names[-1]} are no type for a query", names[-1])
+    if schema and own in schema.own_types - {word for table in schema.tables for word in _types_of(table)}:
+        return refused(f"no column has the type {names[-1]}", names[-1])
     return None
+
+
+def _types_of(table: Table) -> frozenset[str]:
+    return frozenset(word for column in table.columns for word in words_of(column.type))
 
 
 def table_objection(table: exp.Table, dialect: str, schema: Schema | None) -> QueryError | None:

@@ -10,7 +10,7 @@ refused. DuckDB, SQLite and MySQL call no function by attribute (`tests/tools/gu
 are left to them, for they know candidates.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -45,6 +45,7 @@ class _Scope:
 def unresolved(root: exp.Expr, text: str, dialect: str, schema: Schema | None) -> Iterator[QueryError]:
     """What is wrong with the qualified names of the statement `text`, whose tree is `root`; with a place in `text`."""
     if dialect in _CALL_BY_PARENTHESES:
+        yield from _calls_by_schema(root, dialect)
         return
     reader = _Names(text, dialect, schema)
     reader.query(root, _Scope())
@@ -60,6 +61,13 @@ def unresolved(root: exp.Expr, text: str, dialect: str, schema: Schema | None) -
             yield refused(f"it is not certain what {node.table}.{node.name} means here", node.name)
         if isinstance(node, exp.Identifier) and len(node.name.encode()) > _LONGEST_NAME and dialect in _LIKE_POSTGRES:
             yield refused(f"the name {node.name[:20]}... is longer than {_LONGEST_NAME} bytes")
+
+
+def _calls_by_schema(root: exp.Expr, dialect: str) -> Iterator[QueryError]:
+    """`shop.lower(x)` is a function of the database's own on MySQL. On DuckDB it is the method of a column as well."""
+    for dot in root.find_all(exp.Dot) if dialect == "mysql" else ():
+        if isinstance(dot.expression, exp.Func):
+            yield refused("a function after a dot would be the database's own; call it by its name alone")
 
 
 def _names_a_builtin(dot: exp.Dot) -> bool:
@@ -124,7 +132,7 @@ class _Names:
             level |= self._source(lateral, scope, level)
         return level
 
-    def _joined(self, first: _Level, joins: list[exp.Expr], scope: _Scope, before: _Level) -> dict[str, _Columns]:
+    def _joined(self, first: _Level, joins: Sequence[exp.Expr], scope: _Scope, before: _Level) -> dict[str, _Columns]:
         """What the joined sources are called; `before`: what stood before them in FROM, which LATERAL sees."""
         level, group = dict(first), dict(first)
         for join in joins:
@@ -180,10 +188,11 @@ class _Names:
     def _columns_of_call(self, source: exp.Expr, call: exp.Expr) -> _Columns:
         if self._dialect not in _LIKE_POSTGRES:
             return None
-        name = "unnest" if isinstance(call, exp.Unnest) else written_name(call, self._text)
+        name = written_name(call, self._text) if isinstance(call, exp.Func) else ""
+        name = "unnest" if isinstance(call, exp.Unnest) else name
         alias = source.args.get("alias")
         one = self._folded(alias.this) if alias and alias.this else name
-        columns = _ROWS.get(name, (one,))
+        columns: tuple[str, ...] = _ROWS.get(name, (one,))
         if isinstance(call, exp.Unnest) and len(call.expressions) > 1:
             columns = ("unnest",) * len(call.expressions)
         is_numbered = any(each.args.get(name) for each in (source, call) for name in ("ordinality", "offset"))
@@ -219,7 +228,10 @@ class _Names:
         return written_name(output, self._text) if isinstance(output, exp.Func) else ""
 
     def _renamed(self, columns: _Columns, alias: exp.Expr) -> _Columns:
-        names = tuple(self._folded(name.this if isinstance(name, exp.ColumnDef) else name) for name in alias.columns)
+        names = tuple(
+            self._folded(name.this if isinstance(name, exp.ColumnDef) else name)
+            for name in alias.args.get("columns") or ()
+        )
         return None if columns is None else names + columns[len(names) :]
 
     def _look_at_parts(self, node: exp.Expr, scope: _Scope, without: set[str]) -> None:

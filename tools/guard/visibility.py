@@ -41,7 +41,7 @@ class Visibility:
         tables = [
             self._table(table) for table in schema.tables if self._shows(table.name) and table.name not in touched
         ]
-        kept = Schema(tuple(table for table in tables if table.columns), schema.dialect)
+        kept = Schema(tuple(table for table in tables if table.columns), schema.dialect, schema.own_types)
         if not kept.tables:
             raise OpenError("every table is hidden: nothing is left to ask")
         return replace(kept, tables=tuple(_with_whole_keys(table, kept) for table in kept.tables))

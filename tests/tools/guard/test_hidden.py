@@ -197,6 +197,31 @@ def test_types_that_know_hidden_names_are_refused(postgresql: Server) -> None:
         assert isinstance(seen.execute("SELECT '[1,2)'::int4range, name::text FROM people"), Result)
 
 
+MADE = (
+    "CREATE TYPE mood AS ENUM ('sad', 'glad')",
+    "CREATE TYPE shade AS ENUM ('sesame')",
+    "ALTER TABLE pets ADD mood mood",
+    "ALTER TABLE secret ADD shade shade",
+    "CREATE TYPE pair AS (n INTEGER, p people)",
+)
+
+
+def test_types_that_hold_hidden_names_are_refused(postgresql: Server) -> None:
+    """A composite type that has the type of a table's rows in it told the names of the table's columns."""
+    with at(postgresql, "made", (*WHOLE, *MADE)) as database:
+        assert database.schema().own_types == {"mood", "shade", "pair"}
+        seen = RestrictedDatabase(database, HIDDEN)
+        for sql in (
+            """SELECT row_to_json('(1,"(1,a,2,b)")'::pair)""",
+            "SELECT row_to_json(CAST(NULL AS pair))",
+            "SELECT '{}'::_pair",
+            "SELECT ARRAY[]::public.shade[]",
+        ):
+            outcome = seen.execute(sql)
+            assert isinstance(outcome, QueryError) and "no column has the type" in outcome.message, (sql, outcome)
+        assert isinstance(seen.execute("SELECT name FROM pets WHERE mood = 'sad'::mood OR mood IS NULL"), Result)
+
+
 COMPUTED = (
     "CREATE TABLE people (id INTEGER, wage INTEGER, twice INTEGER GENERATED ALWAYS AS (wage * 2){stored},"
     " next INTEGER GENERATED ALWAYS AS (id + 1){stored})",
@@ -343,3 +368,28 @@ def test_macros_and_types_of_the_file_are_not_named(tmp_path: Path) -> None:
             outcome = seen.execute(sql)
             assert isinstance(outcome, QueryError) and "made by this database" in outcome.message, (sql, outcome)
         held(database, ("SELECT 1 + 1", "SELECT [lower(name)] FROM people"))
+
+
+FULL_TEXT = (
+    "CREATE VIRTUAL TABLE ext USING fts5(v, content='secret')",
+    "INSERT INTO ext (ext) VALUES ('rebuild')",
+    "CREATE VIRTUAL TABLE vocab USING fts5vocab(ext, row)",
+    "CREATE VIRTUAL TABLE f4 USING fts4(content='secret', v)",
+    "CREATE VIRTUAL TABLE aux USING fts4aux(f4)",
+    "CREATE VIRTUAL TABLE own USING fts5(body)",
+    "INSERT INTO own VALUES ('rex')",
+)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "auto"])
+def test_full_text_tables_are_hidden_with_what_they_index(engine: str, tmp_path: Path) -> None:
+    """They showed its rows, and their vocabularies its words."""
+    with made("sqlite", tmp_path, (*WHOLE, *FULL_TEXT)):
+        pass
+    with closing(open_database(tmp_path / "firm.sqlite", engine=engine)) as database:
+        seen = restricted(database, (), ("secret",))
+        names = {table.name for table in seen.schema().tables}
+        assert "own" in names and not names & {"ext", "vocab", "f4", "aux"}, names
+        for sql in ("SELECT * FROM ext", "SELECT * FROM vocab", "SELECT * FROM f4", "SELECT * FROM aux"):
+            assert isinstance(seen.execute(sql), QueryError), sql
+        assert isinstance(seen.execute("SELECT * FROM own"), Result)

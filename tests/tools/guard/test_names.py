@@ -118,6 +118,12 @@ def test_fields_of_columns_pass_where_nothing_is_called_by_attribute() -> None:
     assert guard("SELECT s.nextval FROM events e", "snowflake", events) is not None
 
 
+@pytest.mark.parametrize("sql", ["SELECT shop.lower('A')", "SELECT `shop`.`f`(1)", "SELECT x.y.lower(1) FROM x"])
+def test_functions_of_a_schema_are_refused_on_mysql(sql: str) -> None:
+    """The name of a function that is allowed, and another one that is called."""
+    assert guard(sql, "mysql") is not None
+
+
 def test_columns_run_and_attributes_do_not(postgresql: Server) -> None:
     """At the server: no hidden word comes out, and what names columns is understood there."""
     more = ("CREATE VIEW v AS SELECT * FROM secret", "CREATE SEQUENCE sequ")

@@ -26,7 +26,7 @@ from tools.databases.server.given_back import give_back, kept_after
 from tools.databases.server.mysql_modes import hold_modes
 from tools.databases.server.postgresql_reads import OWN_SCHEMA_ALONE, PostgreSQLReads
 from tools.databases.server.postgresql_superuser import WITHOUT_POWERS, function_made, run_inside
-from tools.databases.server.sqlalchemy_schema import read_schema
+from tools.databases.server.sqlalchemy_schema import own_types, read_schema
 from tools.databases.server.stop_query import StopQuery
 from tools.processes.watchdog import Watchdog
 from tools.result import Limits, OpenError, QueryError, Result
@@ -196,7 +196,7 @@ class SQLAlchemyDatabase(GuardedDatabase):
         try:
             with self._reading(SCHEMA_LIMITS) as connection:
                 self._look_in_own_schema(connection)
-                return Schema(read_schema(connection), self.dialect)
+                return Schema(read_schema(connection), self.dialect, own_types(connection))
         except sa.exc.SQLAlchemyError as error:
             raise OpenError(f"cannot read the tables of {self.name}: {_one_line(error)}") from error
 

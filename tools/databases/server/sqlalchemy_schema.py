@@ -21,6 +21,10 @@ _VIEWS = {
 _PARENTS = """SELECT cn.nspname, c.relname, pn.nspname, p.relname FROM pg_inherits
 JOIN pg_class c ON c.oid = inhrelid JOIN pg_namespace cn ON cn.oid = c.relnamespace
 JOIN pg_class p ON p.oid = inhparent JOIN pg_namespace pn ON pn.oid = p.relnamespace"""
+_OWN_TYPES = """SELECT lower(typname) FROM pg_type t LEFT JOIN pg_class c ON c.oid = typrelid
+WHERE (typtype IN ('d', 'e', 'r') OR c.relkind = 'c')
+AND typnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = t.oid AND d.classid = 'pg_type'::regclass AND d.deptype = 'e')"""
 _Key = tuple[str | None, str]
 
 
@@ -33,6 +37,12 @@ def read_schema(connection: sa.Connection) -> tuple[Table, ...]:
     return tuple(
         table for schema in _schemas(connection, inspector) for table in _tables(connection, inspector, schema)
     )
+
+
+def own_types(connection: sa.Connection) -> frozenset[str]:
+    """The types, in lower case, that were made in a PostgreSQL database and come from no extension. Raises SQLAlchemyError."""
+    is_postgresql = connection.dialect.name == "postgresql"
+    return frozenset(connection.exec_driver_sql(_OWN_TYPES).scalars()) if is_postgresql else frozenset()
 
 
 def _schemas(connection: sa.Connection, inspector: Inspector) -> list[str | None]:

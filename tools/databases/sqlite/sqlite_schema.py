@@ -112,7 +112,10 @@ def _table(connection: sqlite3.Connection, clock: _Clock, name: str, is_table: b
         for (_, column, type_, not_null, _, key, _), found in zip(info, values, strict=True)
     )
     count = _count(connection, name) if is_table else None
-    made_of = frozenset[str]() if is_table else words_of(sql)
+    is_stored = is_table and not sql.upper().startswith(
+        _VIRTUAL
+    )  # a virtual one may show the rows or the words of another
+    made_of = frozenset[str]() if is_stored else words_of(sql)
     return Table(name, columns, _foreign_keys(connection, name), comment, count, made_of)
 
 
