@@ -152,8 +152,16 @@ def _serving(
         raise exit_codes.fail(
             "--no-token is for this machine alone; elsewhere name people with --auth", exit_codes.USAGE
         )
-    secret = os.environ.get("SQLAGENT_TOKEN") or token_urlsafe(24) if token and not auth else None
+    secret = os.environ.get("SQLAGENT_TOKEN") or _token(host in LOOPBACK and not hosts) if token and not auth else None
     return Serving(host, port, _users(auth) if auth else (), secret, hosts, queue)
+
+
+def _token(alone: bool) -> str:
+    """Where this machine alone is served, the one of the last start: an open page and a bookmark go on."""
+    from decoding.checkpoints.fetch.cache_folder import cache_root
+    from ui.doors.entrance import kept_token
+
+    return kept_token(cache_root()) if alone else token_urlsafe(24)
 
 
 def _users(path: Path) -> list[tuple[str, str]]:

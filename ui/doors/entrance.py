@@ -7,7 +7,11 @@ a digest, so that neither the archive nor the log holds what would let somebody 
 
 import hashlib
 import hmac
+import os
+import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from secrets import token_urlsafe
 from urllib.parse import parse_qs
 
@@ -17,11 +21,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ui.doors.rates import Rate
-from ui.doors.refusal import refuse
+from ui.doors.refusal import API, refuse
 
 VISITOR = "sqlagent-visitor"
 A_YEAR_S = 365 * 24 * 3600
 NEW_BROWSERS = 120  # from one address in a minute
+_RESTARTED = "The server was restarted. Open the address in its terminal."
 _NEEDS_TOKEN = "open the address that was printed when this server was started: it holds a token"
 
 Cookies = Mapping[str, str]
@@ -52,7 +57,8 @@ class Entrance:
         if given and self._token is not None:
             return await self._enter(given[0], cookies, scope, receive, send)
         if self._token is not None and not _same(cookies.get(self._key_name, ""), self._key):
-            return await refuse(scope, receive, send, 401, _NEEDS_TOKEN)
+            told = _RESTARTED if scope["path"].startswith(API) else _NEEDS_TOKEN
+            return await refuse(scope, receive, send, 401, told)
         visitor = cookies.get(VISITOR, "")
         scope.setdefault("state", {})["owner"] = self._owner(visitor, cookies)
         if scope["path"] != "/" or len(visitor) == 43:
@@ -90,6 +96,21 @@ class Entrance:
             user = self._user_of(cookies)
             return f"user:{user}" if user else ""
         return f"browser:{hashlib.sha256(visitor.encode()).hexdigest()[:32]}" if visitor else ""
+
+
+def kept_token(folder: Path) -> str:
+    """A token that stays the same from one start to the next, so that an open page and a bookmark go on; a file that only this
+    user can read holds it. A new one each time where that file cannot be kept or others could read it."""
+    path, fresh = folder / "chat-token", token_urlsafe(24)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError), open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(fresh)
+        status, token = path.lstat(), path.read_text()
+    except (OSError, UnicodeError):
+        return fresh
+    is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return token if is_ours and len(token) == len(fresh) else fresh
 
 
 def _same(given: str, wanted: str) -> bool:

@@ -15,9 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ui.doors.bodies import body_again
 from ui.doors.rates import Rate
-from ui.doors.refusal import refuse
+from ui.doors.refusal import API, refuse
 
-API = "/gradio_api"
 UPLOAD = f"{API}/upload"
 MOST_SESSIONS = 10_000
 EVENTS_A_MINUTE, LOGINS_A_MINUTE = 600, 30

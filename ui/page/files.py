@@ -11,7 +11,8 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from tools.result import OpenError
-from ui.doors.sessions import API, UPLOAD
+from ui.doors.refusal import API
+from ui.doors.sessions import UPLOAD
 from ui.session.workspace import Workspace
 
 PATIENCE_S, SLOWEST_BYTES_A_S = 30.0, 128 << 10

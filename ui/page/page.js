@@ -129,6 +129,19 @@
     if (box.matches("[data-filter]")) filter(box);
   });
 
+  // Names for what Gradio leaves nameless to those who do not see it.
+  const NAMES = [
+    ["#question [data-testid=submit-button]", "Send the question"],
+    ["#question [data-testid=stop-button]", "Stop the answer"],
+    ["#chat button", "Show or hide this step"],
+    ["a[download]", "Download"],
+  ];
+  const name = () => NAMES.forEach(([part, told]) => document.querySelectorAll(`${part}:not([aria-label]), ${part}[aria-label=""]`)
+    .forEach((each) => each.innerText.trim() || each.setAttribute("aria-label", told)));
+  let naming = 0;
+  new MutationObserver(() => { naming ||= requestAnimationFrame(() => { naming = 0; name(); }); })
+    .observe(document, { childList: true, subtree: true, attributeFilter: ["aria-label"] });
+
   // Once the page stands: the chosen scheme instead of the system's; on a phone the open sidebar would cover the chat.
   const sidebar = new MutationObserver(() => {
     const toggle = document.querySelector(".sidebar.open .toggle-button");

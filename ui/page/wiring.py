@@ -35,7 +35,7 @@ class Controller:
         """The session of a page that was loaded from this server, by the one who asks."""
         found = self.workspace.find(request.session_hash or "", request.state.owner)
         if found is None:
-            raise gr.Error("This page was idle for long, or the server was started anew: reload the page.")
+            raise gr.Error("This page was idle for long, or the server was restarted: reload the page.")
         return found
 
     def load(self, request: gr.Request) -> Iterator[Updates]:

@@ -33,6 +33,7 @@ def _column(column: Column, refers: str | None) -> str:
     samples = f'<span class="samples">{html(", ".join(column.samples))}</span>' if column.samples else ""
     name = html(column.name)
     return (
-        f'<li><button type="button" data-copy="{name}" title="copy the name"><code>{name}</code></button> '
+        f'<li><button type="button" data-copy="{name}" title="copy the name" aria-label="{name}: copy the name">'
+        f"<code>{name}</code></button> "
         f"<small>{html(column.type.lower())}</small> {key}{to}{samples}</li>"
     )

@@ -16,9 +16,10 @@ assert chromium() is not None, "no chromium found: install it, or name it in CHR
 
 NAMES = "Names of artists?"
 TABS = ("Result", "Chart", "SQL", "Savings", "Decoding", "Race")
-NAMELESS = """() => [...document.querySelectorAll("button, input, textarea, select, [role=textbox], [role=combobox]")]
+NAMELESS = """() => [...document.querySelectorAll("button, a, input, textarea, select, [role=textbox], [role=combobox]")]
   .filter(part => part.checkVisibility() && part.type !== "hidden" && part.type !== "file")
-  .filter(part => ![part.getAttribute("aria-label"), part.title, part.innerText, part.closest("label")?.innerText,
+  .filter(part => ![part.getAttribute("aria-label"), part.title, part.innerText,
+    part.matches("button, a") ? "" : part.closest("label")?.innerText,
     document.querySelector(`label[for="${part.id || "-"}"]`)?.innerText,
     document.getElementById(part.getAttribute("aria-labelledby") || "-")?.innerText].some(name => name?.trim()))
   .map(part => part.outerHTML.slice(0, 160))"""
@@ -32,7 +33,7 @@ PALE = """() => [...document.querySelectorAll("#chat summary, #chat td, #chat st
 
 @pytest.fixture
 def served_at(tmp_path: Path) -> Iterator[tuple[Any, str]]:
-    workspace = scripted_workspace(tmp_path, {NAMES: "SELECT name, country FROM artists ORDER BY name"})
+    workspace = scripted_workspace(tmp_path, {NAMES: "SELECT name, country FROM artists ORDER BY name"}, pause_s=0.3)
     with open_browser() as browser, served(workspace) as address:
         yield browser, address
 
@@ -40,9 +41,14 @@ def served_at(tmp_path: Path) -> Iterator[tuple[Any, str]]:
 def test_everything_that_can_be_used_has_a_name(served_at: tuple[Any, str]) -> None:
     browser, address = served_at
     page = open_page(browser.new_context(viewport={"width": 1360, "height": 860}), address)
+    found = {"before": page.evaluate(NAMELESS)}
+    assert page.get_by_role("button", name="Send the question").count() == 1
     ask(page, NAMES)
+    until(page, "#chat", "Writing SQL")
+    page.wait_for_timeout(300)
+    found["running"] = page.evaluate(NAMELESS)
+    assert page.get_by_role("button", name="Stop the answer").count() == 1
     until(page, "#caption", "3 rows")
-    found = {}
     for name in TABS:
         tab(page, name)
         page.wait_for_timeout(300)

@@ -53,6 +53,8 @@ def test_the_token_opens_and_then_leaves_the_address(address: str) -> None:
     assert httpx.get(plain).status_code == 401
     assert httpx.get(f"{plain}?token=guess").status_code == 401
     assert httpx.get(f"{plain}config").status_code == 401
+    left_open = httpx.post(f"{plain}gradio_api/queue/join", json={})  # by a page of an earlier start, which reads JSON
+    assert left_open.status_code == 401 and "Open the address in its terminal" in left_open.json()["error"]
     visitor = Visitor(address)
     assert visitor.came.status_code == 200 and "token" not in str(visitor.came.url)
     assert visitor.http.get("/config").status_code == 200
@@ -176,7 +178,7 @@ def test_an_upload_is_its_owners_alone(ada: Visitor, bo: Visitor) -> None:
     assert done["success"] and "shops" in json.dumps(done["output"])
     assert not Path(path).exists()
     outside = ada.event("files", "upload", [{"path": "/etc/hosts", "meta": {"_type": "gradio.FileData"}}])
-    assert "not uploaded here" in outside["told"][0]
+    assert not outside["success"]
 
 
 def test_uploads_are_counted_together(address: str, workspace: Workspace) -> None:

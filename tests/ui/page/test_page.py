@@ -209,7 +209,8 @@ def test_who_reaches_the_page_from_elsewhere_opens_no_url_and_no_model() -> None
 
 def test_a_token_is_there_unless_it_is_refused_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SQLAGENT_TOKEN", raising=False)
-    first, second = (_serving("127.0.0.1", None, [], None, True, 1).token for _ in range(2))
+    monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path / "home"))
+    first, second = (_serving("0.0.0.0", None, [], None, True, 1).token for _ in range(2))
     assert first and second and first != second and len(first) == 32
     assert _serving("127.0.0.1", None, [], None, False, 1).token is None
     (tmp_path / "users").write_text("ada:x")
@@ -219,6 +220,23 @@ def test_a_token_is_there_unless_it_is_refused_on_this_machine(monkeypatch: pyte
             _serving(host, None, names, None, False, 1)
     monkeypatch.setenv("SQLAGENT_TOKEN", "own")
     assert _serving("127.0.0.1", None, [], None, True, 1).token == "own"
+
+
+def test_the_token_of_this_machine_stays_and_is_nobody_elses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A page that was open when the server was restarted once could not go on."""
+    monkeypatch.delenv("SQLAGENT_TOKEN", raising=False)
+    monkeypatch.setenv("SQLAGENT_HOME", str(tmp_path / "home"))
+
+    def token() -> str | None:
+        return _serving("127.0.0.1", None, [], None, True, 1).token
+
+    kept, path = token(), tmp_path / "home" / "chat-token"
+    assert kept and token() == kept and path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    assert token() not in (kept, token())
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    assert len(token() or "") == 32 and not (tmp_path / "elsewhere").exists()
 
 
 def test_a_digest_from_the_log_opens_nobodys_conversations(site: Site) -> None:

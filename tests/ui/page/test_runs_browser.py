@@ -62,11 +62,11 @@ def page(workspace: Workspace) -> Iterator[Any]:
 
 def answered(page: Any, *texts: str) -> None:
     """What is shown is this and nothing else, and the next question can be put."""
-    page.wait_for_selector(SEND)
     for text in texts:
         until(page, "#chat", text)
+    page.wait_for_selector(STOP, state="detached")
+    page.wait_for_selector(SEND)
     assert page.locator(IN_VAIN).count() == 0
-    assert page.locator(STOP).count() == 0
 
 
 def asked_in_a_new_one(page: Any, question: str, wait_ms: int) -> None:
@@ -75,7 +75,7 @@ def asked_in_a_new_one(page: Any, question: str, wait_ms: int) -> None:
     page.wait_for_function("() => !document.querySelector('#chat .user')")
     ask(page, question)
     until(page, "#chat .user", question)
-    page.wait_for_function("() => document.querySelector('#conversations input')?.checked")  # it has come into the list
+    until(page, "#conversations label:has(input:checked)", question)
     page.wait_for_timeout(wait_ms)
 
 
