@@ -47,6 +47,19 @@ _ROPE_FACTORS = "rope_freqs.weight"
 _SHARD_BYTES = 2 << 30
 
 
+class _Reader(GGUFReader):
+    """The library's reader on a plain array: slices of numpy's `memmap`, of which it makes two for every token of the
+    vocabulary, take most of its time."""
+
+    @property
+    def data(self) -> Array:
+        return self._data
+
+    @data.setter
+    def data(self, mapped: Array) -> None:
+        self._data = np.asarray(mapped)
+
+
 @dataclass(frozen=True, slots=True)
 class Gguf:
     """An opened GGUF file of a supported architecture; its tensors stay on disk until read."""
@@ -71,7 +84,7 @@ class Gguf:
 def open_gguf(path: Path) -> Gguf:
     """Open a file. Raises ModelUnavailable for a damaged one, UnsupportedModel for another architecture."""
     try:
-        reader = GGUFReader(path)
+        reader = _Reader(path)
         field = reader.get_field("general.architecture")
         family = field.contents() if field is not None else "unknown"
     except (ValueError, IndexError, OSError, KeyError) as error:
