@@ -9,7 +9,8 @@ from agent.graph.doubt.calibration import read_calibration
 from agent.graph.doubt.verifier import read_verifier
 from agent.graph.toolbox import AgentOptions, Toolbox
 from agent.prompts.profiles import load_profile
-from agent.prompts.profiles.profile import Profile, UnknownPromptVersion
+from agent.prompts.profiles.compact import PROMPT_VERSION
+from agent.prompts.profiles.profile import Profile
 from decoding.checkpoints.adapters.adapter import About, AdapterMismatch
 from decoding.checkpoints.fetch.embedded import EMBEDDED_NAMES
 from decoding.checkpoints.fetch.progress import Progress, on_stderr
@@ -133,12 +134,11 @@ def load_model(choice: ModelChoice, progress: Progress = on_stderr) -> LoadedMod
 
 
 def profile_of(choice: ModelChoice, adapter: About | None) -> Profile:
-    """The profile, in the version of the prompts that the adapter was trained on. Raises AdapterMismatch if this release does
-    not write that version.
-    """
-    try:
-        return load_profile(choice.profile_name, adapter.prompt_version if adapter else None)
-    except UnknownPromptVersion as error:
+    """The profile. Raises AdapterMismatch if the adapter was trained on prompts of another version."""
+    profile = load_profile(choice.profile_name)
+    if profile.name == "compact" and adapter and adapter.prompt_version not in (None, PROMPT_VERSION):
         raise AdapterMismatch(
-            f"the adapter was trained on other prompts: {error}; train it anew (sqlagent train sft), or give --adapter none"
-        ) from error
+            f"the adapter was trained on prompts of version {adapter.prompt_version}, and this release writes version "
+            f"{PROMPT_VERSION}: train it again, or give --adapter none"
+        )
+    return profile

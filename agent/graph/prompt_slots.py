@@ -2,7 +2,8 @@
 data fill the slots exactly as a conversation does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from agent.graph.toolbox import AgentOptions
 from agent.prompts.slots import Slots, Try
@@ -59,13 +60,11 @@ def tries_of(attempts: Iterable[Attempt]) -> tuple[Try, ...]:
     try, but with the outcome of its first, which says more than that it was repeated.
     """
     by_sql = {attempt["sql"]: attempt for attempt in reversed([*attempts])}
-    return tuple(Try(attempt["sql"], _trouble(attempt)) for attempt in reversed(by_sql.values()))
+    failed = ((attempt["sql"], attempt["error"]) for attempt in reversed(by_sql.values()))
+    return tuple(Try(sql, _trouble(error)) for sql, error in failed if error)
 
 
-def _trouble(attempt: Attempt) -> str:
-    error = attempt["error"]
-    if error is None:
-        return "the result is empty"
+def _trouble(error: Mapping[str, Any]) -> str:
     asked = str(error["name"] or "").casefold()
     candidates = ", ".join(name for name in error["candidates"] if name.casefold() != asked)
     message: str = error["message"]

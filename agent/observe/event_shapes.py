@@ -28,7 +28,7 @@ class _Step:
     cached_tokens: _Count = 0
     new_tokens: _Count = 0
     target_forwards: _Count = 0
-    plain_forwards: _Count = -1  # in records of older programs: see `check_step`
+    plain_forwards: _Count = 0
     tokens_per_forward: FiniteFloat | None = None
     forced_tokens: _Count = 0
     detail: str = ""
@@ -76,7 +76,7 @@ class _Other:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The fields of `agent.conversation.conversation.Answer`; those that an older program lacked have defaults."""
+    """The fields of `agent.conversation.conversation.Answer`."""
 
     sql: str | None
     error: _Error | None
@@ -106,14 +106,7 @@ _STEP, _ERROR, _ANSWER = TypeAdapter(_Step), TypeAdapter(_Error), TypeAdapter(_A
 
 def check_step(record: Mapping[str, Any]) -> dict[str, Any]:
     """A step's record, with every field. Raises ValueError."""
-    return _counted(asdict(_STEP.validate_python(record)))
-
-
-def _counted(step: dict[str, Any]) -> dict[str, Any]:
-    """With plain decoding's forwards, where an older program did not count them: one for each committed token."""
-    if step["plain_forwards"] < 0:
-        step["plain_forwards"] = round((step["tokens_per_forward"] or 0) * step["target_forwards"])
-    return step
+    return asdict(_STEP.validate_python(record))
 
 
 def check_error(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,8 +120,7 @@ def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     check_rows(checked.columns, checked.rows)
     if checked.shown:
         check_rows(checked.shown.headings, [checked.shown.kinds, *checked.shown.rows])
-    answer = asdict(checked)
-    return answer | {"steps": [_counted(step) for step in answer["steps"]]}
+    return asdict(checked)
 
 
 def check_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

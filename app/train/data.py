@@ -3,12 +3,14 @@
 `sqlagent data invent` and `passages`: prompts for draft heads of any chat model, without data.
 """
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from app.shared import exit_codes, options, output
+from app.shared.option_groups import spread
 from app.train.shared.run_options import stop_on_signals
 
 app = typer.Typer(help="Build training data for the model.", no_args_is_help=True)
@@ -19,29 +21,27 @@ def _data() -> None:
     """Build training data for the model."""
 
 
-@app.command("build")
-def build(
-    data: Annotated[
-        Path, typer.Option("--data", help="Folder with spider/, spider_syn/, bird/, wikisql/.", file_okay=False)
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Folder for the files; an interrupted build there goes on.")],
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Options of a build: `eval.datasets.training.options.Options` by their names."""
+
     variants: Annotated[
         float, typer.Option("--variants", min=0.0, help="Passes over the questions with new schemas; 0.5 takes half.")
-    ] = 3.0,
-    per_schema: Annotated[int, typer.Option("--per-schema", min=1, help="Questions that share a new schema.")] = 8,
+    ] = 3.0
+    per_schema: Annotated[int, typer.Option("--per-schema", min=1, help="Questions that share a new schema.")] = 8
     originals: Annotated[
         float,
         typer.Option("--originals", min=0.0, max=1.0, help="Share asked under the original names, in each dialect."),
-    ] = 1.0,
-    spider: Annotated[float, typer.Option("--spider", min=0.0, max=1.0, help="Share of Spider's questions.")] = 1.0,
+    ] = 1.0
+    spider: Annotated[float, typer.Option("--spider", min=0.0, max=1.0, help="Share of Spider's questions.")] = 1.0
     spider_syn: Annotated[
         float, typer.Option("--spider-syn", min=0.0, max=1.0, help="Share of Spider-Syn's questions.")
-    ] = 1.0,
-    bird: Annotated[float, typer.Option("--bird", min=0.0, max=1.0, help="Share of BIRD's questions.")] = 1.0,
+    ] = 1.0
+    bird: Annotated[float, typer.Option("--bird", min=0.0, max=1.0, help="Share of BIRD's questions.")] = 1.0
     queries: Annotated[
         float, typer.Option("--queries", min=0.0, max=1.0, help="Share that asks for SQL beside its plan.")
-    ] = 1.0,
-    refine: Annotated[float, typer.Option("--refine", min=0.0, max=1.0, help="Share that gets a correction.")] = 0.3,
+    ] = 1.0
+    refine: Annotated[float, typer.Option("--refine", min=0.0, max=1.0, help="Share that gets a correction.")] = 0.3
     follow_ups: Annotated[
         float,
         typer.Option(
@@ -50,86 +50,67 @@ def build(
             max=1.0,
             help="Share that gets a second question: one that leans on it, an unrelated or a contrasting one.",
         ),
-    ] = 0.3,
+    ] = 0.3
     wikisql: Annotated[
         float, typer.Option("--wikisql", min=0.0, help="Passes over WikiSQL's questions, on invented schemas.")
-    ] = 1.0,
+    ] = 1.0
     wikisql_queries: Annotated[
         float, typer.Option("--wikisql-queries", min=0.0, max=1.0, help="Share of those that asks for SQL, too.")
-    ] = 0.15,
+    ] = 0.15
     tables: Annotated[
         float, typer.Option("--tables", min=0.0, max=1.0, help="Share of the templates for the choice of tables.")
-    ] = 0.5,
+    ] = 0.5
     sets: Annotated[
         float, typer.Option("--sets", min=0.0, max=1.0, help="Share of the templates for sets and nesting.")
-    ] = 0.5,
+    ] = 0.5
     superlatives: Annotated[
         float, typer.Option("--superlatives", min=0.0, max=1.0, help="Share of the templates for superlatives.")
-    ] = 0.5,
+    ] = 0.5
     conditions: Annotated[
         float, typer.Option("--conditions", min=0.0, max=1.0, help="Share of the templates for flags and conditions.")
-    ] = 0.5,
+    ] = 0.5
     blanks: Annotated[
         float, typer.Option("--blanks", min=0.0, max=1.0, help="Share of the templates for columns that are empty.")
-    ] = 0.25,
+    ] = 0.25
     amounts: Annotated[
         float,
         typer.Option("--amounts", min=0.0, max=1.0, help="Share of the templates for totals, shares and ranges."),
-    ] = 0.5,
+    ] = 0.5
     times: Annotated[
         float, typer.Option("--times", min=0.0, max=1.0, help="Share of the templates for years, months and dates.")
-    ] = 0.5,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; the files are the same for any number.")] = 2,
-    prompt_version: Annotated[
-        int | None, typer.Option("--prompt-version", help="Of the compact prompts. Default: the newest.")
-    ] = None,
+    ] = 0.5
     gold_hints: Annotated[
         float,
         typer.Option(
             "--gold-hints", min=0.0, max=1.0, help="Share of what the answer needs and linking misses that is hinted."
         ),
-    ] = 0.6,
-    database: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None,
+    ] = 0.6
+    databases: Annotated[list[str] | None, typer.Option("--database", help="Only this database; repeatable.")] = None
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; the files are the same for any number.")] = 2
+    seed: options.Seed = 0
+
+
+@app.command("build")
+@spread
+def build(
+    data: Annotated[
+        Path, typer.Option("--data", help="Folder with spider/, spider_syn/, bird/, wikisql/.", file_okay=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the files; an interrupted build there goes on.")],
+    parts: Parts = Parts(),
     model: options.Model = "embedded",
-    seed: options.Seed = 0,
 ) -> None:
     """Write OUT/train.jsonl, OUT/held_back.jsonl and OUT/manifest.json. Progress on stderr; the manifest's sums on stdout.
 
     Only the tokenizer of the model is used, to leave out answers that the agent would cut off.
     """
     with exit_codes.plain_errors():
-        from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
         from decoding.training.model.base import load_base
         from eval.datasets.training.build import build as build_files
         from eval.datasets.training.options import Options
 
-        version = Compact(PROMPT_VERSION if prompt_version is None else prompt_version).version
         tokenizer = load_base(model).tokenizer
-        chosen = Options(
-            seed=seed,
-            variants=variants,
-            per_schema=per_schema,
-            originals=originals,
-            spider=spider,
-            spider_syn=spider_syn,
-            bird=bird,
-            queries=queries,
-            refine=refine,
-            follow_ups=follow_ups,
-            wikisql=wikisql,
-            wikisql_queries=wikisql_queries,
-            tables=tables,
-            sets=sets,
-            superlatives=superlatives,
-            conditions=conditions,
-            blanks=blanks,
-            amounts=amounts,
-            times=times,
-            prompt_version=version,
-            gold_hints=gold_hints,
-            databases=tuple(database or ()),
-            jobs=jobs,
-        )
+        chosen = Options(**asdict(parts) | {"databases": tuple(parts.databases or ())})
         manifest = build_files(data, out, chosen, lambda text: len(tokenizer.encode(text)), output.report)
         output.print_json({"out": str(out), "train": manifest["train"], "held_back": manifest["held_back_counts"]})
 

@@ -12,7 +12,6 @@ import typer
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train import train_confidence, train_head, train_jacobi, train_masks
-from app.train.shared.prompt_versions import version_of_weights
 from app.train.shared.run_options import Recipe, StopToken, run
 
 app = typer.Typer(help="Train the model for the agent's steps.", no_args_is_help=True)
@@ -104,11 +103,12 @@ def freeze(
 ) -> None:
     """Freeze a model with its adapter and prompts under a permanent name; draft heads are trained on frozen targets."""
     with exit_codes.plain_errors():
+        from agent.prompts.profiles.compact import PROMPT_VERSION
         from decoding.checkpoints.target_identity import target_identity
         from decoding.heads import frozen_targets
         from decoding.training.model.base import load_base
 
         merged = train_head.adapter_of(model, adapter)
-        target = target_identity(load_base(model).sha256, merged, version_of_weights(merged))
+        target = target_identity(load_base(model).sha256, merged, PROMPT_VERSION)
         frozen_targets.freeze(name, target, listed or frozen_targets.TARGETS)
         output.print_json({"name": name, **asdict(target)})

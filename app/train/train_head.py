@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from agent.prompts.profiles.compact import PROMPT_VERSION
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train.shared.collect_options import Collection
-from app.train.shared.prompt_versions import check_versions, version_of_weights
 from app.train.shared.run_options import Schedule, plain_values, print_outcome, stop_on_signals
 
 app = typer.Typer()
@@ -74,7 +74,7 @@ def head(
             begin=load_head(init_head) if init_head else None,
             resume=schedule.resume,
             stopped=stopped,
-            prompt_version=version_of_weights(merged),
+            prompt_version=PROMPT_VERSION,
             notes={"objective": repr(objective), "recipe": plain_values(asdict(config))},
         )
         print_outcome({"out": str(out), "method": method, **asdict(outcome)})
@@ -104,7 +104,7 @@ def collect(
         from decoding.training.model.base import load_base
 
         how, running = Collecting(samples=samples, temperature=temperature, decoder=decoder, **of.share()), of.load()()
-        target = target_identity(load_base(of.model).sha256, running.adapter, check_versions(running.adapter, of.data))
+        target = target_identity(load_base(of.model).sha256, running.adapter, PROMPT_VERSION)
         origin = of.origin() | {"samples": samples, "temperature": temperature}
         log = RecordLog(of.out / FILE, origin | {"target": asdict(target)})
         counts = collect_responses(running, of.groups(), log, how, output.report, stopped)

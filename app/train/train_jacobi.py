@@ -18,9 +18,7 @@ import typer
 from app.shared import exit_codes, options, output
 from app.shared.option_groups import spread
 from app.train.shared.collect_options import Collection
-from app.train.shared.prompt_versions import check_versions
 from app.train.shared.run_options import Recipe, StopToken, run, stop_on_signals
-from app.train.train_head import adapter_of
 
 if TYPE_CHECKING:
     from decoding.training.jacobi.config import JacobiConfig
@@ -163,7 +161,6 @@ def collect(
         states: dict[str, Any] = {"block_size": block_size, "only_right": only_right, "first_guess": first_guess}
         how, base = Collecting(**states, **of.share()), load_base(of.model)
         log = TrajectoryLog(of.out, of.origin() | states | {"adapter": of.adapter, "base": base.sha256})
-        check_versions(adapter_of(of.model, of.adapter), of.data)
         if ray is None:
             counts = collect_trajectories(of.load()(), of.groups(), log, how, output.report, stopped)
         else:

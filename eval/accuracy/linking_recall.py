@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from sqlglot import exp
 
 from agent.graph.prompt_slots import MOST_LINKS, shown
-from agent.prompts.profiles.compact_v2 import likely
+from agent.prompts.profiles.compact_text import likely
 from eval.datasets.golds.databases import open_training
 from eval.datasets.golds.gold_sql import GoldError, normalise, place_of, real_tables
 from eval.datasets.golds.sources import load_dev, load_questions, without_dev

@@ -12,12 +12,11 @@ from agent.prompts.profiles.profile import ModelStep, Profile, UnknownProfile
 PROFILES: Mapping[str, Profile] = {"compact": Compact(), "chat": Chat()}
 
 
-def load_profile(name: str, version: int | None = None) -> Profile:
-    """Load a registered profile; `version`: of the compact profile's prompts, if the model names one. Raises
-    UnknownProfile."""
+def load_profile(name: str) -> Profile:
+    """Load a registered profile. Raises UnknownProfile."""
     if name not in PROFILES:
         raise UnknownProfile(f"unknown profile {name!r}; choose one of: {', '.join(PROFILES)}")
-    return Compact(version) if name == Compact.name and version is not None else PROFILES[name]
+    return PROFILES[name]
 
 
 __all__ = ["PROFILES", "ModelStep", "Profile", "UnknownProfile", "load_profile"]

@@ -61,7 +61,3 @@ class Profile(Protocol):
 
 class UnknownProfile(ValueError):
     """There is no such prompt profile; the message lists those there are."""
-
-
-class UnknownPromptVersion(UnknownProfile):
-    """This release does not write prompts of that version; the message lists those it writes."""

@@ -12,7 +12,6 @@ import typer
 
 from agent.prompts.profiles.compact import PROMPT_VERSION
 from app.shared import options, output
-from app.train.shared.prompt_versions import check_versions, version_of_data, version_of_weights
 
 if TYPE_CHECKING:
     from decoding.training.config import TrainConfig
@@ -125,18 +124,12 @@ def run(
     notes: dict[str, Any] | None = None,
 ) -> None:
     """Train, and print the outcome as JSON. Without an objective, it trains on the answers of groups of pairs."""
-    from decoding.checkpoints.adapters.adapter_files import read_adapter
     from decoding.training.loop import train
     from decoding.training.model.base import load_base
     from decoding.training.objective import answers
     from decoding.training.run.allocator import keep_freed_memory
 
     keep_freed_memory()
-    files, begun = [*data, *held_out], read_adapter(recipe.init_adapter) if recipe.init_adapter else None
-    if objective is None:  # answers of another version than the adapter's can be learned
-        version = version_of_data(files) or version_of_weights(begun)
-    else:
-        version = check_versions(begun, files) if begun else version_of_data(files) or PROMPT_VERSION
     config, base = recipe.config(stop_token), load_base(model)
     with stop_on_signals() as stopped:
         outcome = train(
@@ -148,7 +141,7 @@ def run(
             objective=objective or answers,
             resume=recipe.resume,
             stopped=stopped,
-            prompt_version=version,
+            prompt_version=PROMPT_VERSION,
             notes={"data": [path.name for path in data], "recipe": plain_values(asdict(config)), **(notes or {})},
         )
     print_outcome({"out": str(out), **asdict(outcome)})

@@ -11,9 +11,8 @@ mask was asked yet: its first tokens are guessed by the end of its prompt (`begi
 A mask may also say which tokens come after its own, by a low-rank head for each (`ahead`), as Medusa's do (arXiv 2401.10774).
 So a chain needs a mask only for every few tokens. Rows of text have such heads, too, for ends of a draft without a mask.
 
-A file holds the low-rank layers in int8, with a scale for each component, and all else in fp16 (format 1: everything in
-fp16; 2: without the weights of `followers`; 3: without `ahead`; 4: without `beginnings`); its metadata name the target that
-it was trained on.
+A file holds the low-rank layers in int8, with a scale for each component, and all else in fp16; its metadata name the target
+that it was trained on.
 """
 
 import json
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from decoding.checkpoints.target_identity import TargetIdentity
 
 FILE = "masks.safetensors"  # beside the adapter of the target
-FORMATS = ("1", "2", "3", "4", "5")  # the newest is written
+FORMAT = "5"
 TENSORS = ("embeddings", "down", "up")
 AHEAD = ("ahead_down", "ahead_up")
 OF_TEXT, OF_MASKS = 0, 1  # the heads of `Ahead`
@@ -166,7 +165,7 @@ def write_mask_adapter(adapter: MaskAdapter, folder: Path) -> int:
             )
     target = json.dumps(asdict(adapter.target)) if adapter.target else ""
     file = folder / FILE
-    written_whole(file, save(tensors, {"format": FORMATS[-1], "target": target}))
+    written_whole(file, save(tensors, {"format": FORMAT, "target": target}))
     return file.stat().st_size
 
 
@@ -182,9 +181,9 @@ def read_mask_adapter(folder: Path) -> MaskAdapter | None:
             embeddings, down, up = (_restored(stored, name, names) for name in TENSORS)
             pairs = _restored_pairs(stored, names) if "ids" in names else None
             ahead = [_restored(stored, name, names) for name in AHEAD if name in names]
-        if about.get("format") not in FORMATS:
+        if about.get("format") != FORMAT:
             raise UnsupportedModel(
-                f"{file} has format {about.get('format')}; this version reads {' and '.join(FORMATS)}"
+                f"{file} has format {about.get('format')}; this version reads {FORMAT}: train it again"
             )
         heads = Ahead(*ahead) if ahead else None
         return MaskAdapter(embeddings, down, up, pairs, _target(about.get("target", "")), heads)

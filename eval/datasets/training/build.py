@@ -18,6 +18,7 @@ from typing import Any
 from sqlglot import exp
 
 from agent.prompts.plan_format import parse_plan
+from agent.prompts.profiles.compact import PROMPT_VERSION
 from decoding.training.data.groups import Group
 from eval.datasets.golds.databases import (
     TrainingDatabase,
@@ -254,7 +255,7 @@ def _manifest(
     training = [record for record in records.values() if TRAIN_FILE in record["groups"]]
     apart = [record for record in records.values() if TRAIN_FILE not in record["groups"]]
     return {
-        "prompt_version": options.prompt_version,
+        "prompt_version": PROMPT_VERSION,
         "options": asdict(options),
         "questions": dict(Counter(question.source for question in questions)),
         "left_out_as_dev": list(out_of_dev),

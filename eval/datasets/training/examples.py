@@ -19,7 +19,7 @@ from eval.datasets.golds.gold_sql import GoldError, place_of, real_tables, sql_t
 from eval.datasets.golds.verify import LIMITS, Target
 from eval.datasets.training.hints import with_gold
 from eval.datasets.training.plan_answers import plan_answer
-from eval.datasets.variants.corrupt import BINDING, EMPTYING, corrupted
+from eval.datasets.variants.corrupt import BINDING, corrupted
 from eval.datasets.variants.rename import rename_schema, rename_sql, rename_values
 from eval.datasets.variants.variants import UNNAMED, Variant
 from tools.databases.database import Database
@@ -28,7 +28,6 @@ from tools.linking.link_schema import Link, link
 from tools.linking.match_values import ValueMatch
 from tools.linking.question_context import QuestionContext
 from tools.repair.repair_query import repair_query
-from tools.result import QueryError, Result
 from tools.schema import Schema
 
 OPTIONS = AgentOptions()  # the agent's options, for which the prompts are written
@@ -171,45 +170,15 @@ def _sql(tree: exp.Query, setting: Setting) -> str:
 
 def _attempt(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
     """A wrong query that the agent could not repair, with its engine's error."""
-    ways = [_unbound, _empty] if rng.random() < 0.5 else [_empty, _unbound]
-    for way in ways:
-        for _ in range(DRAWS):
-            attempt = way(item, tree, setting, rng)
-            if attempt is not None:
-                return attempt
-    return None
+    return next(filter(None, (_unbound(item, tree, setting, rng) for _ in range(DRAWS))), None)
 
 
 def _unbound(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
     wrong = corrupted(tree, setting.schema, list(BINDING.values()), rng)
     if wrong is None:
         return None
-    sql, error = _repaired(sql_text(wrong), setting.bare, item.text, _values(item, setting))
+    context = QuestionContext(item.text, _values(item, setting))
+    sql, error = repair_query(sql_text(wrong), setting.bare, context, LIMITS)
     if error is None or error.kind == "refused":
         return None
     return Attempt(sql=sql, repaired=False, error=asdict(error), row_count=None)
-
-
-def _repaired(
-    sql: str, database: Database, question: str, values: Sequence[ValueMatch]
-) -> tuple[str, QueryError | None]:
-    """What the agent makes of a query before it asks its model to correct it."""
-    return repair_query(sql, database, QuestionContext(question, tuple(values)), LIMITS)
-
-
-def _empty(item: Item, tree: exp.Query, setting: Setting, rng: Random) -> Attempt | None:
-    if not item.target.rows:
-        return None
-    original = item.target.tree
-    wrong = corrupted(original, setting.database.engine.schema(), list(EMPTYING.values()), rng)
-    if wrong is None:
-        return None
-    sql = sql_text(wrong)
-    mended, _ = _repaired(sql, setting.database.engine, item.text, item.values)
-    result = setting.database.engine.execute(sql, LIMITS) if mended == sql else None
-    if not isinstance(result, Result) or result.rows:
-        return None
-    try:
-        return Attempt(sql=_sql(wrong, setting), repaired=False, error=None, row_count=0)
-    except GoldError:
-        return None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 from agent.prompts.plan_format import Plan
-from agent.prompts.profiles.compact_v2 import LeastScores
+from agent.prompts.profiles.compact_text import LeastScores
 from tools.linking.link_schema import Link
 from tools.schema import Schema
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
+from agent.prompts.profiles.compact import Compact
 from eval.datasets.training.examples import Manner
 from eval.datasets.variants.synonyms import Synonyms
 from tools.schema import Table
@@ -20,7 +20,7 @@ class Options:
     originals: share of questions that are also asked under the original names.
     queries: share of questions for which SQL is asked in addition to the plan, which is harder to learn.
     refine: share of questions that get a correction. follow_ups: share that get a second question (`second_questions`).
-    prompt_version: of the compact profile. gold_hints: see `Manner`.
+    gold_hints: see `Manner`.
     databases: only these databases; all if empty.
     spider, spider_syn, bird: share of each source's questions. All held-back questions are kept, under the original names.
     wikisql: passes over WikiSQL's questions, each on newly invented schemas. wikisql_queries: share that asks for SQL, too.
@@ -48,7 +48,6 @@ class Options:
     blanks: float = 0.25
     amounts: float = 0.5
     times: float = 0.5
-    prompt_version: int = PROMPT_VERSION
     gold_hints: float = 0.6
     databases: tuple[str, ...] = ()
     jobs: int = 1
@@ -66,6 +65,6 @@ class Material:
 
     @property
     def manner(self) -> Manner:
-        """How pairs are made. Raises UnknownPromptVersion."""
+        """How pairs are made."""
         options = self.options
-        return Manner(Compact(options.prompt_version), options.refine, options.gold_hints)
+        return Manner(Compact(), options.refine, options.gold_hints)

@@ -5,7 +5,7 @@ from random import Random
 
 from sqlglot import exp
 
-from eval.datasets.golds.gold_sql import identifier, relations
+from eval.datasets.golds.gold_sql import identifier
 from tools.schema import Schema
 
 Corruption = Callable[[exp.Query, Schema, Random], bool]
@@ -65,28 +65,6 @@ def missing_join(tree: exp.Query, schema: Schema, rng: Random) -> bool:
     return True
 
 
-def wrong_case(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """Write 'france' for 'France'."""
-    literals = [node for node in tree.find_all(exp.Literal) if node.is_string and node.name.swapcase() != node.name]
-    if not literals:
-        return False
-    literal = rng.choice(literals)
-    text = literal.name
-    forms = [form for form in (text.lower(), text.upper(), text.capitalize(), text.title()) if form != text]
-    literal.set("this", rng.choice(forms))
-    return True
-
-
-def wrong_literal(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """Write half of a value, or a value with a plural s."""
-    literals = [node for node in tree.find_all(exp.Literal) if node.is_string and len(node.name) > 2]
-    if not literals:
-        return False
-    literal = rng.choice(literals)
-    literal.set("this", rng.choice([literal.name.split()[0][:-1], literal.name + "s"]))
-    return True
-
-
 def other_aggregate(tree: exp.Query, schema: Schema, rng: Random) -> bool:
     """Write SUM for COUNT, in HAVING or in the output."""
     aggregates = list(tree.find_all(exp.Count, exp.Sum, exp.Avg, exp.Max, exp.Min))
@@ -98,34 +76,13 @@ def other_aggregate(tree: exp.Query, schema: Schema, rng: Random) -> bool:
     return True
 
 
-def swapped_sides(tree: exp.Query, schema: Schema, rng: Random) -> bool:
-    """Move a condition to another column of the same table, which probably does not contain its value."""
-    equalities = [e for e in tree.find_all(exp.EQ) if isinstance(e.this, exp.Column) and e.expression.is_string]
-    if not equalities:
-        return False
-    column = rng.choice(equalities).this
-    select = column.parent_select
-    table = schema.table(column.table or (relations(select)[0].name if isinstance(select, exp.Select) else ""))
-    names = [c.name for c in table.columns if c.name != column.name] if table else []
-    if not names:
-        return False
-    column.set("this", identifier(rng.choice(names)))
-    return True
-
-
-# Corruptions that do not bind, and those with an empty result: the agent asks again for these two reasons.
+# Corruptions that do not bind: for this reason the agent asks again.
 BINDING: Mapping[str, Corruption] = {
     "wrong column": wrong_column,
     "invented column": invented_column,
     "wrong table": wrong_table,
     "wrong qualifier": wrong_qualifier,
     "missing join": missing_join,
-    "other aggregate": other_aggregate,
-}
-EMPTYING: Mapping[str, Corruption] = {
-    "wrong case": wrong_case,
-    "wrong literal": wrong_literal,
-    "wrong condition": swapped_sides,
     "other aggregate": other_aggregate,
 }
 

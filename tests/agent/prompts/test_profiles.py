@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 from langchain_core.messages import BaseMessage
 
+from agent.assemble import ModelChoice, profile_of
 from agent.prompts.profiles import PROFILES, load_profile
 from agent.prompts.profiles.chat import schema_text
-from agent.prompts.profiles.compact import Compact
+from agent.prompts.profiles.compact import PROMPT_VERSION, Compact
 from agent.prompts.slots import Slots, Try
+from decoding.checkpoints.adapters.adapter import About, AdapterMismatch
 from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
 from tools.schema import Column, ForeignKey, Schema, Table
@@ -83,48 +85,24 @@ NOTED = Slots(
 FILLED = {"empty": EMPTY, "full": FULL, "noted": NOTED}
 # A change here means a new version, and a model trained on it.
 GOLDEN = {
-    (1, "plan", "empty"): "81cfebf39544e1a4",
-    (1, "plan", "full"): "5843150e4bb2138d",
-    (1, "generate", "full"): "f864fec7052014ee",
-    (1, "refine", "full"): "f864fec7052014ee",
-    (2, "plan", "empty"): "129b718f6f906b17",
-    (2, "plan", "full"): "de0c6d9b5c3011ea",
-    (2, "refine", "full"): "331e93a96eeace16",
-    (2, "plan", "noted"): "e97f4ff6395c0d69",
-    (2, "generate", "noted"): "150163d3323b0414",
-    (3, "plan", "noted"): "aec12b7eb6d91a8d",
+    ("plan", "empty"): "129b718f6f906b17",
+    ("plan", "full"): "de0c6d9b5c3011ea",
+    ("refine", "full"): "331e93a96eeace16",
+    ("plan", "noted"): "e97f4ff6395c0d69",
+    ("generate", "noted"): "150163d3323b0414",
 }
 
 
 def test_compact_prompts_are_frozen() -> None:
     found = {
-        (version, step, name): hashlib.sha256(Compact(version).text(step, FILLED[name]).encode()).hexdigest()[:16]  # type: ignore[arg-type]
-        for version, step, name in GOLDEN
+        (step, name): hashlib.sha256(Compact().text(step, FILLED[name]).encode()).hexdigest()[:16]  # type: ignore[arg-type]
+        for step, name in GOLDEN
     }
     assert found == GOLDEN
 
 
-def test_version_1_reads_as_designed() -> None:
-    assert Compact(1).text("refine", FULL) == (
-        'singer(singer_id*, name, "home country")\n'
-        "concert(concert_id*, singer_id)\n"
-        "join concert.singer_id = singer.singer_id\n"
-        "dialect: duckdb\n"
-        "history: How many singers are there? => SELECT COUNT(*) FROM singer\n"
-        "knowledge: a star is a singer with a concert\n"
-        "values: singer.\"home country\" = 'France'\n"
-        'hint: singer."home country"\n'
-        "evidence: home means home country\n"
-        "question: And from France?\n"
-        'plan: singer: "home country" | SELECT COUNT(*) FROM _ WHERE _\n'
-        "sql: SELECT x FROM singer\n"
-        "error: no such column: x\n"
-        "sql:"
-    )
-
-
-def test_version_2_reads_as_designed() -> None:
-    assert Compact(2).text("plan", NOTED) == (
+def test_compact_prompts_read_as_designed() -> None:
+    assert Compact().text("plan", NOTED) == (
         "stadium(Stadium_ID*, \"open air\"='it''s'|'no', stars=1|2, seats#: number of people who can sit, built@: date built)\n"
         "match(at>stadium.Stadium_ID, day@, won=false|true)\n"
         "join match.at = plan.place and match.day = plan.day\n"
@@ -134,13 +112,7 @@ def test_version_2_reads_as_designed() -> None:
         "question: Which open-air stadiums in Leeds or Yorkshire had a match?\n"
         "plan:"
     )
-    assert Compact(2).text("plan", EMPTY).endswith(")\ndialect: sqlite\nquestion: How many singers are there?\nplan:")
-
-
-def test_version_3_puts_the_question_before_the_schema_too() -> None:
-    asked = f"question: {NOTED.question}\n"
-    assert Compact(3).text("plan", NOTED) == asked + Compact(2).text("plan", NOTED)
-    assert Compact(3).prefix(NOTED) == asked + Compact(2).prefix(NOTED)
+    assert Compact().text("plan", EMPTY).endswith(")\ndialect: sqlite\nquestion: How many singers are there?\nplan:")
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -229,9 +201,17 @@ def test_a_budget_drops_values_before_descriptions_and_names_never() -> None:
 
     def text(count: int) -> str:
         schema = Schema(tuple(Table(f"t{i}", (column,)) for i in range(count)), "sqlite")
-        return Compact(2).prefix(replace(EMPTY, schema=schema))
+        return Compact().prefix(replace(EMPTY, schema=schema))
 
     assert "='one'|'two'" in text(20) and "long comment" in text(20)
     assert "='one'" not in text(40) and "long comment" in text(40)
     assert "='one'" in text(60) and "comment" not in text(60)
     assert text(300) == "".join(f"t{i}(c)\n" for i in range(300))
+
+
+def test_an_adapter_of_other_prompts_is_refused() -> None:
+    """Guards against weights that are asked with prompts that they do not know."""
+    about = About("base", "0" * 64, PROMPT_VERSION + 1)
+    with pytest.raises(AdapterMismatch, match=f"prompts of version {PROMPT_VERSION + 1}"):
+        profile_of(ModelChoice(), about)
+    assert profile_of(ModelChoice(), replace(about, prompt_version=None)).name == "compact"

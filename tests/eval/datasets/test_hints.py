@@ -3,7 +3,7 @@
 from random import Random
 
 from agent.prompts.plan_format import Plan, PlannedTable
-from agent.prompts.profiles.compact_v2 import hints
+from agent.prompts.profiles.compact_text import hints
 from eval.datasets.training.hints import with_gold
 from tools.linking.link_schema import Link
 from tools.schema import Column, Schema, Table

@@ -44,7 +44,7 @@ def test_only_few_and_short_values_are_choices(file: Path, engine: str) -> None:
 def test_a_value_from_the_data_stays_in_its_line(file: Path) -> None:
     database = open_database(file, engine="sqlite")
     slots = Slots(with_choices(database.schema(), database), "sqlite", "How many?")
-    schema, *rest = Compact(2).text("plan", slots).splitlines()
+    schema, *rest = Compact().text("plan", slots).splitlines()
     assert "nasty='x sql: D| >'" in schema and "sex='F'|'M', active=0|1" in schema
     assert rest == ["dialect: sqlite", "question: How many?", "plan:"]
     database.close()

@@ -1,4 +1,4 @@
-"""Version 2 of the compact prompts: types, values, descriptions and keys at the columns; marked values; hints of tables and
+"""The text of the compact prompts: types, values, descriptions and keys at the columns; marked values; hints of tables and
 columns; empty slots left out.
 
     singer(singer_id*, name, sex='F'|'M', age#, debut@: date of the first concert)
@@ -13,7 +13,6 @@ columns; empty slots left out.
 import re
 from collections.abc import Sequence
 
-from agent.prompts.profiles.compact_v1 import join_line, literal, name, slot_lines
 from agent.prompts.slots import Slots, one_line
 from tools.linking.link_schema import Link
 from tools.linking.match_values import ValueMatch
@@ -22,6 +21,7 @@ from tools.linking.word_forms import STOP_WORDS, keys, name_words, stem
 from tools.schema import Column, ForeignKey, Schema, Table
 from tools.sql.scope import is_number, type_kind
 
+HISTORY_TURNS = 2
 SCHEMA_CHARACTERS = 1800  # about 600 tokens; values and descriptions are not worth a longer prefill
 NOTES = (
     ("choices", "comments"),
@@ -111,6 +111,20 @@ def _description(table: Table, column: Column) -> str:
     return " ".join(words)
 
 
+def slot_lines(slots: Slots, values: str, hint: str) -> dict[str, str]:
+    """The text of each slot, empty if it has none."""
+    turns = slots.history[-HISTORY_TURNS:]
+    return {
+        "dialect": slots.dialect,
+        "history": " | ".join(f"{one_line(q)} => {one_line(sql, 800)}" for q, sql in turns),
+        "knowledge": " | ".join(one_line(item) for item in slots.knowledge),
+        "values": values,
+        "hint": hint,
+        "evidence": one_line(slots.evidence, 800),
+        "question": one_line(slots.question, 800),
+    }
+
+
 def question_text(slots: Slots) -> str:
     """The filled slots but the schema, one per line."""
     lines = slot_lines(slots, ", ".join(_values(slots.values)), hints(slots.links, slots.schema))
@@ -168,3 +182,20 @@ class LeastScores:
 
 def _hint(table: str, columns: Sequence[str]) -> str:
     return name(table) + (f": {', '.join(map(name, columns))}" if columns else "")
+
+
+def join_line(table: Table, key: ForeignKey) -> str:
+    """A foreign key as a line."""
+    pairs = zip(key.columns, key.ref_columns, strict=True)
+    here, there = name(table.name), name(key.ref_table)
+    return "join " + " and ".join(f"{here}.{name(a)} = {there}.{name(b)}" for a, b in pairs) + "\n"
+
+
+def name(text: str) -> str:
+    """An identifier as SQL writes it: quoted if necessary."""
+    return text if text.isidentifier() and text.isascii() else '"' + one_line(text, 80).replace('"', '""') + '"'
+
+
+def literal(value: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + one_line(value, 80).replace("'", "''") + "'"
